@@ -52,7 +52,8 @@ class LoadedModel:
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """``models`` by the name of their service. Their blocks lie in ``memory``.
+    """The executor and the models of an engine. ``models`` by the name of their service. Their blocks lie in
+    ``memory``.
 
     ``add`` loads one more while the executor computes others; any thread may call it. Raise `UserError` if it cannot be
     had. ``remove`` forgets one that is not computed any more.

@@ -21,7 +21,9 @@ def check(topology: Topology) -> list[str]:
 
 
 def profile_of(topology: Topology, engine: EngineSpec) -> EngineProfile | None:
-    """None: it is measured when the engine starts. Raise `UserError` if there is none of that name."""
+    """Return the profile that an engine's table names. None: it is measured when the engine starts. Raise `UserError`
+    if there is none of that name.
+    """
     if engine.profile is None:
         if engine.backend == "simulated":
             raise UserError(f"{topology.path}: engines.{engine.id}: {NEEDS_PROFILE}")

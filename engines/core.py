@@ -49,7 +49,7 @@ log = structlog.get_logger()
 
 
 class EngineCore:
-    """``can_open`` tells whether a peer's pool (process, reference) can be mapped here."""
+    """Decides all about an engine's requests. ``can_open``: whether a peer's pool (process, reference) opens."""
 
     def __init__(
         self,
@@ -176,11 +176,11 @@ class EngineCore:
         return self._finish_event(self._handovers.arrivals.imported(transfer, event, now), now)
 
     def offloaded(self, copied: Copied, now: float) -> list[Effect]:
-        """`OffloadBlocks` is done."""
+        """Note that `OffloadBlocks` is done."""
         return self._finish_event(self._slicing.offloaded(copied), now)
 
     def restored(self, copied: Copied, now: float) -> list[Effect]:
-        """`RestoreBlocks` is done."""
+        """Note that `RestoreBlocks` is done."""
         return self._finish_event(self._slicing.restored(copied), now)
 
     def loaded(self, service: Service, now: float) -> list[Effect]:
@@ -215,7 +215,7 @@ class EngineCore:
         return self._moves.has_rules or self._moves.must_leave()
 
     def observe(self, process: str, status: EngineStatus, now: float) -> bool:
-        """Another engine's status. Whether to call `look` now."""
+        """Take another engine's status. Return whether to call `look` now."""
         return self._moves.observe(process, status, now)
 
     def look(self, now: float) -> list[Effect]:
@@ -351,7 +351,7 @@ class EngineCore:
         return self._finish_event(self._iterations.fail(reason, now), now)
 
     def num_steady_steps(self) -> int:
-        """See `RunningStep.num_steady_steps`."""
+        """Return how many steps may be passed; see `RunningStep.num_steady_steps`."""
         return self._running.num_steady_steps()
 
     def load(self, step: Step) -> StepLoad:
@@ -359,15 +359,15 @@ class EngineCore:
         return self._running.load(step)
 
     def steady_until(self) -> float:
-        """See `RunningStep.steady_until`."""
+        """Return until when the turn stays; see `RunningStep.steady_until`."""
         return self._running.steady_until()
 
     def num_steps_to_delivery(self) -> int:
-        """See `RunningStep.num_steps_to_delivery`."""
+        """Return the steps until a delivery; see `RunningStep.num_steps_to_delivery`."""
         return self._running.num_steps_to_delivery()
 
     def pass_steps(self, num_steps: int, token: int, now: float) -> list[Send]:
-        """See `RunningStep.pass_steps`."""
+        """Note that decode steps have passed; see `RunningStep.pass_steps`."""
         return self._running.pass_steps(num_steps, token, now)
 
     # --- what others may know -----------------------------------------------------------------------------------------

@@ -18,7 +18,9 @@ MOST_SAID_AGAIN = 64  # tokens whose log-probabilities are kept after they were 
 
 @dataclass(slots=True, eq=False)
 class EngineRequest:
-    """``arrived_at`` and ``first_token_at`` are on this engine's clock, whatever engine they happened on."""
+    """A request on one engine. ``arrived_at`` and ``first_token_at`` are on this engine's clock, whatever engine they
+    happened on.
+    """
 
     spec: RequestSpec
     epoch: Epoch

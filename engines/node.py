@@ -86,7 +86,7 @@ class EngineNode:
     # --- its own life -------------------------------------------------------------------------------------------------
 
     def start(self, now: float) -> list[NodeEffect]:
-        """It is ready: it hears gateways and supervisors, and says so."""
+        """Note that the engine is ready: it hears gateways and supervisors, and says so."""
         self._pace.start(now)
         return [Follow(self._gateways | self._supervisors), *self._follow_if_needed(()), self._publish(now)]
 
@@ -223,7 +223,7 @@ class EngineNode:
         return [Exit(f"its device is lost: {self._first_line}")]
 
     def pass_steps(self, num_steps: int, token: int, now: float) -> list[Send]:
-        """See `RunningStep.pass_steps`."""
+        """Note that decode steps have passed; see `RunningStep.pass_steps`."""
         self._watch.repeat(now)
         return self.core.pass_steps(num_steps, token, now)
 
@@ -246,27 +246,27 @@ class EngineNode:
     # --- copies and loads ---------------------------------------------------------------------------------------------
 
     def exported(self, transfer: str, event: Exported, now: float) -> list[NodeEffect]:
-        """`ExportBlocks` is done."""
+        """Note that `ExportBlocks` is done."""
         return self._after(self.core.exported(transfer, event, now))
 
     def imported(self, transfer: str, event: Imported, now: float) -> list[NodeEffect]:
-        """`ImportBlocks` is done."""
+        """Note that `ImportBlocks` is done."""
         return self._after(self.core.imported(transfer, event, now))
 
     def offloaded(self, copied: Copied, now: float) -> list[NodeEffect]:
-        """`OffloadBlocks` is done."""
+        """Note that `OffloadBlocks` is done."""
         return self._after(self.core.offloaded(copied, now))
 
     def restored(self, copied: Copied, now: float) -> list[NodeEffect]:
-        """`RestoreBlocks` is done."""
+        """Note that `RestoreBlocks` is done."""
         return self._after(self.core.restored(copied, now))
 
     def loaded(self, service: Service, now: float) -> list[NodeEffect]:
-        """`LoadModel` is done."""
+        """Note that `LoadModel` is done."""
         return self._after(self.core.loaded(service, now))
 
     def not_loaded(self, service: str, reason: str, now: float) -> list[NodeEffect]:
-        """`LoadModel` failed."""
+        """Note that `LoadModel` failed."""
         return self._after(self.core.not_loaded(service, reason, now))
 
     # --- time ---------------------------------------------------------------------------------------------------------
@@ -290,7 +290,7 @@ class EngineNode:
         return self._core_due_at if lease is None or self._core_due_at < lease else lease
 
     def expire(self, now: float) -> list[NodeEffect]:
-        """Time has passed: a status is due, or leases and answers may have ended."""
+        """Act on the time: a status is due, or leases and answers may have ended."""
         effects: list[NodeEffect] = []
         if self._pace.due_at is not None and now >= self._pace.due_at:
             effects.append(self._publish(now))

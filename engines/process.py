@@ -116,7 +116,7 @@ def starting_status(engine: EngineSpec) -> EngineStatus:
 
 
 class EngineProcess:
-    """``compute`` is the one thread that touches the models."""
+    """The shell of an engine: sockets, threads and a clock. ``compute`` is the one thread that touches the models."""
 
     def __init__(
         self,

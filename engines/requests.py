@@ -86,7 +86,7 @@ class OwnedRequests:
         self._discipline.came(request)
 
     def adopt(self, service: Service, request: EngineRequest, now: float) -> list[Effect]:
-        """Another engine handed the request over, with blocks."""
+        """Adopt a request that another engine handed over, with blocks."""
         known, effects = self.by_id.get(request.id), list[Effect]()
         if known is not None and known.epoch > request.epoch:
             request.release_blocks(service.pool)  # the gateway gave up the attempt that comes here so late

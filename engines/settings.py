@@ -11,7 +11,8 @@ from mesh.wire.control import Role
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """``max_waiting`` prefills are accepted and not started; ``transport`` is one of `mesh.transports.SETTINGS`.
+    """What the core of one engine is told by the topology. ``max_waiting`` prefills are accepted and not started;
+    ``transport`` is one of `mesh.transports.SETTINGS`.
 
     A request's tokens may be held back until there are ``deliver_every``, but never its first one here or its last.
     """

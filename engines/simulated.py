@@ -40,7 +40,7 @@ Slots = NDArray[np.uint64]  # [num_blocks, block_size, SLOT_WORDS]
 
 @dataclass(frozen=True, slots=True)
 class SimulatedService:
-    """``vocabulary`` are the token ids that may be sampled."""
+    """A service without a model. ``vocabulary`` are the token ids that may be sampled."""
 
     name: str
     cost: StepCost
@@ -67,7 +67,7 @@ class SimulatedExecutor:
         return self._services[service].memory.layout.shape
 
     def execute(self, batch: Batch) -> StepResult:
-        """``elapsed_s`` of the result is the modelled time."""
+        """Compute a batch without a model. ``elapsed_s`` of the result is the modelled time."""
         started = time.perf_counter()
         service, slots = self._services[batch.service], self._slots[batch.service]
         elapsed_s = service.cost.elapsed_s(batch)

@@ -48,7 +48,7 @@ def page_bytes(block_sizes: Iterable[int], unit: int = 1) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PageLayout:
-    """``num_pages`` pages of ``page_bytes``; at most ``most_slots`` blocks lie in one."""
+    """The pages of a memory. ``num_pages`` pages of ``page_bytes``; at most ``most_slots`` blocks lie in one."""
 
     num_pages: int
     page_bytes: int

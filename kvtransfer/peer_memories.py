@@ -52,14 +52,14 @@ class PeerMemories:
             return pool
 
     def open_host(self, peer: str, ref: MemoryRef) -> PeerMemory:
-        """`open` a memory whose pages this process can read."""
+        """Open a memory whose pages this process can read; see `open`."""
         memory = self.open(peer, ref)
         if not isinstance(memory, PeerMemory):
             raise MemoryUnreachableError("the peer's KV memory lies on a GPU")
         return memory
 
     def open_device(self, peer: str, ref: MemoryRef) -> PeerDeviceMemory:
-        """`open` a memory whose pages this engine's GPU can read."""
+        """Open a memory whose pages this engine's GPU can read; see `open`."""
         memory = self.open(peer, ref)
         if not isinstance(memory, PeerDeviceMemory):
             raise MemoryUnreachableError("the peer's KV memory does not lie on a GPU")

@@ -116,14 +116,16 @@ class TransferLimits:
 
 
 class BlocksReady(msgspec.Struct, frozen=True):
-    """Sender: KV of the first ``num_tokens`` tokens is computed; it lies in ``block_table`` (physical block ids)."""
+    """Tells the sender that KV of the first ``num_tokens`` tokens is computed, in ``block_table`` (physical
+    block ids).
+    """
 
     num_tokens: int
     block_table: Sequence[int]
 
 
 class Exported(msgspec.Struct, frozen=True):
-    """Sender: `ExportBlocks` number ``seq`` is done."""
+    """Tells the sender that `ExportBlocks` number ``seq`` is done."""
 
     seq: int
     generations: list[int]
@@ -132,7 +134,7 @@ class Exported(msgspec.Struct, frozen=True):
 
 
 class CommitRequested(msgspec.Struct, frozen=True):
-    """Sender: hand over. The request will not be computed here any more; ages are as of now."""
+    """Tells the sender to hand over. The request will not be computed here any more; ages are as of now."""
 
     generated: list[int]
     num_tokens: int  # whose KV is computed
@@ -143,7 +145,9 @@ class CommitRequested(msgspec.Struct, frozen=True):
 
 
 class Imported(msgspec.Struct, frozen=True):
-    """Receiver: `ImportBlocks` number ``seq`` is done; ``ok`` is False if what was copied is not what was sent."""
+    """Tells the receiver that `ImportBlocks` number ``seq`` is done; ``ok`` is False if what was copied is not what was
+    sent.
+    """
 
     seq: int
     ok: bool
@@ -152,14 +156,14 @@ class Imported(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """Receiver: `GrowReserved` is done; these are the new physical blocks."""
+    """Tells the receiver that `GrowReserved` is done; these are the new physical blocks."""
 
     blocks: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
 class NotGrown:
-    """Receiver: `GrowReserved` cannot be done."""
+    """Tells the receiver that `GrowReserved` cannot be done."""
 
     reason: str
 
@@ -238,13 +242,13 @@ class ImportBlocks(msgspec.Struct, frozen=True):
 
 
 class ReleaseSource(msgspec.Struct, frozen=True):
-    """Sender: the transfer does not read the request's blocks any more."""
+    """Says at the sender that the transfer does not read the request's blocks any more."""
 
     transfer: str
 
 
 class Completed(msgspec.Struct, frozen=True):
-    """Sender: the peer owns the request, and ``num_kept_tokens`` of its KV."""
+    """Says at the sender that the peer owns the request, and ``num_kept_tokens`` of its KV."""
 
     transfer: str
     num_kept_tokens: int
@@ -252,7 +256,9 @@ class Completed(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class TransferFailed:
-    """Sender: the transfer failed, and the request is not the peer's as far as is known. Not said after Cancelled."""
+    """Says at the sender that the transfer failed; the request is not the peer's as far as is known. Not said after
+    Cancelled.
+    """
 
     transfer: str
     code: RefusalCode
@@ -261,7 +267,7 @@ class TransferFailed:
 
 @dataclass(frozen=True, slots=True)
 class GrowReserved:
-    """Receiver: reserve so many blocks more; answer at once with `Grown` or `NotGrown`."""
+    """Asks at the receiver for so many blocks more. Answer at once with `Grown` or `NotGrown`."""
 
     transfer: str
     num_blocks: int
@@ -269,14 +275,14 @@ class GrowReserved:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseReserved:
-    """Receiver: free all ``blocks`` that were reserved, matched ones too."""
+    """Tells the receiver's engine to free all ``blocks`` that were reserved, matched ones too."""
 
     transfer: str
     blocks: list[int]
 
 
 class Adopt(msgspec.Struct, frozen=True):
-    """Receiver: the request is ours under ``epoch``. ``blocks`` hold KV of its first ``num_kept_tokens`` tokens."""
+    """Makes the request the receiver's under ``epoch``. ``blocks`` hold KV of its first ``num_kept_tokens`` tokens."""
 
     transfer: str
     spec: RequestSpec

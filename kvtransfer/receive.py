@@ -101,7 +101,7 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
 
     @property
     def is_over(self) -> bool:
-        """Nothing will follow; the blocks are adopted or released."""
+        """Return whether nothing will follow: the blocks are adopted or released."""
         return self.state in (ReceiveState.COMMITTED, ReceiveState.ABORTED)
 
     @property

@@ -78,7 +78,7 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
 
     @property
     def is_over(self) -> bool:
-        """Nothing will follow; the blocks are released."""
+        """Return whether nothing will follow: the blocks are released."""
         return self.state in (SendState.DONE, SendState.ABORTED)
 
     @property

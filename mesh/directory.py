@@ -88,7 +88,7 @@ class Directory(Mapping[str, Endpoints]):
 
 
 def directory(topology: Topology, places: Iterable[HostPlace] | None = None) -> Directory:
-    """``places``: where hosts are; None: where the topology says."""
+    """Make the directory of a topology. ``places``: where hosts are; None: where the topology says."""
     if len(topology.hosts) == 1 and topology.cluster is None:
         folder, names = runtime_dir(topology), [name for names in _members(topology).values() for name in names]
         return Directory.fixed(

@@ -167,7 +167,7 @@ class Gateway:
         keyring: Keyring | None,
         listeners: Listeners,
     ) -> None:
-        """``servers``: for clients, for operators."""
+        """Make a gateway of its parts. ``servers``: for clients, for operators."""
         self._shell = shell
         self._router = router
         self._server, self._admin = servers
@@ -175,7 +175,7 @@ class Gateway:
         self._listeners = listeners
 
     async def run(self, urls: tuple[str, str], inherited: Inheritance | None) -> None:
-        """``urls``: for clients, for operators."""
+        """Run all servers. ``urls``: for clients, for operators."""
         async with asyncio.TaskGroup() as tasks:
             background = [tasks.create_task(self._router.run())]
             if self._keyring is not None:

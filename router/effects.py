@@ -43,7 +43,7 @@ Effect = SendToEngine | Forget | SetRoute | Deliver | Fail
 
 
 class TakePolicy(msgspec.Struct, frozen=True):
-    """Another policy decides from now on. Nothing is left to be done but to say so."""
+    """Says that another policy decides from now on. Nothing else is left to be done."""
 
     choice: PolicyChoice
 

@@ -161,7 +161,7 @@ class GatewayCore:
     # --- its own life -------------------------------------------------------------------------------------------------
 
     def start(self, now: float) -> list[GatewayEffect]:
-        """It hears everybody but itself, and says that it is starting."""
+        """Begin: the gateway hears everybody but itself, and says that it is starting."""
         self._pace.start(now)
         others = self._supervisor_of.keys() - {self._name} | set(self._supervisor_of.values())
         return [Follow(frozenset(others)), self._publish(now)]
@@ -224,7 +224,7 @@ class GatewayCore:
         return earliest
 
     def expire(self, now: float) -> list[GatewayEffect]:
-        """Time has passed: a heartbeat is due, or leases, answers and promises may have ended."""
+        """Act on the time: a heartbeat is due, or leases, answers and promises may have ended."""
         effects: list[GatewayEffect] = []
         if self._pace.due_at is not None and now >= self._pace.due_at:
             effects.append(self._publish(now))

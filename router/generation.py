@@ -42,7 +42,9 @@ class Generation(Protocol):
 
     @property
     def route(self) -> Route | None:
-        """None until the request was first dispatched; the newest one after that. Set before the first batch."""
+        """The route of the request. None until the request was first dispatched; the newest one after that. Set before
+        the first batch.
+        """
 
     @property
     def ttft_s(self) -> float | None:
@@ -110,7 +112,7 @@ class RequestFailed(RouterError):  # noqa: N818
     """400 or 500, as ``fault`` says: the request cannot be run, or its consumer was too slow."""
 
     def __init__(self, reason: str, fault: Fault, code: FailureCode | None = None) -> None:
-        """``code``: what the engine that gave it up said."""
+        """Say why a request failed. ``code``: what the engine that gave it up said."""
         super().__init__(reason)
         self.fault = fault
         self.code = code

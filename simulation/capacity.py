@@ -14,7 +14,9 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class FoundCapacity:
-    """``rate``: between the last rate that kept the promise and the first that broke it, by interpolation."""
+    """The capacity that was found. ``rate``: between the last rate that kept the promise and the first that broke it,
+    by interpolation.
+    """
 
     rate: float
     trials: tuple[Trial, ...]  # by rate

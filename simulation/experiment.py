@@ -68,7 +68,8 @@ class SyntheticLoad:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """``policy`` replaces the topology's. ``service`` is that of requests that name none, unless there is a ``mix``.
+    """One run of a simulation. ``policy`` replaces the topology's. ``service`` is that of requests that name none,
+    unless there is a ``mix``.
 
     A topology's placement daemon runs if there is a ``search`` for it.
     """
@@ -88,7 +89,9 @@ class Experiment:
     search: Search | None = None
 
     def run(self, on_time: Callable[[float], None] | None = None) -> Summary:
-        """``on_time`` hears when each request that has ended had arrived. A trace without requests is a `UserError`."""
+        """Run it. ``on_time`` hears when each request that has ended had arrived. A trace without requests is a
+        `UserError`.
+        """
         records: list[Record] = []
         notes: list[str] = []
 

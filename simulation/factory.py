@@ -41,7 +41,8 @@ ONE_MESSAGE = 2**40  # bytes: the blocks of a chunk are one event; `CopyModel` k
 
 
 class Factory:
-    """``profiles`` by engine id. ``coasts``: see `SimulatedEngine`. ``observer`` sees what engines do.
+    """Makes the processes of a simulation. ``profiles`` by engine id. ``coasts``: see `SimulatedEngine`. ``observer``
+    sees what engines do.
 
     ``on_end`` is told of each request that ends. ``timelines`` makes those of a gateway.
     """

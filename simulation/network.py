@@ -17,7 +17,9 @@ Watch = Callable[[Sender, Any], None]
 
 
 class Network:
-    """``latency_s`` is that of a control message. Nothing is lost: see `FaultyNetwork`."""
+    """Carries messages between simulated processes. ``latency_s`` is that of a control message. Nothing is lost: see
+    `FaultyNetwork`.
+    """
 
     has_faults = False
 
@@ -39,7 +41,7 @@ class Network:
         self.connect(process, lambda sender, message: hear(_first(sender), message))
 
     def greet(self, process: str, welcome: Callable[[], None]) -> None:
-        """``welcome`` is called when somebody begins to follow ``process``."""
+        """Let a process greet its followers. ``welcome`` is called when somebody begins to follow ``process``."""
         self._welcomes[process] = welcome
 
     def follow(self, processes: Iterable[str]) -> None:
@@ -52,11 +54,11 @@ class Network:
                 welcome()
 
     def subscribe(self, process: str, observe: Observe) -> None:
-        """``process`` hears all statuses of engines."""
+        """Let a process hear engines. ``process`` hears all statuses of engines."""
         self._listeners[process] = observe
 
     def watch(self, process: str, kind: type[OtherStatus], observe: Watch) -> None:
-        """``process`` hears all statuses of that kind."""
+        """Let a process hear one kind of processes. ``process`` hears all statuses of that kind."""
         self._watchers[kind][process] = observe
 
     @property
@@ -94,7 +96,7 @@ class Network:
             observe(sender, status)
 
     def forget(self, process: str, peer: str) -> None:
-        """``process`` drops what waits for ``peer``, whom it holds for dead."""
+        """Forget a dead peer. ``process`` drops what waits for ``peer``, whom it holds for dead."""
 
 
 @cache

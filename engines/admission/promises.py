@@ -19,7 +19,7 @@ class PromiseCosts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BrokenPromise:
-    """``key``: of the service's table in the topology."""
+    """A promise that no engine can keep. ``key``: of the service's table in the topology."""
 
     key: str
     promised_s: float

@@ -132,7 +132,7 @@ def time_points(
     repeats: int,
     on_step: Callable[[], None] = lambda: None,
 ) -> Rounds:
-    """``repeats`` rounds over the points that fit, after a round that warms up.
+    """Time points of a grid. ``repeats`` rounds over the points that fit, after a round that warms up.
 
     In rounds, so that a disturbance hits many points once instead of one point every time.
     """

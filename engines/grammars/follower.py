@@ -42,7 +42,7 @@ class Follower:
         self._num_compiled_bytes = 0
 
     def do(self, job: Job) -> Answer | None:
-        """None: there is more to come before there is an answer."""
+        """Do a job and return its answer. None: there is more to come before there is an answer."""
         try:
             if isinstance(job, Check):
                 self._mask(self._matcher(job.grammar))
@@ -99,7 +99,9 @@ def _check(matcher: LLMatcher) -> None:
 
 
 def load_tokenizer(text: str, vocab_size: int, eos_token_ids: Sequence[int]) -> LLTokenizer:
-    """``text`` is a tokenizer.json. Raise `GrammarError` if this library cannot read it."""
+    """Load a tokenizer for grammars. ``text`` is a tokenizer.json. Raise `GrammarError` if this library cannot
+    read it.
+    """
     try:
         return LLTokenizer(text, n_vocab=vocab_size, eos_token=list(eos_token_ids))
     except ValueError as error:

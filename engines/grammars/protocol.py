@@ -44,7 +44,9 @@ class Sound(msgspec.Struct, frozen=True, tag=True):
 
 
 class Mask(msgspec.Struct, frozen=True, tag=True):
-    """``bits``: one a token of the vocabulary, the lowest bit of a byte first. ``cpu_s``: what it took."""
+    """The tokens that a grammar allows next. ``bits``: one a token of the vocabulary, the lowest bit of a byte first.
+    ``cpu_s``: what it took.
+    """
 
     job: int
     bits: bytes

@@ -20,7 +20,9 @@ log = structlog.get_logger()
 
 
 class Residency:
-    """``loadable``: names of the services that may be loaded. ``services`` and ``schedulers`` change in place."""
+    """Keeps which services an engine holds. ``loadable``: names of the services that may be loaded. ``services`` and
+    ``schedulers`` change in place.
+    """
 
     def __init__(self, services: Mapping[str, Service], limits: Limits, loadable: Collection[str]) -> None:
         self.services: dict[str, Service] = {}

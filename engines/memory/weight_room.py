@@ -12,7 +12,8 @@ from mesh.topology.schema import EngineSpec
 
 
 class WeightRoom:
-    """``weight_memory`` of the topology, and what the device has to give now: ``free_bytes``, if somebody knows.
+    """Counts the memory for weights. ``weight_memory`` of the topology, and what the device has to give now:
+    ``free_bytes``, if somebody knows.
 
     Services are there from `take` until `give_back`. Bytes are those of weights as they lie in memory.
     """

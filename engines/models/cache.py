@@ -52,7 +52,9 @@ class Entry:
         return self.folder / "model"
 
     def manifest(self, part: Path) -> Manifest | None:
-        """None unless the part is there, and of this program's format if it is prepared."""
+        """Read the manifest of a part. None unless the part is there, and of this program's format if it is
+        prepared.
+        """
         try:
             manifest = msgspec.json.decode((part / _MANIFEST).read_bytes(), type=Manifest)
         except (OSError, msgspec.DecodeError):
@@ -133,7 +135,7 @@ class Cache:
 
     @classmethod
     def of_user(cls, environment: Mapping[str, str] = os.environ) -> "Cache":
-        """``$MESHSERVE_CACHE``, or ``~/.cache/meshserve``."""
+        """Return the user's cache. ``$MESHSERVE_CACHE``, or ``~/.cache/meshserve``."""
         named = environment.get("MESHSERVE_CACHE")
         return cls(Path(named).expanduser().absolute() if named else Path.home() / ".cache" / "meshserve")
 

@@ -27,7 +27,7 @@ class ProfileStore:
         return cls(cache.root / "profiles")
 
     def load(self, key: str) -> ProfileFile | None:
-        """None if there is nothing usable: measuring again is cheap."""
+        """Load a profile. None if there is nothing usable: measuring again is cheap."""
         try:
             return read_profile_file(self.path(key))
         except ProfileError:

@@ -15,7 +15,9 @@ from mesh.wire.status import MOST_PREFILLS, PendingPrefill
 
 
 class Prefill(NamedTuple):
-    """``left_s``: predicted, by the tokens that no step before the present one has computed."""
+    """A prefill that is not done. ``left_s``: predicted, by the tokens that no step before the present one has
+    computed.
+    """
 
     request: EngineRequest
     service: Service

@@ -83,7 +83,9 @@ class Unsampled(msgspec.Struct, frozen=True):
 
 
 class ChunkResult(msgspec.Struct, frozen=True):
-    """``token`` is None where nothing was to be sampled, or nothing could be: ``unsampled`` says why."""
+    """The result of one chunk. ``token`` is None where nothing was to be sampled, or nothing could be: ``unsampled``
+    says why.
+    """
 
     token: int | None = None
     logprobs: TokenLogprobs | None = None

@@ -19,5 +19,5 @@ class Pace:
         self._last_at = now
 
     def pause(self) -> None:
-        """Nothing decodes now."""
+        """Note that nothing decodes now."""
         self.seconds, self._last_at = 0.0, None

@@ -130,7 +130,8 @@ class RunningStep:
         return self._due_in
 
     def pass_steps(self, num_steps: int, token: int, now: float) -> list[Send]:
-        """``num_steps`` decode steps have ended, the last one ``now``; all drew ``token``; the next one is running.
+        """Note that decode steps have passed. ``num_steps`` decode steps have ended, the last one ``now``; all drew
+        ``token``; the next one is running.
 
         At most `num_steady_steps`, and no delivery is passed by. Nothing is learnt of their durations.
         """

@@ -33,7 +33,8 @@ from mesh.wire.control import PrefillMode, PrefillOrder, Role
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``max_running`` sequences hold blocks at a time; an iteration computes up to ``chunk_tokens`` prompt tokens.
+    """Bounds of one scheduler. ``max_running`` sequences hold blocks at a time; an iteration computes up to
+    ``chunk_tokens`` prompt tokens.
 
     Prefills in slack take up to ``slack_margin`` of it, and chunks of ``min_chunk_tokens`` or more.
     """
@@ -46,7 +47,7 @@ class Limits:
 
 
 class Share(msgspec.Struct, frozen=True):
-    """``num_tokens`` of a sequence, to be computed in the coming iteration."""
+    """A request's share of an iteration. ``num_tokens`` of a sequence, to be computed in the coming iteration."""
 
     request: EngineRequest
     num_tokens: int

@@ -309,7 +309,7 @@ class Slicing:
         service.queue.waiting.append(request)
 
     def ended(self, request: EngineRequest) -> list[EngineOutcome]:
-        """It is over, and was taken out of the queue. A copy that is under way ends before it is forgotten."""
+        """Forget a request that was taken out of the queue. A copy that is under way ends first."""
         if self.copies(request) or request not in self._offloading.requests():
             return []
         return self._forget(self._offloading.ticket_of(request), self._services[request.spec.service])

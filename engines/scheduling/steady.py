@@ -58,7 +58,9 @@ class SteadyBatch:
     )
 
     def __init__(self, pool: BlockPool, members: Sequence[EngineRequest], left: Sequence[int]) -> None:
-        """``left``: how many tokens each may draw before one ends it, one at least; see `steady_batch`."""
+        """Begin to pass steps of a batch. ``left``: how many tokens each may draw before one ends it, one at least; see
+        `steady_batch`.
+        """
         self.members = members
         self._pool = pool
         self._left = left

@@ -15,7 +15,9 @@ FORGET = 0.99  # of that, with each step that was not
 
 
 class StepWatch:
-    """`look` at it with every status. A gap between looks counts as ``longest_gap_s`` at most."""
+    """Watches the running step. `look` at it with every status. A gap between looks counts as ``longest_gap_s`` at
+    most.
+    """
 
     def __init__(self, longest_gap_s: float) -> None:
         self._longest_gap_s = longest_gap_s
@@ -35,11 +37,11 @@ class StepWatch:
         self._age_s, self._looked_at = 0.0, now
 
     def repeat(self, now: float) -> None:
-        """Steps like the running one have ended, and the next of them begins."""
+        """Note that steps like the running one have ended, and the next of them begins."""
         self._age_s, self._looked_at = 0.0, now
 
     def end(self, now: float) -> None:
-        """It was computed, or failed."""
+        """Note that the step was computed, or failed."""
         if self._service is None:
             return
         self._pass(now)

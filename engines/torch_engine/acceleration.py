@@ -12,7 +12,9 @@ from mesh.wire.transfers import KVShape
 
 @dataclass(frozen=True, slots=True)
 class Acceleration:
-    """``capture`` makes graphs of decode steps. ``paged``: attention that reads such KV in place, if there is any."""
+    """What a device does faster. ``capture`` makes graphs of decode steps. ``paged``: attention that reads such KV in
+    place, if there is any.
+    """
 
     capture: Capture
     paged: Callable[[KVShape], PagedAttention | None]

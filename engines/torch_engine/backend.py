@@ -120,7 +120,9 @@ def _shape_if_here(engine: EngineSpec, spec: ServiceSpec) -> KVShape | None:
 
 
 def open_model(engine: EngineSpec, spec: ServiceSpec, memory: PagedMemory | DeviceMemory) -> TorchModel:
-    """``memory`` is of `open_memory` for that service. Raise `UserError` if the model is missing."""
+    """Load a model of the torch engine. ``memory`` is of `open_memory` for that service. Raise `UserError` if the model
+    is missing.
+    """
     folder = prepared_dir(spec.model)
     config = ModelConfig.load(folder)
     torch_service = TorchService(

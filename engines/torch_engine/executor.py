@@ -83,7 +83,9 @@ class TorchExecutor:
         return StepResult(results, time.perf_counter() - started)
 
     def recover(self, *, frees_memory: bool) -> None:
-        """See `StepExecutor`. A device that failed in a kernel says so when it is waited for, whoever launched it."""
+        """Recover as `StepExecutor` says. A device that failed in a kernel says so when it is waited for, whoever
+        launched it.
+        """
         if self._device.type != "cuda":
             return
         torch.cuda.synchronize(self._device)

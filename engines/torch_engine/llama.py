@@ -119,7 +119,9 @@ class Llama:
         return self.compute(*self._inputs(chunks), layout, rows)
 
     def compute(self, tokens: Tensor, positions: Tensor, write_index: Tensor, layout: Layout, rows: Tensor) -> Tensor:
-        """`forward` of tokens at positions [n], whose KV goes to ``write_index`` (`KVPool.write_index`)."""
+        """Compute hidden states. `forward` of tokens at positions [n], whose KV goes to ``write_index``
+        (`KVPool.write_index`).
+        """
         step = _Step(self._rotary.angles(positions), write_index, layout)
         hidden = self._embeddings.index_select(0, tokens).to(self._dtype)
         self._reserve(layout.workspace_items)
@@ -131,7 +133,7 @@ class Llama:
         return self._normed(hidden, self._norm)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """``[rows, vocabulary]`` in float32."""
+        """Compute logits. ``[rows, vocabulary]`` in float32."""
         return self._head(hidden).float()
 
     def _inputs(self, chunks: Sequence[Chunk]) -> tuple[Tensor, Tensor, Tensor]:

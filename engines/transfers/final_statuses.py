@@ -17,7 +17,7 @@ class FinalStatuses:
         return f"<FinalStatuses of {len(self._deltas)} requests>"
 
     def remember(self, request: EngineRequest) -> None:
-        """It has finished, and that was said."""
+        """Remember a request that has finished, and that this was said."""
         offset = max(request.first_known_offset, request.num_generated - MOST_TOKENS)
         last = request.say_again(offset)
         self._deltas.pop(request.id, None)

@@ -18,8 +18,8 @@ TO_RECEIVER = Reserve, Extend, Blocks, Commit, Abort
 
 
 class Handovers:
-    """``can_open`` tells whether a peer's pool (process, reference) can be mapped here, ``freeness`` how free a
-    service is.
+    """All transfers of one engine. ``can_open`` tells whether a peer's pool (process, reference) can be mapped here,
+    ``freeness`` how free a service is.
     """
 
     def __init__(

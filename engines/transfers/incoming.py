@@ -40,8 +40,8 @@ class Incoming:
 
 
 class IncomingTransfers:
-    """``can_open`` tells whether a peer's pool (process, reference) can be mapped here, ``freeness`` how free a
-    service is.
+    """Transfers to this engine. ``can_open`` tells whether a peer's pool (process, reference) can be mapped here,
+    ``freeness`` how free a service is.
 
     Answers events with effects and with requests that have come (`engines.transfers.outcomes`).
     """

@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 
 class Moves:
-    """``pace_s``: of the engine's decode steps as of late."""
+    """Decides which requests leave the engine. ``pace_s``: of the engine's decode steps as of late."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Moves:
     # --- what others say ----------------------------------------------------------------------------------------------
 
     def observe(self, process: str, status: EngineStatus, now: float) -> bool:
-        """Another engine's status. Whether to look for moves now."""
+        """Take another engine's status. Return whether to look for moves now."""
         return self._rescheduler.observe(process, status, now)
 
     def lose_peer(self, process: str) -> None:

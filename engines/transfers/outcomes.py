@@ -60,7 +60,7 @@ class Unpinned:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """Another engine handed the request over, with blocks."""
+    """A request that another engine handed over, with blocks."""
 
     service: Service
     request: EngineRequest

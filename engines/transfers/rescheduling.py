@@ -42,7 +42,7 @@ FASTER = 0.9  # of the pace here and of all promises there: what another engine'
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """``min_freeness`` is what must be left to the taker; None: it does not matter."""
+    """A request that is to move. ``min_freeness`` is what must be left to the taker; None: it does not matter."""
 
     service: Service
     request: EngineRequest
@@ -95,7 +95,7 @@ class Rescheduler:
         self._looks_at = -inf
 
     def observe(self, engine: str, status: EngineStatus, now: float) -> bool:
-        """Another engine's status. Whether to look for moves now."""
+        """Take another engine's status. Return whether to look for moves now."""
         self._peers.observe(engine, status)
         return self.must_leave() or (self._rules is not None and now >= self._looks_at)
 

@@ -61,7 +61,7 @@ class TransformersExecutor:
         return StepResult(results, time.perf_counter() - started)
 
     def recover(self, *, frees_memory: bool) -> None:
-        """See `StepExecutor`. The cache of a call that is held goes with it."""
+        """Recover as `StepExecutor` says. The cache of a call that is held goes with it."""
         if self._held is not None:
             self._held.stop()
             self._held = None

@@ -47,7 +47,9 @@ class ComputeThread:
 
 
 class BatchGeneration:
-    """``prompts`` as left-padded rows of one batch that draws up to ``most_tokens`` tokens a row."""
+    """One call of ``generate``. ``prompts`` as left-padded rows of one batch that draws up to ``most_tokens`` tokens a
+    row.
+    """
 
     def __init__(
         self,
@@ -72,7 +74,7 @@ class BatchGeneration:
 
     @property
     def is_over(self) -> bool:
-        """It has returned, or failed."""
+        """Return whether the call has returned, or failed."""
         return self._num_left == 0
 
     def step(self, draws: Mapping[int, Draw]) -> Mapping[int, SampledToken]:

@@ -19,7 +19,9 @@ REPEATS = 2
 
 
 def measure(executor: StepExecutor, service: str, num_tokens: int, max_context: int, sampling: Sampling) -> StepCost:
-    """``num_tokens``: that memory holds. The fastest of some rounds counts, after one that warms up."""
+    """Measure what padded batches cost. ``num_tokens``: that memory holds. The fastest of some rounds counts, after one
+    that warms up.
+    """
     fitting = [
         (rows, tokens)
         for rows, tokens in BATCHES

@@ -33,7 +33,7 @@ class StepLogprobs:
 
 
 class MeshSampler(VllmSampler):  # type: ignore[misc]  # vLLM is not there when types are checked
-    """``rows`` names the requests of the runner's batch, in the order of its logits."""
+    """Samples for vLLM's runner. ``rows`` names the requests of the runner's batch, in the order of its logits."""
 
     def __init__(self, sampler: Sampler, rows: Callable[[], Sequence[str]], **options: Any) -> None:
         super().__init__(**options)

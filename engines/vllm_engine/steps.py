@@ -14,7 +14,9 @@ from engines.scheduling.batch import Chunk, Draw
 
 @dataclass(frozen=True, slots=True)
 class NewRequest:
-    """``tokens`` are up to the end of its chunk. Those whose KV is there are zeros: nobody reads them any more."""
+    """A request that is new to vLLM. ``tokens`` are up to the end of its chunk. Those whose KV is there are zeros:
+    nobody reads them any more.
+    """
 
     id: str
     tokens: Sequence[int]

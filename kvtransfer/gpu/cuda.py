@@ -114,7 +114,7 @@ class CudaCommunicator:
 
 
 class CudaDevice:
-    """``name`` is cuda or cuda:N. Raise `DeviceError` if there is no such GPU."""
+    """A GPU, through cupy. ``name`` is cuda or cuda:N. Raise `DeviceError` if there is no such GPU."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -58,7 +58,7 @@ class Communicator(Protocol):
 
 
 class Device(Protocol):
-    """``name`` as torch says it; ``uuid`` tells GPUs apart across processes and hosts."""
+    """What transfers ask of a GPU. ``name`` as torch says it; ``uuid`` tells GPUs apart across processes and hosts."""
 
     name: str
     uuid: str

@@ -102,7 +102,7 @@ class NcclLinks:
         return [*self._outgoing.values(), *self._incoming.values()]
 
     def forget(self, peer: str) -> None:
-        """A peer died. Its next life is another peer."""
+        """Forget a peer that died. Its next incarnation is another peer."""
         with self._lock:
             self._drop([link for link in self._all() if link.channel.peer == peer], f"{peer} died")
             self._retry_at.pop(peer, None)

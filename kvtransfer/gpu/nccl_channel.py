@@ -31,7 +31,9 @@ class ChannelState(StrEnum):
 
 
 class Channel:
-    """``number`` and ``unique_id`` are the same at both ends. ``slots``, of ``slot_bytes``, exist once it is ready."""
+    """One direction between two engines. ``number`` and ``unique_id`` are the same at both ends. ``slots``, of
+    ``slot_bytes``, exist once it is ready.
+    """
 
     def __init__(
         self, device: Device, number: int, unique_id: bytes, rank: int, peer: str, num_slots: int, slot_bytes: int

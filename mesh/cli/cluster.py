@@ -68,7 +68,7 @@ async def collect(topology: Topology, sockets: Sockets[SupervisorMessage]) -> Ma
 
 
 async def statuses_of(topology: Topology) -> Mapping[str, BroadcastMessage]:
-    """`collect` for somebody who asks nothing else."""
+    """Return the statuses of a mesh to somebody who asks nothing else; see `collect`."""
     async with visitor(topology) as sockets:
         return await collect(topology, sockets)
 

@@ -87,7 +87,7 @@ def _record(line: str) -> Mapping[str, Any] | None:
 
 
 def readable(record: Mapping[str, Any]) -> str:
-    """``time process level message key=value``, and a stack trace below it."""
+    """Write a line of the log as ``time process level message key=value``, with a stack trace below it."""
     rest = {key: value for key, value in record.items() if key not in _COLUMNS}
     text = " ".join([str(record.get("message", "")), *(f"{key}={value}" for key, value in rest.items())])
     moment, level = str(record.get("time", ""))[11:23], str(record.get("level", ""))

@@ -93,7 +93,9 @@ class LineView:
         self._seen = {child.process: child for child in children}
 
     def ready(self, problem: str | None) -> None:
-        """``problem``: why not everything is as it should be; the mesh runs all the same."""
+        """Says that the mesh is ready. ``problem``: why not everything is as it should be; the mesh runs all
+        the same.
+        """
         self._tell(problem or self._welcome)
         self._on_ready(problem is None)
 

@@ -18,7 +18,9 @@ M = TypeVar("M")
 
 
 class Heartbeat(Generic[M]):
-    """``status`` makes the status to publish; it is called anew each time. ``gap_s``: see `Timing.status_gap_s`."""
+    """Publishes a process's status. ``status`` makes the status to publish; it is called anew each time. ``gap_s``: see
+    `Timing.status_gap_s`.
+    """
 
     def __init__(
         self, sockets: Sockets[M], status: Callable[[], BroadcastMessage], period_s: float, gap_s: float = 0.0

@@ -17,7 +17,9 @@ log = structlog.get_logger()
 
 
 class Pulse:
-    """``say`` is called from the thread, each ``period_s`` in which `sign` was not."""
+    """Calls ``say`` from a thread while an event loop is held up. ``say`` is called from the thread, each ``period_s``
+    in which `sign` was not.
+    """
 
     def __init__(self, say: Callable[[], None], period_s: float) -> None:
         self._say = say
@@ -32,7 +34,7 @@ class Pulse:
         self._signed_at = time.monotonic()
 
     def stop(self) -> None:
-        """Nothing is said any more when this returns."""
+        """Stop. Nothing is said any more when this returns."""
         self._stopped.set()
         self._thread.join()
 

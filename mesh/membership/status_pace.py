@@ -4,7 +4,7 @@ from math import inf
 
 
 class StatusPace:
-    """``gap_s``: no two statuses that may wait are closer; 0: none waits. Pure."""
+    """Decides when a status is published. ``gap_s``: no two statuses that may wait are closer; 0: none waits. Pure."""
 
     def __init__(self, heartbeat_s: float, gap_s: float) -> None:
         self.due_at: float | None = None  # the next status; None: before `start`

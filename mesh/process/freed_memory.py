@@ -11,6 +11,6 @@ ENVIRONMENT: Final[Mapping[str, str]] = {"MALLOC_MMAP_THRESHOLD_": str(2**20), "
 
 
 def give_back_freed_memory() -> bool:
-    """It may take some milliseconds. False: this C library cannot do it."""
+    """Give freed memory back to the system, which may take some milliseconds. False: this C library cannot do it."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
     return trim is not None and bool(trim(0))

@@ -33,7 +33,7 @@ def incarnation_of(runtime: Path, process: str, topology: Topology, places: Sequ
 
 
 def next_incarnation(runtime: Path, process: str, first: int, before: float = inf) -> int:
-    """``first``, but always above the last number, even if the wall clock was set back.
+    """Return ``first``, or a number above the last one, even if the wall clock was set back.
 
     Numbers that are not below ``before`` are of another numbering, and do not count. Where it cannot be written, as on
     a full disk, ``first`` alone tells the next incarnation from this one.

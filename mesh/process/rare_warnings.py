@@ -15,7 +15,9 @@ class RareWarnings:
         self._num_silent = 0
 
     def admit(self, subject: str, now: float) -> int | None:
-        """None: say nothing. Else how many warnings have been left out since the last line."""
+        """Decide whether to write a warning. None: say nothing. Else how many warnings have been left out since the
+        last line.
+        """
         if self._ends_at is None or now >= self._ends_at:
             self._told.clear()
             self._ends_at = now + self._period_s

@@ -23,7 +23,8 @@ MAX_KEY_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Ties:
-    """``places``: a file with where hosts are. ``key_descriptor``: open, of a file in memory with the mesh's key.
+    """What ties a process to its mesh. ``places``: a file with where hosts are. ``key_descriptor``: open, of a file in
+    memory with the mesh's key.
 
     ``parent``: the process with which this one ends. None of them: the process is on its own, as those of a mesh are
     whose hosts the topology names.
@@ -62,7 +63,7 @@ class Ties:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def read_places(self) -> list[HostPlace] | None:
-        """None: hosts are where the topology says."""
+        """Read where hosts are. None: hosts are where the topology says."""
         if self.places is None:
             return None
         try:

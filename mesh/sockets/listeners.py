@@ -84,7 +84,7 @@ class Inheritance:
 
     @classmethod
     def take(cls, path: Path) -> "Inheritance | None":
-        """None: there is no predecessor, or it does not answer."""
+        """Take the listeners of a predecessor. None: there is no predecessor, or it does not answer."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connection.settimeout(TAKE_S)

@@ -44,7 +44,9 @@ class StartPlan:
 
 
 def make_plan(commands: Sequence[ChildCommand], found: Iterable[PidRecord], *, replace_all: bool = False) -> StartPlan:
-    """``commands``: all processes of this host. ``found``: those of this host that live."""
+    """Decide what becomes of the processes that were found. ``commands``: all processes of this host. ``found``: those
+    of this host that live.
+    """
     wanted = {command.process: command for command in commands}
     current: dict[str, PidRecord] = {}
     leaving, removed = [], []

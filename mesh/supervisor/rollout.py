@@ -27,7 +27,9 @@ log = structlog.get_logger()
 
 
 class Rollout:
-    """`begin` it at once, then `run` it. ``commands``: of all processes that are to be here."""
+    """Replaces processes one by one. `begin` it at once, then `run` it. ``commands``: of all processes that are to be
+    here.
+    """
 
     def __init__(self, children: Children, commands: Sequence[ChildCommand], plan: StartPlan, timing: Timing) -> None:
         self._children = children

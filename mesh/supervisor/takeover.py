@@ -30,7 +30,9 @@ STEP_DOWN_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """``copy``: of the topology's text. ``commands``: of all processes of this host."""
+    """Prepares a supervisor to take over what runs. ``copy``: of the topology's text. ``commands``: of all processes of
+    this host.
+    """
 
     topology: Topology
     host: str

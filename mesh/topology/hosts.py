@@ -16,7 +16,7 @@ PLACED = "is for [cluster], which places hosts; add it, or leave this out"
 
 
 def read_cluster(document: Mapping[str, Any], report: Report) -> ClusterSpec | None:
-    """None without such a table: hosts are where their own tables say."""
+    """Read the table of a cluster. None without such a table: hosts are where their own tables say."""
     if "cluster" not in document:
         return None
     fields = read_table(document["cluster"], ("cluster",), keys.CLUSTER, report)

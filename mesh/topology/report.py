@@ -38,7 +38,7 @@ class Report:
 
 
 def one_of(words: Iterable[str]) -> str:
-    """``a, b or c``."""
+    """Write alternatives as ``a, b or c``."""
     *first, last = words
     return f"{', '.join(first)} or {last}" if first else last
 

@@ -215,7 +215,9 @@ class NotHeld(msgspec.Struct, frozen=True, tag=True):
 
 
 class Holding(NamedTuple):
-    """``num_ahead``: requests of its service that wait here before it; None: it does not wait, it has begun here."""
+    """Tells where one request stands. ``num_ahead``: requests of its service that wait here before it; None: it does
+    not wait, it has begun here.
+    """
 
     request: Name
     attempt: Count

@@ -51,7 +51,9 @@ class ApiConfig:
 
 @dataclass(frozen=True, slots=True)
 class Apps:
-    """``public``: what clients reach. ``admin``: metrics, what became of requests, and what the API is."""
+    """The two applications of a gateway. ``public``: what clients reach. ``admin``: metrics, what became of requests,
+    and what the API is.
+    """
 
     public: ASGIApp
     admin: ASGIApp

@@ -18,7 +18,7 @@ from router.view.cluster_view import ClusterView
 
 
 class ModelRoutes:
-    """``created``: seconds since the epoch, shown as the models' date."""
+    """Routes that list the services. ``created``: seconds since the epoch, shown as the models' date."""
 
     def __init__(self, models: Models, created: int) -> None:
         self._models = models

@@ -43,7 +43,8 @@ class EngineSeen(msgspec.Struct, frozen=True):
 
 
 class ExplainedDecision(msgspec.Struct, frozen=True, tag="decided"):
-    """``verdict``: dispatch, wait, reject (never possible) or give_up (not in time). Engines are None without dispatch.
+    """One decision of a policy. ``verdict``: dispatch, wait, reject (never possible) or give_up (not in time). Engines
+    are None without dispatch.
 
     ``engines``: those that served the request's service then, less the avoided and the broken ones. Of old decisions
     only the chosen ones are kept; ``num_engines`` counts all that were in view.

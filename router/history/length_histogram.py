@@ -36,7 +36,7 @@ def bin_of(length: int) -> int:
 
 
 class LengthHistogram:
-    """``weight`` is the number of answers, older ones counted as less."""
+    """A histogram of answers' lengths. ``weight`` is the number of answers, older ones counted as less."""
 
     __slots__ = ("cut", "ended", "tokens", "weight")
 

@@ -20,7 +20,7 @@ class MarkKeeper:
         return f"<MarkKeeper {self._memory!r}>"
 
     def hear(self, status: PlacementStatus, counted: Sequence[ServiceTally], now: float) -> None:
-        """``counted``: what this gateway has counted until now."""
+        """Take what a daemon says. ``counted``: what this gateway has counted until now."""
         self.heard, self.heard_at = status, now
         memory, known = status.memory, self._memory
         if memory is None or (known is not None and memory.interval < known.interval):

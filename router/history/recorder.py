@@ -80,7 +80,8 @@ class RecordingFile:
 
 
 class Recorder:
-    """``salt`` keeps the names of prompt blocks from being guessed; it is written nowhere.
+    """Records requests into a file. ``salt`` keeps the names of prompt blocks from being guessed; it is written
+    nowhere.
 
     Raises `UserError` if the file cannot be written at first.
     """

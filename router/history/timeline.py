@@ -48,7 +48,9 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """``at_s`` counts from the request's arrival, here and in all events; ``attempt``: the dispatch decided about."""
+    """A policy decided. ``at_s`` counts from the request's arrival, here and in all events; ``attempt``: the dispatch
+    decided about.
+    """
 
     at_s: float
     attempt: int
@@ -93,7 +95,7 @@ class EngineHolds(msgspec.Struct, frozen=True, tag="holds"):
 
 
 class FirstToken(msgspec.Struct, frozen=True, tag="first_token"):
-    """``predicted_s``: of ``since_dispatch_s``, by the last dispatch."""
+    """The first token came. ``predicted_s``: of ``since_dispatch_s``, by the last dispatch."""
 
     at_s: float
     engine: str
@@ -102,7 +104,9 @@ class FirstToken(msgspec.Struct, frozen=True, tag="first_token"):
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
-    """``reason``: how it finished, else why it did not. ``tpot_s``: None with less than two tokens."""
+    """The request ended. ``reason``: how it finished, else why it did not. ``tpot_s``: None with less than two
+    tokens.
+    """
 
     at_s: float
     outcome: Outcome

@@ -59,7 +59,7 @@ class Doing(StrEnum):
 
 
 class PlacementDaemon:
-    """``topology.placement`` says how. Call `expire` at `next_deadline`, whatever happens in between."""
+    """Decides when plans change, as ``topology.placement`` says. Always call `expire` at `next_deadline`."""
 
     def __init__(self, topology: Topology, now: float, *, pid: int = 0, seed: int = 0) -> None:
         assert topology.placement is not None, "the topology has a daemon"
@@ -149,7 +149,7 @@ class PlacementDaemon:
         return self._deadline if self._scaler is None else min(self._deadline, self._scaler.next_deadline)
 
     def expire(self, now: float) -> list[Effect]:
-        """Time has passed."""
+        """Act on the time."""
         self._roster.expire(now)
         return [*self._scale(now), *self._place(now), *self._note_failed_loads()]
 

@@ -31,7 +31,7 @@ class HeardMesh:
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """``found`` is predicted for the ``traffic``; ``achieved`` is what was."""
+    """A search without a daemon. ``found`` is predicted for the ``traffic``; ``achieved`` is what was."""
 
     present: Plan
     found: Answer

@@ -9,7 +9,7 @@ from router.placement.effects import Effect, Note
 
 
 class PastDecisions:
-    """``error`` is the last problem, until something goes well."""
+    """What the daemon has decided so far. ``error`` is the last problem, until something goes well."""
 
     def __init__(self, now: float) -> None:
         self.error: str | None = None

@@ -64,7 +64,7 @@ class FollowsRequests(Capability):
 
 @dataclass(frozen=True, slots=True)
 class RoleChange:
-    """``message`` is for ``engine``."""
+    """A role that an engine is to take. ``message`` is for ``engine``."""
 
     engine: str
     message: SetRole

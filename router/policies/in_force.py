@@ -17,7 +17,9 @@ from router.policies.registry import make_policy, with_defaults
 
 
 class PolicyInForce:
-    """``policy`` decides; ``choice`` says which one it is. Raises `UserError` for a policy that does not exist."""
+    """Keeps the policy of a gateway. ``policy`` decides; ``choice`` says which one it is. Raises `UserError` for a
+    policy that does not exist.
+    """
 
     def __init__(self, spec: PolicySpec, random: Random, now: float) -> None:
         self._random = random

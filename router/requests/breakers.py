@@ -84,7 +84,7 @@ class Breaker:
             self._close()
 
     def failed(self, request: str | None, now: float) -> None:
-        """``request``: which one it failed; None: it died."""
+        """Count a failure. ``request``: which one it failed; None: it died."""
         self.failed_at = now
         self.num_failures += 1
         self._outcomes.append(_Outcome(now, request, has_failed=True))

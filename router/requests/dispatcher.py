@@ -88,7 +88,7 @@ class Dispatcher:
     # --- events of consumers ------------------------------------------------------------------------------------------
 
     def submit(self, spec: RequestSpec, timeline: RequestTimeline, now: float, tenant: str = "") -> list[Effect]:
-        """A new request. Raises `Overloaded` if a bound is reached, `ValueError` if its id is in flight.
+        """Take a new request. Raises `Overloaded` if a bound is reached, `ValueError` if its id is in flight.
 
         ``timeline``: its own, newly begun; the caller ends it if this raises. ``tenant``: whose the request is, where
         several share what there is.
@@ -156,7 +156,7 @@ class Dispatcher:
     # --- events of engines --------------------------------------------------------------------------------------------
 
     def observe(self, sender: Sender, status: EngineStatus, now: float) -> list[Effect]:
-        """An engine's status."""
+        """Take an engine's status."""
         observation = self._monitor.observe(sender, status, now)
         if isinstance(observation, Stale):
             return []
@@ -300,7 +300,7 @@ class Dispatcher:
         return earliest
 
     def expire(self, now: float) -> list[Effect]:
-        """Time has passed: leases, answers, gaps and promises may have ended."""
+        """Act on the time: leases, answers, gaps and promises may have ended."""
         effects: list[Effect] = [*self._recovery.probing.ask(now)]
         lost = self._monitor.expire(now)
         for event in lost:

@@ -76,7 +76,7 @@ class Fairness:
         self._tenants[request.charge.tenant].num_in_flight += 1
 
     def remove(self, request: InFlightRequest) -> None:
-        """It has ended."""
+        """Forget a request that has ended."""
         self._charge(request)
         tenant = self._tenants[request.charge.tenant]
         tenant.num_in_flight -= 1

@@ -18,7 +18,8 @@ ROUNDS = 4  # in the time that an answer may take
 
 
 class Probing:
-    """``reply_s``: how long an answer may take, and so a request that has not begun may be silent.
+    """Decides when engines are asked about silent requests. ``reply_s``: how long an answer may take, and so a request
+    that has not begun may be silent.
 
     One that has begun is asked about after half of that, one that nobody has accepted, or whose tokens have a gap,
     after a quarter.

@@ -18,7 +18,8 @@ class Correction:
     too_small: float = 0.0
 
     def judge(self, num_ended: int, num_late: int, attainment: float, tried: float) -> bool:
-        """``tried``: engines that ran, in engines that were reckoned. Whether there were enough requests to judge by.
+        """Compare what was reckoned with what was achieved. ``tried``: engines that ran, in engines that were reckoned.
+        Whether there were enough requests to judge by.
 
         More engines than the factor asks for say nothing of it, unless they were too few all the same.
         """

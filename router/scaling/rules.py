@@ -18,7 +18,7 @@ class Need(NamedTuple):
 
 class NeedRule(Protocol):
     def __call__(self, view: PoolView, demands: Sequence[tuple[ServiceLoad, Work]], factor: float) -> Need:
-        """``factor``: what was learnt of the reckoning. Raise `ImpossibleError`."""
+        """Return how many engines are needed. ``factor``: what was learnt of the reckoning. Raise `ImpossibleError`."""
 
 
 def by_promises(margin: float) -> NeedRule:

@@ -39,7 +39,7 @@ class _Size:
 
 
 class ScalingDecided(NamedTuple):
-    """``lines`` and ``problems`` say in words what is ordered, and what cannot be had."""
+    """The outcome of one decision. ``lines`` and ``problems`` say in words what is ordered, and what cannot be had."""
 
     orders: tuple[ScaleOrder, ...]
     lines: tuple[str, ...]

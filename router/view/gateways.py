@@ -9,7 +9,9 @@ from mesh.wire.status import GatewayStatus
 
 
 class OtherGateways:
-    """``ready``: ids of those that live and take requests. What changes it says so."""
+    """Keeps the other gateways that are alive. ``ready``: ids of those that live and take requests. What changes it
+    says so.
+    """
 
     def __init__(self, lease_s: float) -> None:
         self.ready: frozenset[str] = frozenset()
@@ -25,7 +27,7 @@ class OtherGateways:
         return self._become(self.ready | me if status.state is ProcessState.READY else self.ready - me)
 
     def renew(self, sender: Sender, now: float) -> None:
-        """A pulse: it lives."""
+        """Take a pulse: the gateway lives."""
         self._membership.renew(sender, now)
 
     def expire(self, now: float) -> bool:

@@ -64,7 +64,7 @@ class Monitor:
         return observation
 
     def hear_gateway(self, sender: Sender, status: GatewayStatus, now: float) -> None:
-        """Another gateway lives."""
+        """Take the status of another gateway."""
         self._has_new_peers |= self._others.hear(sender, status, now)
 
     def renew(self, sender: Sender, now: float) -> None:

@@ -42,7 +42,9 @@ class Reservations:
         self._engines[reservation.request].add(reservation.engine)
 
     def accept(self, request: str, engine: str, status_seq: int, known_seq: int | None) -> None:
-        """``engine`` owns the request, and counts it from status ``status_seq`` on; ``known_seq`` is its last one."""
+        """Note that an engine accepted a request. ``engine`` owns the request, and counts it from status ``status_seq``
+        on; ``known_seq`` is its last one.
+        """
         held = self._by_engine.get(engine, {}).get(request)
         if held is None:
             return

@@ -6,7 +6,9 @@ from mesh.topology.schema import PolicySpec
 
 
 def parse_policy(text: str) -> PolicySpec:
-    """``NAME[:KEY=VALUE]...``, values as in TOML or bare words. Raise `ValueError`, saying what would be right."""
+    """Parse the name of a policy with parameters: ``NAME[:KEY=VALUE]...``, values as in TOML or bare words. Raise
+    `ValueError`, saying what would be right.
+    """
     name, *settings = [part.strip() for part in text.split(":")]
     parameters = dict(_setting(text, setting) for setting in settings)
     if not name or len(parameters) < len(settings):

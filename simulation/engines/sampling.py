@@ -18,7 +18,9 @@ LATE = ChunkResult(unsampled=Unsampled())
 
 
 class TokenSampler:
-    """``late_masks``: the probability that a structured request's mask is late."""
+    """Samples tokens for simulated engines. ``late_masks``: the probability that a structured request's mask is
+    late.
+    """
 
     def __init__(self, late_masks: float, random: Random) -> None:
         self._late_masks = late_masks

@@ -8,7 +8,9 @@ from engines.costs.profiles import EngineProfile
 
 @dataclass(frozen=True, slots=True)
 class SharedProfile:
-    """``services`` on the engine's devices, each as if it were alone there; ``kv_memory_bytes`` is for all of them."""
+    """The profile of an engine with several services. ``services`` on the engine's devices, each as if it were alone
+    there; ``kv_memory_bytes`` is for all of them.
+    """
 
     services: Mapping[str, EngineProfile]
     kv_memory_bytes: int

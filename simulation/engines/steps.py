@@ -8,7 +8,9 @@ from simulation.engines.physics import Physics
 
 
 class StepModel:
-    """``between_s`` passes between steps: engines learn no cost from it. ``pace``: steps take so many times as long."""
+    """Models the time of steps. ``between_s`` passes between steps: engines learn no cost from it. ``pace``: steps take
+    so many times as long.
+    """
 
     def __init__(self, cost: StepCost, physics: Physics, random: Random) -> None:
         self.between_s = physics.step_s

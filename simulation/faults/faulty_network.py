@@ -56,7 +56,9 @@ class FaultyNetwork(Network):
         self._hears[process] = hear
 
     def notice(self, process: str, notice: Notice) -> None:
-        """``process`` hears from all others that they live, and engines' statuses."""
+        """Let a process hear from all others. ``process`` hears from all others that they live, and engines'
+        statuses.
+        """
         self._notices[process] = notice
 
     def go_down(self, process: str) -> None:

@@ -69,7 +69,9 @@ class PartitionTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SlowTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``at_s`` and ``for_s`` are both there or both missing, as in all that follow."""
+    """An engine that is slow for a while. ``at_s`` and ``for_s`` are both there or both missing, as in all that
+    follow.
+    """
 
     factor: Duration
     engine: str
@@ -85,7 +87,7 @@ class FailLoadTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LossTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``messages`` are the names of those that may be lost, as in `mesh.wire`; none: all."""
+    """Messages that are lost. ``messages`` are the names of those that may be lost, as in `mesh.wire`; none: all."""
 
     probability: Probability
     between: Pair = msgspec.field(default_factory=EVERYBODY.copy)
@@ -149,27 +151,27 @@ TABLES: Mapping[str, type[msgspec.Struct]] = {
 
 
 def parse_kill(text: str) -> KillTable:
-    """``PROCESS@T[+D]``. Raise `ValueError`, as all these do, saying what would be right."""
+    """Parse a death: ``PROCESS@T[+D]``. Raise `ValueError`, as all these do, saying what would be right."""
     process, at_s, for_s = _what_and_when(text, "decode-0@120 or decode-0@120+5")
     return KillTable(process, at_s, for_s)
 
 
 def parse_hang(text: str) -> HangTable:
-    """``PROCESS@T+D``."""
+    """Parse a hang: ``PROCESS@T+D``."""
     example = "decode-0@120+5"
     process, at_s, for_s = _what_and_when(text, example)
     return HangTable(process, at_s, _needed(text, for_s, example))
 
 
 def parse_partition(text: str) -> PartitionTable:
-    """``A,B@T+D``."""
+    """Parse a partition: ``A,B@T+D``."""
     example = "prefill-0,decode-*@10+3"
     names, at_s, for_s = _what_and_when(text, example)
     return PartitionTable(_pair(text, names, example), at_s, _needed(text, for_s, example))
 
 
 def parse_slow(text: str) -> SlowTable:
-    """``K:ENGINE[@T+D]``."""
+    """Parse a slow engine: ``K:ENGINE[@T+D]``."""
     example = "3:decode-0 or 3:decode-*@10+5"
     factor, engine, at_s, for_s = _measured(text, example)
     if not engine:
@@ -178,7 +180,7 @@ def parse_slow(text: str) -> SlowTable:
 
 
 def parse_fail_load(text: str) -> FailLoadTable:
-    """``P[:ENGINE][@T+D]``."""
+    """Parse loads that fail: ``P[:ENGINE][@T+D]``."""
     example = "0.5 or 1:decode-*@10+5"
     probability, engine, at_s, for_s = _measured(text, example)
     if engine == "":
@@ -187,22 +189,22 @@ def parse_fail_load(text: str) -> FailLoadTable:
 
 
 def parse_loss(text: str) -> LossTable:
-    """``P[:A,B][@T+D]``."""
+    """Parse losses: ``P[:A,B][@T+D]``."""
     return LossTable(*_likely(text))
 
 
 def parse_duplicate(text: str) -> DuplicateTable:
-    """``P[:A,B][@T+D]``."""
+    """Parse duplicates: ``P[:A,B][@T+D]``."""
     return DuplicateTable(*_likely(text))
 
 
 def parse_reorder(text: str) -> ReorderTable:
-    """``P[:A,B][@T+D]``."""
+    """Parse reorderings: ``P[:A,B][@T+D]``."""
     return ReorderTable(*_likely(text))
 
 
 def parse_delay(text: str) -> DelayTable:
-    """``S[:A,B][@T+D]``."""
+    """Parse delays: ``S[:A,B][@T+D]``."""
     return DelayTable(*_between(text, "0.1 or 0.1:decode-*,gateway@10+5"))
 
 

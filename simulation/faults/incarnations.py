@@ -177,7 +177,7 @@ class Incarnations(ABC, Generic[P]):
 
 
 class EngineIncarnations(Incarnations[SimulatedEngine]):
-    """``make`` makes an incarnation of the engine."""
+    """An engine over its incarnations. ``make`` makes an incarnation of the engine."""
 
     def __init__(
         self,
@@ -287,7 +287,9 @@ class EngineIncarnations(Incarnations[SimulatedEngine]):
 
 
 class GatewayIncarnations(Incarnations[SimulatedGateway]):
-    """``make`` makes an incarnation of the gateway. Engines see by its heartbeats that it lives."""
+    """A gateway over its incarnations. ``make`` makes an incarnation of the gateway. Engines see by its heartbeats that
+    it lives.
+    """
 
     def __init__(
         self,
@@ -335,7 +337,8 @@ class GatewayIncarnations(Incarnations[SimulatedGateway]):
 
 
 class PlacementIncarnations(Incarnations[SimulatedPlacement]):
-    """``make`` makes an incarnation of the placement daemon. It knows what others repeat of what the last one said.
+    """The placement daemon over its incarnations. ``make`` makes an incarnation of the placement daemon. It knows what
+    others repeat of what the last one said.
 
     Its leases are its own: see `router.placement.observe.roster`.
     """

@@ -25,7 +25,9 @@ class _Child:
 
 
 class SimulatedSupervisor:
-    """``others``: kinds of its host's other processes, by name. ``start_s``: from an engine's start until it is up."""
+    """The supervisor of one host. ``others``: kinds of its host's other processes, by name. ``start_s``: from an
+    engine's start until it is up.
+    """
 
     def __init__(
         self,

@@ -22,14 +22,14 @@ class Process(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """``cv`` is the coefficient of variation of gamma's gaps: 1 is Poisson, more is burstier."""
+    """A process of arrivals. ``cv`` is the coefficient of variation of gamma's gaps: 1 is Poisson, more is burstier."""
 
     rate: float  # requests a second, on average
     process: Process = Process.POISSON
     cv: float = 2.0
 
     def times(self, random: Random) -> Iterator[float]:
-        """Endless, ascending."""
+        """Yield times without end, in ascending order."""
         shape = 1 / self.cv**2 if self.process is Process.GAMMA else 1.0
         place: Callable[[float], float] = _in_bursts if self.process is Process.BURST else lambda time: time
         time = 0.0

@@ -28,7 +28,7 @@ class Mix:
 
 
 def parse_mix(text: str) -> Mix:
-    """``chat=0.7,code=0.3``. Raise `ValueError`, saying what would be right."""
+    """Parse the shares of services: ``chat=0.7,code=0.3``. Raise `ValueError`, saying what would be right."""
     shares: dict[str, float] = {}
     for part in text.split(","):
         name, _, weight = (word.strip() for word in part.partition("="))

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TraceRequest:
-    """``blocks`` name the prompt's blocks of `PROMPT_BLOCK` tokens: those with equal names and pasts are the same.
+    """One request of a trace. ``blocks`` name the prompt's blocks of `PROMPT_BLOCK` tokens: those with equal names and
+    pasts are the same.
 
     What the trace does not say is None.
     """

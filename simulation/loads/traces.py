@@ -111,7 +111,7 @@ def at_rate(requests: Sequence[TraceRequest], rate: float) -> list[TraceRequest]
 
 
 def scaled(requests: Sequence[TraceRequest], load: float) -> list[TraceRequest]:
-    """``load`` times as many requests a second."""
+    """Scale a trace: ``load`` times as many requests a second."""
     return [replace(request, at_s=request.at_s / load) for request in requests]
 
 

@@ -98,7 +98,7 @@ class Simulated:
 
     @property
     def num_simulated(self) -> int:
-        """Cells."""
+        """The number of cells that were simulated."""
         return len(self._known)
 
     def __call__(self, plans: Sequence[Plan]) -> list[Score]:
@@ -174,7 +174,7 @@ class Simulators:
         slo_factor: float | None = None,
         seed: int = 0,
     ) -> Simulated:
-        """``slo_factor``: see `Setting`. Engines schedule by doubling budget."""
+        """Make an evaluator. ``slo_factor``: see `Setting`. Engines schedule by doubling budget."""
         return Simulated(
             catalogue, traffic, slos, slo_factor=slo_factor, pool=self._pool, num_workers=self._num_workers, seed=seed
         )

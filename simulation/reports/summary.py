@@ -11,7 +11,7 @@ STEPS = 200  # quantiles kept of each distribution
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """``quantiles`` at 0, 1 / `STEPS`, ... 1. Seconds."""
+    """The distribution of one latency. ``quantiles`` at 0, 1 / `STEPS`, ... 1. Seconds."""
 
     mean: float
     quantiles: tuple[float, ...]
@@ -19,7 +19,7 @@ class Distribution:
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> "Distribution | None":
-        """None if there is no value."""
+        """Make the distribution of values. None if there is no value."""
         ordered = sorted(value for value in values if value is not None)
         if not ordered:
             return None

@@ -33,7 +33,7 @@ class Form(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """``num_weights`` of a block and its ``num_bytes``."""
+    """A kind of GGUF block. ``num_weights`` of a block and its ``num_bytes``."""
 
     name: str
     form: Form

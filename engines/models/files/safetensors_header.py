@@ -25,7 +25,9 @@ class TensorEntry(msgspec.Struct, frozen=True):
 
 
 class SafetensorsHeader(NamedTuple):
-    """``data_at``: where the data begin in the file, in bytes. ``entries`` by name."""
+    """The header of a safetensors file. ``data_at``: where the data begin in the file, in bytes. ``entries`` by
+    name.
+    """
 
     data_at: int
     entries: Mapping[str, TensorEntry]

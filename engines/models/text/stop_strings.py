@@ -26,7 +26,7 @@ class StopStrings:
     __slots__ = ("_branches", "_depths", "_falls", "_longest_ends", "_onward")
 
     def __init__(self, stops: Sequence[str]) -> None:
-        """``stops`` are not empty strings, of at most 65535 characters in all."""
+        """Prepare the search for strings. ``stops`` are not empty strings, of at most 65535 characters in all."""
         self._depths = array("H", [0])  # by state: the characters that it stands for
         self._longest_ends = array("H", [0])  # the length of the longest stop string that it ends with; 0: none
         self._onward = ""  # the character that leads to the state with the next number

@@ -14,7 +14,9 @@ _SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cl
 
 @dataclass(frozen=True, slots=True)
 class TokenizerConfig:
-    """``special_tokens`` by their names in templates; ``chat_templates`` by name, empty if the model has none."""
+    """What chat templates and tokenizing need to know. ``special_tokens`` by their names in templates;
+    ``chat_templates`` by name, empty if the model has none.
+    """
 
     special_tokens: Mapping[str, str]
     chat_templates: Mapping[str, str]

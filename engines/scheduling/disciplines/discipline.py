@@ -20,7 +20,8 @@ class IterationPhase(StrEnum):
 
 
 class Turn(NamedTuple):
-    """``phase`` None: decodes and chunks of prompts in one iteration, by the rules of `engines.scheduling.scheduler`.
+    """A turn of one service. ``phase`` None: decodes and chunks of prompts in one iteration, by the rules of
+    `engines.scheduling.scheduler`.
 
     ``members``: nobody else may take part.
     """
@@ -32,13 +33,13 @@ class Turn(NamedTuple):
 
 class Discipline(Protocol):
     def came(self, request: EngineRequest) -> None:
-        """It can be computed here from now on: it waits for blocks, or holds them already."""
+        """Take a request that can be computed from now on: it waits for blocks, or holds them already."""
 
     def preempted(self, request: EngineRequest) -> None:
-        """It lost its blocks, and prefills again."""
+        """Note that a request lost its blocks, and prefills again."""
 
     def ended(self, request: EngineRequest) -> None:
-        """It is not computed here any more, be it done, cancelled or gone. Its tokens are still there."""
+        """Forget a request that is not computed here any more: done, cancelled or gone. Its tokens are still there."""
 
     def ran(self, service: str, requests: Sequence[EngineRequest], elapsed_s: float) -> None:
         """Note that these took part in steps that took so long."""

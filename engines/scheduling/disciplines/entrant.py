@@ -7,7 +7,9 @@ from engines.engine_request import EngineRequest
 
 @dataclass(slots=True, eq=False)
 class Entrant:
-    """``place``: within its service, phase and level, smaller first; it changes only when the request runs."""
+    """A request as a discipline sees it. ``place``: within its service, phase and level, smaller first; it changes only
+    when the request runs.
+    """
 
     request: EngineRequest
     number: int  # of those that came here

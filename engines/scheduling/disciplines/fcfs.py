@@ -10,7 +10,7 @@ class FirstCome:
         entrant.place = entrant.request.arrived_at
 
     def ran(self, entrant: Entrant) -> None:
-        """Nothing that it has run changes when it came."""
+        """Ignore the step: nothing that a request has run changes when it came."""
 
     def steady_s(self, entrant: Entrant) -> float:
         return inf

@@ -16,7 +16,9 @@ MOST_LEVELS = 40
 
 
 class SkipJoin:
-    """``prefill_s``: what is left of a prompt, alone. ``quickest_step_s``: the first quantum, as it is now."""
+    """Chooses the queue that a request joins. ``prefill_s``: what is left of a prompt, alone. ``quickest_step_s``: the
+    first quantum, as it is now.
+    """
 
     def __init__(self, prefill_s: Callable[[EngineRequest], float], quickest_step_s: Callable[[], float]) -> None:
         self._prefill_s = prefill_s

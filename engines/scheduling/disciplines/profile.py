@@ -70,7 +70,7 @@ class ExecutionTimes:
 
     @property
     def budget_s(self) -> float:
-        """``Q = Lhat + Std`` (SeaLLM, section 4.2)."""
+        """Return the first budget of a request. ``Q = Lhat + Std`` (SeaLLM, section 4.2)."""
         return self.mean_s + self.std_s
 
     def add(self, seconds: float) -> None:

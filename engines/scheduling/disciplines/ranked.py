@@ -32,7 +32,7 @@ class RankOrder(Protocol):
         """Give it a level and a place."""
 
     def ran(self, entrant: Entrant) -> None:
-        """``used_s`` has grown: give it a new level or place if that matters."""
+        """Note that a request ran. ``used_s`` has grown: give it a new level or place if that matters."""
 
     def steady_s(self, entrant: Entrant) -> float:
         """Return how long it can run before its level changes. Until then running takes it nowhere but forwards."""

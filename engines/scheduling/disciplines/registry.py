@@ -31,7 +31,8 @@ def make_discipline(
     strict_phases: bool = False,
     usual: Mapping[str, Lengths] | None = None,
 ) -> Discipline:
-    """``costs`` of the services that are here now; ``batch``: how many requests an iteration computes at most.
+    """Make the discipline of an engine. ``costs`` of the services that are here now; ``batch``: how many requests an
+    iteration computes at most.
 
     ``most_rows``: see `StaticBatches`. ``usual``: see `Profiles`. The rest is as in `EngineSpec`.
     """

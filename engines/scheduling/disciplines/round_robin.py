@@ -25,7 +25,7 @@ class RoundRobinDiscipline:
         """Likewise."""
 
     def ended(self, request: EngineRequest) -> None:
-        """Nothing was kept of it."""
+        """Do nothing: nothing was kept of the request."""
 
     def ran(self, service: str, requests: Sequence[EngineRequest], elapsed_s: float) -> None:
         if self._given is not None and self._given.service == service:
@@ -49,7 +49,7 @@ class RoundRobinDiscipline:
         yield from sorted(here, key=_by_arrival)
 
     def check_invariants(self, here: Collection[EngineRequest]) -> None:
-        """It knows of none."""
+        """Check nothing: the discipline has no state."""
 
 
 def _by_arrival(request: EngineRequest) -> tuple[float, ...]:

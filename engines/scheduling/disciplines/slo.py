@@ -25,7 +25,7 @@ class InTurns:
         """Likewise."""
 
     def ended(self, request: EngineRequest) -> None:
-        """Nothing was kept of it."""
+        """Do nothing: nothing was kept of the request."""
 
     def ran(self, service: str, requests: Sequence[EngineRequest], elapsed_s: float) -> None:
         if self._rotation[-1:] != [service]:
@@ -46,4 +46,4 @@ class InTurns:
         yield from here  # in the order of `engines.scheduling.scheduler`, which is not this one's
 
     def check_invariants(self, here: Collection[EngineRequest]) -> None:
-        """It knows of none."""
+        """Check nothing: the discipline has no state."""

@@ -40,7 +40,7 @@ class StaticBatches:
         self._places[request] = next(self._numbers)
 
     def preempted(self, request: EngineRequest) -> None:
-        """It stays a member, and is computed again when there is room."""
+        """Keep the request as a member: it is computed again when there is room."""
 
     def ended(self, request: EngineRequest) -> None:
         self._places.pop(request, None)
@@ -49,7 +49,7 @@ class StaticBatches:
             self._complete.remove(request)
 
     def ran(self, service: str, requests: Sequence[EngineRequest], elapsed_s: float) -> None:
-        """Nobody's turn depends on it."""
+        """Ignore the step: nobody's turn depends on it."""
 
     def turns(self, now: float) -> Iterator[Turn]:
         if not self._members and not self._complete:

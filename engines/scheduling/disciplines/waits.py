@@ -27,7 +27,7 @@ class _Entry(NamedTuple):
 
 
 class Waits:
-    """``threshold_s`` of a service; infinite: its requests never starve."""
+    """Keeps how long requests have waited. ``threshold_s`` of a service; infinite: its requests never starve."""
 
     def __init__(self, threshold_s: Callable[[str], float]) -> None:
         self._threshold_s = threshold_s

@@ -24,12 +24,12 @@ class Loads(Generic[B]):
         return self._of.get(engine, 0.0)
 
     def add(self, batch: B, engine: str, serving_s: float) -> None:
-        """Equation 11."""
+        """Add a batch to an engine's load. Equation 11."""
         self._held[batch] = engine, serving_s
         self._of[engine] = self.of(engine) + serving_s
 
     def give_back(self, batch: B) -> None:
-        """It is done, or will not be. Once is enough."""
+        """Take a batch off an engine's load: it is done, or will not be. Once is enough."""
         held = self._held.pop(batch, None)
         if held is None:
             return

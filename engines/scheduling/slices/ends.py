@@ -57,7 +57,7 @@ class EngineOutlook(NamedTuple):
 
 
 class There(NamedTuple):
-    """Another engine with room for the request. It can go on here while it moves."""
+    """Another engine with room for the request. The request can go on here while it moves."""
 
     id: str
     pace_s: float  # from token to token
@@ -65,7 +65,7 @@ class There(NamedTuple):
 
 
 class End(NamedTuple):
-    """``late_s``: of both, beyond their promises; ``delay_s``: of both."""
+    """One way to end a slice. ``late_s``: of both, beyond their promises; ``delay_s``: of both."""
 
     late_s: float
     delay_s: float

@@ -47,7 +47,9 @@ class SliceEstimator:
         return f"<SliceEstimator of {self.slice_tokens} tokens in {self._capacity}>"
 
     def most_requests(self, input_tokens: int) -> int:
-        """``N_max`` (equation 8), but one at least: what does not fit alone is for the engine to refuse."""
+        """Return how many requests fit. ``N_max`` (equation 8), but one at least: what does not fit alone is for the
+        engine to refuse.
+        """
         num_tokens = input_tokens + self.slice_tokens
         fitting = max(1, self._capacity // num_tokens)
         if not self._rules:
@@ -55,7 +57,9 @@ class SliceEstimator:
         return min(fitting, next((most for tokens, most in self._rules if num_tokens <= tokens), self._rules[-1][1]))
 
     def serving_s(self, num_requests: int, input_tokens: int) -> float:
-        """``T_serve(N, L, S)`` (equations 1 and 2), the sum over the iterations in closed form."""
+        """Return the predicted seconds of a slice. ``T_serve(N, L, S)`` (equations 1 and 2), the sum over the
+        iterations in closed form.
+        """
         decode, steps = self._decode, self.slice_tokens
         prompts_s = self._prompts_s(num_requests * input_tokens)
         attention_s = num_requests * self._prefill.per_token_context_s * attended_tokens(input_tokens, 0)
@@ -75,7 +79,9 @@ class SliceEstimator:
     # --- the same for many sizes at once ------------------------------------------------------------------------------
 
     def column(self, input_tokens: int, most: int) -> NDArray[np.float64]:
-        """``T_serve`` of 1, 2, ... ``most`` requests (at most `most_requests`) of that input length."""
+        """Return the seconds of all batch sizes. ``T_serve`` of 1, 2, ... ``most`` requests (at most `most_requests`)
+        of that input length.
+        """
         decode, steps = self._decode, self.slice_tokens
         contexts = steps * input_tokens + steps * (steps + 1) / 2
         per_request_s = self._prefill.per_token_context_s * attended_tokens(input_tokens, 0)

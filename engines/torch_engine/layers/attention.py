@@ -32,7 +32,7 @@ class RowGroup(Protocol):
         """Rows that `KVPool.read` gathers."""
 
     def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor) -> Tensor:
-        """[rows, heads, head_dim] to [rows, heads * head_dim], over the KV in ``pool``."""
+        """Attend for all rows. [rows, heads, head_dim] to [rows, heads * head_dim], over the KV in ``pool``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,9 @@ class DecodeGroup:
 
 @dataclass(frozen=True, slots=True)
 class PrefillInPlace:
-    """``num_rows`` tokens of one request after ``start`` earlier ones. ``table`` [blocks]: `KVPool.first_rows`."""
+    """A chunk of a prompt that reads KV in place. ``num_rows`` tokens of one request after ``start`` earlier ones.
+    ``table`` [blocks]: `KVPool.first_rows`.
+    """
 
     table: Tensor
     num_rows: int
@@ -98,7 +100,7 @@ class PrefillInPlace:
 
 @dataclass(frozen=True, slots=True)
 class PrefillGroup:
-    """``num_rows`` tokens of one request after ``start`` earlier ones."""
+    """A chunk of a prompt whose KV is gathered. ``num_rows`` tokens of one request after ``start`` earlier ones."""
 
     index: Tensor
     num_rows: int
@@ -149,7 +151,9 @@ class Layout(Protocol):
     def workspace_items(self) -> int: ...
 
     def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor) -> Tensor:
-        """[rows, heads, head_dim] to [rows, heads * head_dim], over the KV in ``pool``."""
+        """Attend for all rows of the batch. [rows, heads, head_dim] to [rows, heads * head_dim], over the KV in
+        ``pool``.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,8 @@ def packed_bytes(outs: Iterable[tuple[Form, int]], num_in: int) -> int:
 
 
 class CodeLinear:
-    """``x @ weight.T + bias`` in float32 of weights in codes, one after the other, that `packs` takes.
+    """A product with weights in codes. ``x @ weight.T + bias`` in float32 of weights in codes, one after the other,
+    that `packs` takes.
 
     With ``rounds``, 32 inputs at a time are rounded to 8 bits first, the largest of them to 127, and products within a
     group are those of whole numbers. A row's result is the same whatever other rows there are. ``kernels``: of
@@ -195,7 +196,9 @@ def gates(x: Tensor) -> bool:
 
 
 def gated(x: Tensor, kernels: str = KERNELS) -> Tensor:
-    """``silu(gate) * up`` of ``x`` [rows, 2 * n], gates before ups: [rows, n] (SwiGLU, Shazeer, 2020)."""
+    """Compute a gated activation. ``silu(gate) * up`` of ``x`` [rows, 2 * n], gates before ups: [rows, n] (SwiGLU,
+    Shazeer, 2020).
+    """
     num_rows, width = x.shape
     out = torch.empty((num_rows, width // 2))
     _kernels.gate(kernels, x.data_ptr(), out.data_ptr(), num_rows, width // 2, torch.get_num_threads())

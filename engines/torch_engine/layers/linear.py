@@ -14,12 +14,12 @@ ROWS = 16
 
 
 class Linear(Protocol):
-    """``x @ weight.T + bias`` for a weight ``[out, in]``."""
+    """A product with float weights. ``x @ weight.T + bias`` for a weight ``[out, in]``."""
 
     def __call__(self, x: Tensor) -> Tensor: ...
 
     def add_to(self, residual: Tensor, x: Tensor) -> None:
-        """``residual += self(x)``"""
+        """Add the product to ``residual`` in place: ``residual += self(x)``"""
 
 
 class PlainLinear:

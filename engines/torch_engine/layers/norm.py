@@ -5,7 +5,8 @@ from torch import Tensor
 
 
 def rms_norm(x: Tensor, weight: Tensor, epsilon: Tensor) -> Tensor:
-    """``x / sqrt(mean(x ** 2) + epsilon) * weight`` over the last dimension, in float32.
+    """Normalise by the root mean square: ``x / sqrt(mean(x ** 2) + epsilon) * weight`` over the last dimension, in
+    float32.
 
     By the norm of the vector: half as many passes as `torch.nn.functional.rms_norm` takes on CPU.
     """

@@ -41,7 +41,9 @@ class Paging:
 
 class PagedAttention(Protocol):
     def __call__(self, queries: Tensor, keys: Tensor, values: Tensor, paging: Paging) -> Tensor:
-        """[rows, heads, head_dim]: each row sees the keys up to its own, the last row of a request all of them."""
+        """Attend over the paged cache. [rows, heads, head_dim]: each row sees the keys up to its own, the last row of a
+        request all of them.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Codes:
-    """``codes`` [out, in], uint8 (of signed ones, as they lie in memory); ``scales`` and ``minima`` [out, groups].
+    """Weights in codes. ``codes`` [out, in], uint8 (of signed ones, as they lie in memory); ``scales`` and ``minima``
+    [out, groups].
 
     ``minima`` are None where the form has none.
     """

@@ -44,7 +44,9 @@ class PromptLogprobs:
         self._tails: OrderedDict[str, _Tail] = OrderedDict()
 
     def compute(self, chunk: Chunk, hidden: Tensor) -> list[TokenLogprobs | None]:
-        """``hidden`` is [tokens, size]. The first entry is None at position 0, or if the state before is not known."""
+        """Compute the log-probabilities of a chunk of a prompt. ``hidden`` is [tokens, size]. The first entry is None
+        at position 0, or if the state before is not known.
+        """
         count = chunk.prompt_logprobs or 0
         tail = self._tails.pop(chunk.request, None)
         follows = tail is not None and tail.position == chunk.start

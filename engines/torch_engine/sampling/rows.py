@@ -12,7 +12,7 @@ from mesh.wire.requests import TokenLogprobs
 
 
 class SampledToken(NamedTuple):
-    """``token`` is None where none could be sampled: ``unsampled`` says why."""
+    """The outcome of sampling for one row. ``token`` is None where none could be sampled: ``unsampled`` says why."""
 
     token: int | None
     logprobs: TokenLogprobs | None = None

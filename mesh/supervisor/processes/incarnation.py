@@ -54,7 +54,9 @@ class Incarnation:
 
     @classmethod
     def adopt(cls, record: PidRecord, around: Surroundings) -> "Incarnation | None":
-        """None: the process of the record has ended, whoever has its id now. Raise `OSError`."""
+        """Adopt the process of a record. None: the process of the record has ended, whoever has its id now. Raise
+        `OSError`.
+        """
         output = open_found(logs.output_file(around.runtime, record.process))
         try:
             incarnation = cls(PidFile(around.runtime, record), output, None)
@@ -91,7 +93,7 @@ class Incarnation:
                 signal.pidfd_send_signal(self._descriptor, number)
 
     def forget(self) -> None:
-        """It has ended."""
+        """Forget a process that has ended."""
         self.close()
         remove_pid(self.file.directory, self.file.record.process)
 

@@ -78,7 +78,9 @@ class RestartPolicy:
         self._num_failed_starts = 0
 
     def on_exit(self, end: ProcessExit, ready_for_s: float | None) -> Restart | GiveUpRestarting:
-        """``ready_for_s`` is how long the process had been ready when it ended; None: it never was."""
+        """Decide what follows the end of a process. ``ready_for_s`` is how long the process had been ready when it
+        ended; None: it never was.
+        """
         self._was_ever_ready |= ready_for_s is not None
         if end.returncode == EXIT_CONFIGURATION and not self._was_ever_ready:
             return GiveUpRestarting(end.last_line or str(end))

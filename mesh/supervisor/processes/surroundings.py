@@ -12,7 +12,7 @@ from mesh.supervisor.processes.watchdog import Watchdog
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """``changed`` is called after each change of what a child's status is.
+    """What a child is given by its supervisor. ``changed`` is called after each change of what a child's status is.
 
     ``start_s``: that a process has until it must be ready, ``drain_s`` to end when asked. ``is_takeover``: processes of
     the mesh run already, and one that cannot start ends nothing.

@@ -40,7 +40,9 @@ class KeyRights:
 
 
 class KeyedCallers:
-    """``num_gateways``: those that live, this one included; ``wall_clock``: seconds since the epoch, for expiry."""
+    """Admits callers by their keys. ``num_gateways``: those that live, this one included; ``wall_clock``: seconds since
+    the epoch, for expiry.
+    """
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ _Stamp = tuple[int, int, int, int] | None
 
 @dataclass(frozen=True, slots=True)
 class HeldKey:
-    """``limits``: its own, and the deployment's where it has none."""
+    """A key with its limits in force. ``limits``: its own, and the deployment's where it has none."""
 
     key: AccessKey
     limits: KeyLimits

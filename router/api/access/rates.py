@@ -21,7 +21,9 @@ _TOKENS: Final = (b"x-ratelimit-limit-tokens", b"x-ratelimit-remaining-tokens", 
 
 @dataclass(slots=True)
 class Bucket:
-    """``used`` of what a minute allows; it goes back to nothing evenly. Above the limit: that much is owed."""
+    """A leaky bucket. ``used`` of what a minute allows; it goes back to nothing evenly. Above the limit: that much is
+    owed.
+    """
 
     used: float = 0.0
     at: float = 0.0
@@ -77,7 +79,7 @@ class Meter:
         self._num_in_flight += 1
 
     def end(self, num_reserved: int, num_used: int) -> None:
-        """It has ended; what was reserved when it began is corrected."""
+        """End a request; what was reserved when it began is corrected."""
         self._num_in_flight -= 1
         self._tokens.used = max(0.0, self._tokens.used + num_used - num_reserved)
 

@@ -28,7 +28,9 @@ _JSON: Final = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class BrowserRules:
-    """``hosts``: names that the gateway answers to, in lower case, without ports; None: any. ``origins``: see CORS."""
+    """Rules for requests that browsers send. ``hosts``: names that the gateway answers to, in lower case, without
+    ports; None: any. ``origins``: see CORS.
+    """
 
     hosts: frozenset[str] | None
     origins: frozenset[str] = frozenset()

@@ -36,7 +36,9 @@ class Rights(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """``peer``: the address that a request comes from; ``tenant``: whom it is counted for; ``rights``: None if open."""
+    """Who sent a request. ``peer``: the address that a request comes from; ``tenant``: whom it is counted for;
+    ``rights``: None if open.
+    """
 
     peer: str
     tenant: str

@@ -32,7 +32,9 @@ class TlsListener:
     def __init__(
         self, listener: socket.socket, context: ssl.SSLContext, connections: Connections, peers: ClientPeers, make: Make
     ) -> None:
-        """``make``: the protocol of a connection that is counted already. Make this in a running loop."""
+        """Listen for TLS. ``make``: the protocol of a connection that is counted already. Make this in a
+        running loop.
+        """
         self._listener = listener
         self._context = context
         self._connections = connections

@@ -57,7 +57,9 @@ class BoundedProtocol(HttpToolsProtocol):
         peers: ClientPeers,
         connection: Connection | None = None,
     ) -> None:
-        """``connection``: what ``connections`` counts already of it; None: it is counted when it is made."""
+        """Make the protocol of one connection. ``connection``: what ``connections`` counts already of it; None: it is
+        counted when it is made.
+        """
         super().__init__(config, server_state, app_state, _loop)
         self._connections = connections
         self._peers = peers

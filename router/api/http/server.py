@@ -107,7 +107,9 @@ def url_of(address: str, listener: socket.socket, scheme: str = "http") -> str:
 
 
 def certificate_of(spec: GatewaySpec) -> Certificate | None:
-    """None: it speaks plain HTTP. Raise `UserError` if its files cannot be used."""
+    """Return the certificate that a topology names. None: it speaks plain HTTP. Raise `UserError` if its files cannot
+    be used.
+    """
     if spec.tls_cert is None or spec.tls_key is None:
         return None
     return Certificate(spec.tls_cert, spec.tls_key)
@@ -134,7 +136,9 @@ class HttpServer:
         peers: ClientPeers,
         certificate: Certificate | None = None,
     ) -> None:
-        """``stop_s``: how long answers that are being sent may go on after `stop`. ``certificate``: speak TLS."""
+        """Make a server for listeners. ``stop_s``: how long answers that are being sent may go on after `stop`.
+        ``certificate``: speak TLS.
+        """
         self._certificate = certificate
         self._listener = listener
         self.connections = connections

@@ -91,7 +91,7 @@ class ConnectionHealth(Collector):
     """Connections and heads of requests that this gateway's HTTP layer refused before they were requests."""
 
     def __init__(self, num_open: Callable[[], int], refused: Mapping[str, int]) -> None:
-        """``refused``: how many, by reason."""
+        """Count connections. ``refused``: how many, by reason."""
         self._num_open = num_open
         self._refused = refused
 

@@ -44,7 +44,9 @@ class ServedModel:
 
     @classmethod
     def load(cls, spec: ServiceSpec, folder: Path) -> "ServedModel":
-        """``folder`` holds the prepared model. Raise `ModelError` if it cannot be read."""
+        """Load the tokenizer and the template of a model. ``folder`` holds the prepared model. Raise `ModelError` if it
+        cannot be read.
+        """
         config, tokenizer = ModelConfig.load(folder), Tokenizer.load(folder)
         return cls(
             service=spec.name,

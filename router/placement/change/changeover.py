@@ -45,7 +45,9 @@ class Patience:
 
 
 class Changeover:
-    """``places``: what the plan ``number`` wants of each engine that it concerns, by the engine's name."""
+    """Carries out one plan. ``places``: what the plan ``number`` wants of each engine that it concerns, by the engine's
+    name.
+    """
 
     def __init__(
         self,

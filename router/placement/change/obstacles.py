@@ -15,7 +15,8 @@ from router.placement.search.plan import Group, Plan
 
 @dataclass(frozen=True, slots=True)
 class Obstacles:
-    """``weights`` by service, in bytes; ``limits`` by engine, of those that have one (``weight_memory``).
+    """Tells what keeps engines from places. ``weights`` by service, in bytes; ``limits`` by engine, of those that have
+    one (``weight_memory``).
 
     ``failed``: engines and services that they could not load. ``leaving``: what an engine holds beside that it serves.
     """
@@ -32,7 +33,7 @@ class Obstacles:
         remembered: Iterable[EngineStatus] = (),
         failed: Iterable[tuple[str, str]] = (),
     ) -> "Obstacles":
-        """``remembered`` may know services that nobody holds now."""
+        """Find the obstacles of a mesh. ``remembered`` may know services that nobody holds now."""
         weights: dict[str, int] = {}
         for status in (*statuses.values(), *remembered):
             for service in status.services:

@@ -29,7 +29,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """``present`` and ``wanted`` are scores for the traffic of the interval that ended.
+    """A plan and the present one. ``present`` and ``wanted`` are scores for the traffic of the interval that ended.
 
     ``obstacle``: why it cannot be carried out.
     """

@@ -45,7 +45,7 @@ def without_plan(pending: Pending, verdict: str, reason: str, search_s: float = 
 
 
 def with_plan(pending: Pending, answer: Answer, number: int, search_s: float) -> Decision:
-    """``number``: that the plan which was found has, or would have."""
+    """Add the number of a plan. ``number``: that the plan which was found has, or would have."""
     proposal = answer.proposal
     return Decision(
         pending.interval,

@@ -59,7 +59,9 @@ class Threshold:
         return cls(spec.min_gain, spec.max_latency_ratio, spec.load_s)
 
     def is_worth(self, present: Score, wanted: Score, loaded_rate: float) -> bool:
-        """``loaded_rate``: requests a second of the copies that would be loaded. Scores are of the same traffic."""
+        """Return whether a plan is worth the change. ``loaded_rate``: requests a second of the copies that would be
+        loaded. Scores are of the same traffic.
+        """
         if not present.num_requests:
             return False
         gain = self.gain(present, wanted, loaded_rate)

@@ -50,7 +50,8 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """``footprints`` by service and number of devices; ``device_bytes`` of one device are for weights and KV.
+    """What services need of devices. ``footprints`` by service and number of devices; ``device_bytes`` of one device
+    are for weights and KV.
 
     ``max_sharing``: services on one group. SeaLLM shares two at most (section 6.1). Where memory for weights is
     apart from that for KV, ``weights`` of services are held against ``weight_limits`` by number of devices.

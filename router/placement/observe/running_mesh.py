@@ -50,7 +50,7 @@ def cluster_of(plan: Plan) -> Cluster:
 
 
 def catalogue_of(statuses: Iterable[EngineStatus], longest: Mapping[str, int], max_sharing: int) -> Catalogue:
-    """``longest``: tokens of the longest request of each service that matters.
+    """Make the catalogue of a running mesh. ``longest``: tokens of the longest request of each service that matters.
 
     A service costs as on the first engine of that size that holds it.
     """

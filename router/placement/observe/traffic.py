@@ -39,9 +39,9 @@ class Moments(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ServiceTraffic:
-    """``rate`` in requests a second. ``requests`` are those recorded, in order; empty: they are drawn. ``num_waiting``
-    others were there before the first of them, and have not begun. ``dispersion``: the variance of the number of
-    requests in some seconds over its mean, 1 for Poisson arrivals.
+    """Traffic of one service. ``rate`` in requests a second. ``requests`` are those recorded, in order; empty: they are
+    drawn. ``num_waiting`` others were there before the first of them, and have not begun. ``dispersion``: the variance
+    of the number of requests in some seconds over its mean, 1 for Poisson arrivals.
     """
 
     rate: float

@@ -83,7 +83,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """``homeless``: services without a place in the plan that was found, and why."""
+    """The answer of a search. ``homeless``: services without a place in the plan that was found, and why."""
 
     proposal: Proposal
     homeless: Mapping[str, str]
@@ -112,7 +112,8 @@ def make_question(
     num_intervals: int = 1,
     waiting: Mapping[str, int] = NOTHING_WAITS,
 ) -> Question:
-    """``services`` are to be placed, too, if there is none of them yet. ``known`` tells what services cost.
+    """Make a question of what was heard. ``services`` are to be placed, too, if there is none of them yet. ``known``
+    tells what services cost.
 
     ``num_intervals``: in which services were asked for the same as they are ``observed`` to be. ``waiting``: requests
     of each that wait now.

@@ -11,7 +11,9 @@ ALPHA = 1e-4  # of equation 6: attainment counts first
 
 @dataclass(frozen=True, slots=True)
 class ServiceScore:
-    """``num_late`` were over their SLO, or not served. ``promise``: the attainment that the service must have."""
+    """The score of one service. ``num_late`` were over their SLO, or not served. ``promise``: the attainment that the
+    service must have.
+    """
 
     num_requests: float
     num_late: float
@@ -29,7 +31,7 @@ class ServiceScore:
 
     @property
     def unserved_index(self) -> float:
-        """Equation 6."""
+        """Return the unserved index (equation 6)."""
         return self.num_late + ALPHA * self.normalized_latency
 
 

@@ -29,7 +29,8 @@ from router.view.engine_view import EngineView, RequestView, ServiceView
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
-    """``gamma``: the share of an answer that counts as context. ``theta``: what prediction errors leave of b and d.
+    """Parameters of what fits. ``gamma``: the share of an answer that counts as context. ``theta``: what prediction
+    errors leave of b and d.
 
     ``in_slack``: prompts are computed piece by piece in the slack of decodes, instead of before them.
     ``has_prompts``: constraint b leaves the time that prompts will take.
@@ -115,7 +116,7 @@ def _others_s(engine: EngineView, service: str, knobs: Knobs) -> float:
 
 
 def prefill_level(request: RequestView, engine: EngineView, now: float) -> Level:
-    """Constraint c."""
+    """Return how far constraint c is used up."""
     own_s = prefill_s(request, engine)
     promise_s = request.deadline - request.arrived_at
     limit_s = inf if own_s > promise_s else request.deadline - now
@@ -140,13 +141,13 @@ def prefill_s(request: RequestView, engine: EngineView) -> float:
 
 
 def saved_level(request: RequestView, engine: EngineView, knobs: Knobs, now: float) -> Level:
-    """Constraint d."""
+    """Return how far constraint d is used up."""
     slack_s = engine.slack_s(now)
     return Level(engine.backlog_s(now) + prefill_s(request, engine), knobs.theta * slack_s if slack_s < inf else inf)
 
 
 def memory_level(request: RequestView, engine: EngineView) -> Level:
-    """Constraint e; and the prompt's blocks must be free now."""
+    """Return how far constraint e is used up; and the prompt's blocks must be free now."""
     pool = engine.services[request.service]
     if not pool.can_hold(request.num_tokens + 1):
         return Level(request.num_tokens + 1, pool.num_free_blocks * pool.block_size)

@@ -21,7 +21,7 @@ class Sink(Protocol):
     """Takes the pieces of an answer. A choice's pieces come in order; choices interleave."""
 
     async def take(self, choice: Choice, piece: Piece, *, more: bool) -> None:
-        """``more``: the next piece, or the end of the call, comes without waiting."""
+        """Take a piece of the answer. ``more``: the next piece, or the end of the call, comes without waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Envelope:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """``choices`` are ``n`` for each prompt, prompt by prompt."""
+    """One API call that runs. ``choices`` are ``n`` for each prompt, prompt by prompt."""
 
     request_id: str
     choices: Sequence[Choice]

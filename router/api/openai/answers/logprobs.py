@@ -10,7 +10,7 @@ from router.api.openai.models import ServedModel
 
 
 def chat_logprobs(model: ServedModel, entries: Sequence[TokenLogprobs]) -> dict[str, object]:
-    """``choices[].logprobs`` of a chat completion."""
+    """Write the log-probabilities of a chat: ``choices[].logprobs`` of a chat completion."""
     return {"content": [_chat_entry(model, entry) for entry in entries], "refusal": None}
 
 
@@ -41,7 +41,9 @@ class JsonLists:
 
 
 class CompletionLogprobs:
-    """``choices[].logprobs`` of a completion. Remembers where in the text the next token starts."""
+    """Writes the log-probabilities of a completion: ``choices[].logprobs`` of a completion. Remembers where in the text
+    the next token starts.
+    """
 
     def __init__(self, model: ServedModel) -> None:
         self._model = model

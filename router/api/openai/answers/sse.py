@@ -22,7 +22,9 @@ class ChunkTemplate:
         self._heads: dict[int, bytes] = {}
 
     def chunk(self, index: int, content: bytes, logprobs: bytes, finish: FinishReason | None) -> bytes:
-        """``content`` is the ``"delta":...`` or ``"text":...`` of the choice, ``logprobs`` a JSON value."""
+        """Write one event. ``content`` is the ``"delta":...`` or ``"text":...`` of the choice, ``logprobs`` a JSON
+        value.
+        """
         head = self._heads.get(index)
         if head is None:
             head = self._heads[index] = self._start + b'{"index":%d,' % index

@@ -26,14 +26,16 @@ _ENCODER: Final = json.JSONEncoder(allow_nan=False)
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """``param`` of the body asks for it; ``text`` is for `Sampling.grammar`."""
+    """The grammar of an answer. ``param`` of the body asks for it; ``text`` is for `Sampling.grammar`."""
 
     param: str
     text: str
 
 
 def grammar_of(body: SamplingBody) -> Grammar | None:
-    """None: answers are free. Raise `ApiError` on what contradicts itself or is too large."""
+    """Return the grammar that a body asks for. None: answers are free. Raise `ApiError` on what contradicts itself or
+    is too large.
+    """
     asked = [found for found in (_of_format(body.response_format), _of_outputs(body.structured_outputs)) if found]
     if not asked:
         return None

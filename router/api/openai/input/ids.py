@@ -8,7 +8,9 @@ _PREFIXES = ("chatcmpl-", "cmpl-")
 
 @dataclass(frozen=True, slots=True)
 class CallId:
-    """``request_id`` is the client's own or ours, and may come twice; ``token`` is sampled for each call."""
+    """The names of a call. ``request_id`` is the client's own or ours, and may come twice; ``token`` is sampled for
+    each call.
+    """
 
     request_id: str
     token: str

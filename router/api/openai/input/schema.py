@@ -8,7 +8,7 @@ from router.api.openai.input.bodies import Body
 
 
 def body_schema(kind: type[Body]) -> dict[str, Any]:
-    """``openapi_extra`` of a route that takes ``kind``."""
+    """Describe a body for OpenAPI: ``openapi_extra`` of a route that takes ``kind``."""
     schema = msgspec.json.schema(kind)
     definitions = schema.pop("$defs", {})
     return {

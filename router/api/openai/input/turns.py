@@ -14,7 +14,7 @@ RETRY_AFTER_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class LineLimits:
-    """``what`` waits, in the words of a person."""
+    """Bounds of a line of waiting clients. ``what`` waits, in the words of a person."""
 
     what: str
     max_of_one: int  # of one client

@@ -63,7 +63,7 @@ class _File(msgspec.Struct):
 
 
 class Words:
-    """``encode`` is the library's, of a text without special tokens around it."""
+    """Tokenises long texts word by word. ``encode`` is the library's, of a text without special tokens around it."""
 
     def __init__(self, special: Mapping[str, int], pattern: str, encode: Callable[[str], list[int]]) -> None:
         longest_first = sorted(special, key=len, reverse=True)
@@ -91,7 +91,7 @@ class Words:
         return cls({token.content: token.id for token in file.added_tokens}, pattern, encode)
 
     def encode(self, text: str) -> list[int] | None:
-        """None if the text is not for this, or too much of it is new."""
+        """Encode a text. None if the text is not for this, or too much of it is new."""
         if not text.isascii():
             return None
         tokens: list[int] = []

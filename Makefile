@@ -8,6 +8,9 @@ VLLM_VENV ?= .venv-vllm
 # Kept byte code spares every process that tests start to compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Folders of packages of which little is ever imported: what is, is compiled then.
+SELDOM := /(tests|transformers/models|torch/_inductor|torch/testing|ray)/
+
 # Files with random runs, of which there are more at night.
 SEEDED = $(shell grep -rl "from tests.seeds import" tests)
 
@@ -39,7 +42,7 @@ $(STAMP): pyproject.toml $(wildcard engines/torch_engine/csrc/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python deploy/install_torch.py $(TORCH)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'
-	@$(BIN)/python -m compileall -qq -j 0 -x '/tests/' $(VENV)/lib || true  # on all cores; pip compiles on one
+	@$(BIN)/python -m compileall -qq -j 0 -x '$(SELDOM)' $(VENV)/lib || true  # on all cores; pip compiles on one
 	@touch $@
 
 up: $(STAMP)
@@ -81,7 +84,7 @@ gpu-check: $(STAMP)
 
 nightly: $(STAMP)
 	$(BIN)/python -m bench.fault_runs --runs 10000
-	SEEDS=10 $(BIN)/python -m pytest -n 4 --dist load $(SEEDED)
+	SEEDS=10 $(BIN)/python -m pytest -n 4 --dist load --timeout 1200 $(SEEDED)
 	@$(MAKE) --no-print-directory siege
 
 FIGURES := build/figures

@@ -1,8 +1,58 @@
 """How many random runs of each kind there are: some in every run of the suite, ten times as many at night."""
 
+import inspect
 import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import TypeVar
+
+Test = TypeVar("Test", bound=Callable[..., object])
 
 
 def seeds(count: int) -> range:
     """``SEEDS`` in the environment is how many times as many are wanted."""
     return range(count * int(os.environ.get("SEEDS", "1")))
+
+
+def each_seed(count: int) -> Callable[[Test], Test]:
+    """Calls a test with one ``seed`` after the other; ``SEED`` in the environment names one that runs alone.
+
+    One test of many seeds costs much less than many tests. All seeds share its fixtures, which must not keep what one
+    of them did.
+    """
+
+    def decorate(test: Callable[..., object]) -> Callable[..., object]:
+        @wraps(test)
+        def run(*args: object, **kwargs: object) -> None:
+            for seed in _chosen(count):
+                with _named(seed):
+                    test(*args, seed=seed, **kwargs)
+
+        @wraps(test)
+        async def run_async(*args: object, **kwargs: object) -> None:
+            for seed in _chosen(count):
+                with _named(seed):
+                    await test(*args, seed=seed, **kwargs)  # type: ignore[misc]
+
+        chosen = run_async if inspect.iscoroutinefunction(test) else run
+        signature = inspect.signature(test)
+        fixtures = [parameter for name, parameter in signature.parameters.items() if name != "seed"]
+        vars(chosen)["__signature__"] = signature.replace(parameters=fixtures)
+        return chosen
+
+    return decorate  # type: ignore[return-value]
+
+
+def _chosen(count: int) -> Iterable[int]:
+    alone = os.environ.get("SEED")
+    return seeds(count) if alone is None else [int(alone)]
+
+
+@contextmanager
+def _named(seed: int) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"with seed {seed}: SEED={seed} runs it alone")
+        raise

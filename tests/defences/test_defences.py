@@ -112,13 +112,13 @@ DEFENCES = [
         Runs(("kill", "delay", "reorder"), change=doubled, gap_s=3.0, seeds=(22, 31)),
     ),
     Defence(switches.leases, Runs(("death",), change=unsupervised, gap_s=4.0, seeds=(4, 14))),
-    Defence(switches.hearing_gateways, Runs((), change=orphaned, gone_s=2.0, seeds=(1, 3))),
+    Defence(switches.hearing_gateways, Runs((), change=orphaned, gone_s=2.0, seeds=(35, 38))),
     Defence(
         switches.dropping_requests_of_dead_gateways, Runs(("gateway",), change=long_answers, gone_s=2.0, seeds=(13, 21))
     ),
     Defence(switches.knowing_submits, Runs(("move", "delay", "kill"), change=doubled)),
-    Defence(switches.remembering_what_ended, Runs(("move",), change=doubled, seeds=(13,))),
-    Defence(switches.ending_earlier_owners, Runs(("duplicate", "hang", "delay", "move"), seeds=(111,))),
+    Defence(switches.remembering_what_ended, Runs(("move",), change=doubled, seeds=(161,))),
+    Defence(switches.ending_earlier_owners, Runs(("duplicate", "hang", "delay", "move"), seeds=(345,))),
     Defence(switches.bound_of_waiting, Runs((), change=busy, seeds=(0, 1))),
     Defence(switches.deadline_of_reservations, Runs(("move",), change=lossy, seeds=(1, 4))),
     Defence(switches.deadlines_of_senders, Runs(("loss",), seeds=(132, 145))),

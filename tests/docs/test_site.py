@@ -6,10 +6,9 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-
-import pytest
 
 from docs.tools import diagrams, metrics, reference
 from mesh.cli.entry import command_parser
@@ -30,39 +29,45 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert _fetched_from_elsewhere(tmp_path) == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_paths_and_modules_that_a_page_names_exist(page: Path) -> None:
-    text = page.read_text()
-    named = set(_PATH.findall(text)) - _MADE
-    assert [path for path in named if not (ROOT / path.rstrip("./")).exists()] == []
-    assert [module for module in _MODULE.findall(text) if find_spec(module.rstrip(".")) is None] == []
+def test_paths_and_modules_that_a_page_names_exist() -> None:
+    def missing(page: Path) -> list[str]:
+        text = page.read_text()
+        paths = [path for path in set(_PATH.findall(text)) - _MADE if not (ROOT / path.rstrip("./")).exists()]
+        return paths + [module for module in _MODULE.findall(text) if find_spec(module.rstrip(".")) is None]
+
+    assert _by_page(missing) == {}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_commands_that_a_page_shows_exist_with_their_options(page: Path) -> None:
-    parsers = _commands()
-    for line in _command_lines(page.read_text()):
-        _, name, *words = shlex.split(line, comments=True)
-        assert name in parsers or name.startswith("-"), line
-        if name in parsers:
-            assert [word for word in _options_in(words) if word not in _options_of(parsers[name])] == [], line
+def test_commands_that_a_page_shows_exist_with_their_options() -> None:
+    options = {name: _options_of(parser) for name, parser in _commands().items()}
+
+    def unknown(page: Path) -> list[str]:
+        return [line for line in _command_lines(page.read_text()) if not _exists(line, options)]
+
+    assert _by_page(unknown) == {}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_of_a_page_lead_somewhere(page: Path) -> None:
-    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
-    targets = re.findall(r"\]\((?!\w+:|#)([^)#\s]+)", text)
+def test_links_of_a_page_lead_somewhere() -> None:
     made = {str(DOCS / path) for path in reference.pages()}
-    found = [(page.parent / target).resolve() for target in targets]
-    assert [str(path) for path in found if not path.exists() and str(path) not in made] == []
+
+    def dead(page: Path) -> list[str]:
+        text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+        targets = re.findall(r"\]\((?!\w+:|#)([^)#\s]+)", text)
+        found = [(page.parent / target).resolve() for target in targets]
+        return [str(path) for path in found if not path.exists() and str(path) not in made]
+
+    assert _by_page(dead) == {}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_metrics_that_a_page_names_exist(page: Path) -> None:
+def test_metrics_that_a_page_names_exist() -> None:
     """By the name in the code, or by the one of a scrape."""
     names = {metric.name for metric in metrics.found()}
-    named = set(re.findall(r"`((?:meshserve_|vllm:)[a-z_]+[a-z])`", page.read_text()))
-    assert [name for name in named if not names & {name, name.removesuffix("_total")}] == []
+
+    def unknown(page: Path) -> list[str]:
+        named = set(re.findall(r"`((?:meshserve_|vllm:)[a-z_]+[a-z])`", page.read_text()))
+        return [name for name in named if not names & {name, name.removesuffix("_total")}]
+
+    assert _by_page(unknown) == {}
 
 
 def test_state_diagrams_are_those_of_the_transition_tables() -> None:
@@ -76,6 +81,17 @@ def test_reference_pages_name_what_there_is() -> None:
     assert {"meshserve_slo_attained", "meshserve_engine_state"} <= {metric.name for metric in metrics.found()}
     assert all(f"### {name}\n" in pages["reference/messages.md"] for name in ("Submit", "Reserve", "EngineStatus"))
     assert "`/v1/chat/completions`" in pages["reference/http.md"]
+
+
+def _by_page(faults_of: Callable[[Path], list[str]]) -> dict[str, list[str]]:
+    """The faults of pages that have some."""
+    return {str(page.relative_to(ROOT)): faults for page in PAGES if (faults := faults_of(page))}
+
+
+def _exists(line: str, options: Mapping[str, set[str]]) -> bool:
+    """Whether the command of a line exists, with the options that the line gives it."""
+    _, name, *words = shlex.split(line, comments=True)
+    return name.startswith("-") or (name in options and set(_options_in(words)) <= options[name])
 
 
 def _fetched_from_elsewhere(site: Path) -> list[str]:

@@ -32,8 +32,9 @@ from mesh.wire.requests import (
 from mesh.wire.transfers import Abort, Blocks, Commit, Committed, Reserved, Taken
 from tests.engines.conftest import MakeSequence, MakeSpec
 from tests.engines.virtual import GATEWAY, SERVICE, HashingExecutor, VirtualMemory, VirtualMesh, continuation
+from tests.seeds import each_seed
 
-SEEDS = range(25)
+SEEDS = 25
 
 
 def two_engines(seed: int = 0, **options: object) -> VirtualMesh:
@@ -62,7 +63,7 @@ def test_one_engine_runs_a_request_from_prompt_to_end(make_spec: MakeSpec) -> No
     assert mesh.answers == [Accepted("r", Epoch(1), 1)]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_many_requests_prefilled_here_and_decoded_there(make_spec: MakeSpec, seed: int) -> None:
     mesh = two_engines(seed)
     specs = [make_spec(f"r{index}", 3 + 5 * index, max_tokens=1 + 3 * index, first=index % 3) for index in range(6)]
@@ -74,7 +75,7 @@ def test_many_requests_prefilled_here_and_decoded_there(make_spec: MakeSpec, see
     assert refusals(mesh) == []
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_a_pool_too_small_for_all_preempts_and_still_gives_the_same_tokens(make_spec: MakeSpec, seed: int) -> None:
     mesh = VirtualMesh(seed)
     mesh.add("small", num_blocks=9)
@@ -87,7 +88,7 @@ def test_a_pool_too_small_for_all_preempts_and_still_gives_the_same_tokens(make_
     assert mesh.engines["small"].core.status(0.0).preemptions_total > 0
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 @pytest.mark.parametrize("kind", [Blocks, Taken])
 def test_lost_blocks_are_computed_again_at_the_destination(make_spec: MakeSpec, seed: int, kind: type) -> None:
     lost: list[Message] = []
@@ -110,7 +111,7 @@ def test_lost_blocks_are_computed_again_at_the_destination(make_spec: MakeSpec, 
     assert mesh.streams["r"] == continuation(spec.prompt, 6)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 @pytest.mark.parametrize("kind", [Reserved, Commit, Committed])
 def test_a_lost_word_of_the_handshake_is_answered_with_a_refusal_and_nothing_leaks(
     make_spec: MakeSpec, seed: int, kind: type
@@ -124,7 +125,7 @@ def test_a_lost_word_of_the_handshake_is_answered_with_a_refusal_and_nothing_lea
         assert refusals(mesh) in ([RefusalCode.PEER_SILENT], [RefusalCode.TRANSFER_FAILED])
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_an_owner_whose_word_was_lost_says_again_that_it_is_one(make_spec: MakeSpec, seed: int) -> None:
     lost: list[Message] = []
 
@@ -143,7 +144,7 @@ def test_an_owner_whose_word_was_lost_says_again_that_it_is_one(make_spec: MakeS
     assert mesh.streams["r"] == continuation(spec.prompt, 60)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 @pytest.mark.parametrize("steps", [0, 1, 3, 6, 10, 15, 25])
 def test_a_cancelled_request_frees_everything_at_any_moment(make_spec: MakeSpec, seed: int, steps: int) -> None:
     mesh = two_engines(seed)
@@ -156,7 +157,7 @@ def test_a_cancelled_request_frees_everything_at_any_moment(make_spec: MakeSpec,
     assert "r" not in mesh.finished
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 @pytest.mark.parametrize(("victim", "survivor"), [("prefill", "decode"), ("decode", "prefill"), (GATEWAY, "decode")])
 @pytest.mark.parametrize("steps", [2, 8, 20])
 def test_a_dead_peer_leaves_nothing_behind(
@@ -175,7 +176,7 @@ def test_a_dead_peer_leaves_nothing_behind(
     assert pool(mesh, survivor).num_held == 0
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 @pytest.mark.parametrize("steps", [4, 8, 12, 16, 20])
 def test_a_hand_over_that_ends_late_does_not_replace_a_newer_attempt(
     make_spec: MakeSpec, seed: int, steps: int

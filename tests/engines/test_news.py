@@ -7,8 +7,9 @@ from mesh.wire.requests import Accepted, Refused
 from mesh.wire.status import EngineStatus
 from tests.engines.conftest import MakeSpec
 from tests.engines.virtual import GATEWAY, VirtualMesh
+from tests.seeds import each_seed
 
-SEEDS = range(12)
+SEEDS = 12
 MOST_STEPS = 10_000
 
 
@@ -37,7 +38,7 @@ def tell(mesh: VirtualMesh, told: dict[str, list[EngineStatus]]) -> None:
 
 
 @pytest.mark.parametrize("num_blocks", [14, 64])
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_whatever_changes_but_by_steps_is_told(make_spec: MakeSpec, seed: int, num_blocks: int) -> None:
     mesh = VirtualMesh(seed)
     mesh.add("prefill", Role.PREFILL, num_blocks)

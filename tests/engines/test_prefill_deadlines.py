@@ -8,6 +8,7 @@ from mesh.wire.control import PrefillMode, PrefillOrder
 from mesh.wire.requests import Epoch, RequestSpec, Sampling, Submit
 from tests.engines.test_prefill_modes import CHUNK_TOKENS, Run
 from tests.engines.virtual import GATEWAY, SERVICE
+from tests.seeds import each_seed
 
 CHUNK_S = 0.001 * CHUNK_TOKENS
 Job = tuple[float, int, float]  # arrival, prompt tokens, seconds from arrival to deadline
@@ -90,7 +91,7 @@ def _by_deadline(jobs: list[Job]) -> bool:
     return True
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each_seed(60)
 def test_all_are_in_time_if_any_order_keeps_all_deadlines(seed: int) -> None:
     """But for what cannot be cut: each may wait for the rest of a chunk once."""
     random = Random(seed)

@@ -24,13 +24,13 @@ from mesh.wire.control import PrefillMode, Role
 from mesh.wire.requests import Epoch, RequestSpec, Sampling, StepTokens, Submit
 from mesh.wire.status import DecodeCost, PrefillCost
 from tests.engines.virtual import GATEWAY, SERVICE, SHAPE, VirtualMesh
-from tests.seeds import seeds
+from tests.seeds import each_seed
 
 COST = StepCost(PrefillCost(0.0, 0.001), DecodeCost(0.005, 0.001))  # of engines in a `VirtualMesh`
 MAX_RUNNING, CHUNK_TOKENS, MIN_CHUNK = 8, 128, 32
 LONGEST_STEP_S = 0.005 + 0.001 * MAX_RUNNING
 TPOT_S = 0.02
-SEEDS = seeds(15)
+SEEDS = 15
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def in_slack(seed: int) -> Run:
     return Run(requests(seed, PrefillMode.SLACK))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_prefills_in_slack_break_no_promise(seed: int) -> None:
     run = in_slack(seed)
     for times in run.token_times.values():
@@ -123,7 +123,7 @@ def test_prefills_in_slack_break_no_promise(seed: int) -> None:
         assert max(late_s) <= 1e-9
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_prefills_in_slack_wait_no_longer_than_slack_takes_to_accrue(seed: int) -> None:
     run = in_slack(seed)
     longest_s = 0.001 * (MIN_CHUNK + MAX_RUNNING)
@@ -135,13 +135,13 @@ def test_prefills_in_slack_wait_no_longer_than_slack_takes_to_accrue(seed: int) 
         assert num_waits <= most_waits
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_late_prefills_in_slack_progress_in_every_iteration(seed: int) -> None:
     run = Run(requests(seed, PrefillMode.SLACK, ttft_s=-1.0))
     assert all(it.num_prompts or it.is_full for it in run.iterations if it.wanted)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_prompts_that_go_first_never_share_an_iteration_with_decodes(seed: int) -> None:
     run = Run(requests(seed, PrefillMode.FIRST))
     assert not any(it.num_prompts and it.num_decodes for it in run.iterations)

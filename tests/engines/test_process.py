@@ -76,7 +76,8 @@ FAST = ProfileFile(
 )
 
 
-BACKENDS = [("torch", "auto"), ("torch", "tcp"), ("simulated", "auto")]
+TORCH, SIMULATED = ("torch", "auto"), ("simulated", "auto")
+BACKENDS = [TORCH, ("torch", "tcp"), SIMULATED]
 
 
 @pytest.fixture(scope="module", params=BACKENDS, ids="-".join)
@@ -194,6 +195,7 @@ async def test_cancel_and_drain_leave_nothing(topology: Topology, engines: dict[
     assert [process.wait(DEADLINE_S) for process in engines.values()] == [0, 0]
 
 
+@pytest.mark.parametrize("topology", [TORCH, SIMULATED], ids="-".join, indirect=True)
 async def test_a_dead_decode_engine_gives_the_request_back(
     topology: Topology, fresh: dict[str, subprocess.Popen[bytes]]
 ) -> None:
@@ -207,21 +209,22 @@ async def test_a_dead_decode_engine_gives_the_request_back(
         await gateway.until(lambda: "r" in gateway.finished)
 
 
+@pytest.mark.parametrize("topology", [TORCH, SIMULATED], ids="-".join, indirect=True)
 async def test_a_pause_of_its_own_does_not_make_an_engine_think_others_dead(
     topology: Topology, fresh: dict[str, subprocess.Popen[bytes]]
 ) -> None:
     async with EngineClient(topology).running() as gateway:
         await gateway.all_ready()
-        gateway.sockets.send("decode", Submit(request("long", 30, 1500), Epoch(1)))
+        gateway.sockets.send("decode", Submit(request("long", 30, 600), Epoch(1)))
         await gateway.until(lambda: "long" in gateway.streams)
         fresh["decode"].send_signal(signal.SIGSTOP)
         await asyncio.sleep(2 * topology.timing.lease_s)
         fresh["decode"].send_signal(signal.SIGCONT)
         await gateway.until(lambda: "long" in gateway.finished)
-        assert len(gateway.streams["long"]) == 1500
+        assert len(gateway.streams["long"]) == 600
 
 
-@pytest.mark.parametrize("topology", [("simulated", "auto")], indirect=True)
+@pytest.mark.parametrize("topology", [SIMULATED], ids="-".join, indirect=True)
 @pytest.mark.parametrize("why", ["a transfer", "a drain"])
 async def test_an_engine_listens_to_another_when_it_has_to_do_with_it(topology: Topology, why: str) -> None:
     """Else each status would go to all engines, and as many as their square would be on their way."""
@@ -268,6 +271,7 @@ def test_a_backend_that_cannot_be_is_one_line_and_no_restart(
     assert "Traceback" not in process.stderr
 
 
+@pytest.mark.parametrize("topology", [TORCH], ids="-".join, indirect=True)
 async def test_an_engine_that_is_asked_to_stop_while_it_starts_does(
     topology: Topology, fresh: dict[str, subprocess.Popen[bytes]]
 ) -> None:
@@ -292,6 +296,7 @@ sys.exit(run_process("engines", lambda topology: [engine.id for engine in topolo
 """
 
 
+@pytest.mark.parametrize("topology", [TORCH], ids="-".join, indirect=True)
 def test_no_collection_looks_at_what_an_engine_has_loaded(topology: Topology) -> None:
     engine = topology.engines[0].id
     command = [sys.executable, "-c", REPORT, "--topology", str(topology.path), "--id", engine]

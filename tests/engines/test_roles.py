@@ -9,8 +9,9 @@ from mesh.wire.control import PrefillMode, Role, SetRole
 from mesh.wire.status import EngineStatus
 from tests.engines.conftest import MakeSpec
 from tests.engines.virtual import GATEWAY, VirtualMesh, continuation
+from tests.seeds import each_seed
 
-SEEDS = range(25)
+SEEDS = 25
 
 
 def one_engine(role: Role = Role.MULTIPLEX) -> tuple[VirtualMesh, EngineCore]:
@@ -60,7 +61,7 @@ def test_a_role_counts_from_the_next_iteration_on(make_spec: MakeSpec) -> None:
 
 
 @pytest.mark.parametrize("mode", PrefillMode)
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_roles_that_change_at_any_moment_change_no_token(make_spec: MakeSpec, seed: int, mode: PrefillMode) -> None:
     mesh, random = VirtualMesh(seed), Random(seed)
     engines = [mesh.add("one"), mesh.add("other")]

@@ -8,6 +8,7 @@ from mesh.wire.control import Migrate
 from mesh.wire.requests import RequestSpec
 from tests.engines.conftest import MakeSpec
 from tests.engines.virtual import BLOCK_SIZE, OTHER, SERVICE, SLOTS, VirtualMesh, continuation
+from tests.seeds import each_seed
 
 BOTH = (SERVICE, OTHER)
 
@@ -136,7 +137,7 @@ def test_what_is_longer_than_a_quota_is_refused_and_says_how_much_there_is(make_
     assert refused.reason.endswith(f"do not fit the KV pool of {2 * BLOCK_SIZE}")
 
 
-@pytest.mark.parametrize("seed", range(30))
+@each_seed(30)
 def test_with_quotas_tokens_are_right_and_nobody_waits_for_ever(make_spec: MakeSpec, seed: int) -> None:
     """Quotas that overlap and quotas that leave room; requests of up to half of one."""
     dice, mesh = random.Random(seed), VirtualMesh(seed)
@@ -160,7 +161,7 @@ def test_with_quotas_tokens_are_right_and_nobody_waits_for_ever(make_spec: MakeS
     assert tokens(mesh, specs) == continuations(specs)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each_seed(60)
 def test_tokens_are_right_and_nothing_leaks_where_memory_is_short(make_spec: MakeSpec, seed: int) -> None:
     """Requests with common beginnings, cancelled by nobody, handed over and migrated between two engines."""
     dice, mesh = random.Random(seed), VirtualMesh(seed)

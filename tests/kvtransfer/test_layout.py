@@ -5,6 +5,7 @@ import pytest
 
 from kvtransfer.layout import KVLayout, PageLayout, block_bytes, row_bytes
 from mesh.wire.transfers import KVShape
+from tests.seeds import each_seed
 
 LARGE = KVShape(num_layers=30, num_kv_heads=3, head_dim=64, block_size=16, dtype="float32")
 SMALL = KVShape(num_layers=4, num_kv_heads=2, head_dim=32, block_size=16, dtype="float32")
@@ -40,7 +41,7 @@ def test_pages_are_larger_than_the_largest_block_where_others_would_waste_half_o
     assert KVLayout(shape, pages).slots == 2
 
 
-@pytest.mark.parametrize("seed", range(50))
+@each_seed(50)
 def test_rows_of_all_services_tile_the_pages_and_a_page_holds_every_block(seed):
     dice = random.Random(seed)
     size = dice.choice([1, 3, 4, 16])

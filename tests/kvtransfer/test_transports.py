@@ -15,6 +15,7 @@ from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import SHM, TCP, ExportBlocks, ImportBlocks
 from kvtransfer.transports import TransportError, choose, transports_of
 from mesh.wire.transfers import Blocks, KVShape, MemoryRef
+from tests.seeds import each_seed
 
 NUM_BLOCKS = 8
 
@@ -260,7 +261,7 @@ def test_demanding_the_impossible_is_refused(memory):
 
 
 @pytest.mark.parametrize("name", [SHM, TCP])
-@pytest.mark.parametrize("seed", range(5))
+@each_seed(5)
 def test_engines_with_other_pages_exchange_blocks(shape, name, seed):
     """Each shares its memory with services that the other does not have; blocks travel by their own bytes."""
     dice = np.random.default_rng(seed)

@@ -20,10 +20,11 @@ from router.requests.limits import DispatchLimits
 from router.view.monitor import Monitor
 from tests.router.test_migrations import MigratingMesh
 from tests.router.test_with_engines import assert_whole, specs
+from tests.seeds import each_seed
 
 WORST_GAP_S = 3.0
 TIMING, TRANSFER = Timing(), TransferSpec()
-SEEDS = range(6)
+SEEDS = 6
 
 
 @dataclass
@@ -110,7 +111,7 @@ def assert_survived(mesh: TimedMesh, lose: Once) -> None:
 
 @pytest.mark.parametrize("which", [0, 2])
 @pytest.mark.parametrize("kind", [Submit, Accepted, StepTokens, Reserve, Reserved, Blocks, Taken, Commit, Committed])
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_a_message_of_a_hand_over_may_be_lost(seed, kind, which):
     lose = Once(is_a(kind), which)
     mesh = make_mesh(seed, lose)
@@ -120,7 +121,7 @@ def test_a_message_of_a_hand_over_may_be_lost(seed, kind, which):
 
 
 @pytest.mark.parametrize("which", range(8))
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_the_last_tokens_of_a_request_may_be_lost(seed, which):
     lose = Once(ends, which)
     mesh = make_mesh(seed, lose)
@@ -129,7 +130,7 @@ def test_the_last_tokens_of_a_request_may_be_lost(seed, which):
     assert_survived(mesh, lose)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_a_refusal_may_be_lost(seed):
     """Requests that an engine has accepted and then sends back, because it is drained."""
     lose = Once(is_a(Refused))
@@ -143,7 +144,7 @@ def test_a_refusal_may_be_lost(seed):
     assert_survived(mesh, lose)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_the_word_of_a_failed_step_may_be_lost(seed):
     lose = Once(is_a(Failed))
     mesh = make_mesh(seed, lose)
@@ -159,7 +160,7 @@ def test_the_word_of_a_failed_step_may_be_lost(seed):
 
 
 @pytest.mark.parametrize("kind", [Declined, Abort, Cancel])
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_a_no_may_be_lost(seed, kind):
     """An engine without room, and one that gives up what others have reserved there."""
     lose = Once(is_a(kind))
@@ -177,7 +178,7 @@ def test_a_no_may_be_lost(seed, kind):
 
 
 @pytest.mark.parametrize("kind", [Moved, Commit, Committed, Reserve, Reserved, Taken])
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_a_message_of_a_migration_may_be_lost(seed, kind):
     lose = Once(lambda message: isinstance(message, kind) and "." in getattr(message, "transfer", "."))
     lose.is_armed = False

@@ -17,9 +17,9 @@ from mesh.wire.transfers import Commit, Committed, Extend, Extended, Reserve, Re
 from router.history.timeline import Interrupted
 from tests.engines.virtual import BLOCK_SIZE, GATEWAY, SERVICE, continuation
 from tests.router.test_with_engines import RoutedMesh
-from tests.seeds import seeds
+from tests.seeds import each_seed
 
-SEEDS = seeds(8)
+SEEDS = 8
 ENGINES = ("a", "b", "c")
 
 
@@ -141,7 +141,7 @@ def one_decoding(seed: int, **options) -> tuple[MigratingMesh, RequestSpec, str,
     return mesh, one, source, next(name for name in ENGINES if name != source)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_a_request_moves_while_it_decodes_and_nothing_is_computed_again(seed):
     mesh, one, source, other = one_decoding(seed)
     mesh.migrate("r", other)
@@ -155,7 +155,7 @@ def test_a_request_moves_while_it_decodes_and_nothing_is_computed_again(seed):
     assert mesh.num_interruptions() == 0
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_random_migrations_disturb_nobody(seed):
     mesh = make_mesh(seed)
     for one in specs():
@@ -166,7 +166,7 @@ def test_random_migrations_disturb_nobody(seed):
     assert mesh.num_interruptions() == 0
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_a_request_may_be_preempted_or_find_no_room_while_it_moves(seed):
     mesh = make_mesh(seed, num_blocks=23 + seed % 3)
     for one in specs():
@@ -176,7 +176,7 @@ def test_a_request_may_be_preempted_or_find_no_room_while_it_moves(seed):
     assert mesh.tally("num_aborted") > 0
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_tokens_that_are_held_back_are_said_before_the_request_leaves(seed):
     mesh = MigratingMesh(seed)
     for name in ENGINES:
@@ -189,7 +189,7 @@ def test_tokens_that_are_held_back_are_said_before_the_request_leaves(seed):
     assert mesh.num_interruptions() == 0
 
 
-@pytest.mark.parametrize("seed", seeds(25))
+@each_seed(25)
 def test_loss_and_duplication_break_no_stream(seed):
     dice = random.Random(seed)
     mesh = make_mesh(seed, lose=losing(dice), twice=lambda: dice.random() < 0.1)
@@ -199,7 +199,7 @@ def test_loss_and_duplication_break_no_stream(seed):
     assert_whole(mesh, specs())
 
 
-@pytest.mark.parametrize("seed", seeds(25))
+@each_seed(25)
 def test_everything_at_once_breaks_no_stream(seed):
     dice = random.Random(seed)
     mesh = make_mesh(
@@ -227,7 +227,7 @@ def test_everything_at_once_breaks_no_stream(seed):
 
 @pytest.mark.parametrize("victim", ["source", "destination"])
 @pytest.mark.parametrize("ticks", range(0, 60, 2))
-@pytest.mark.parametrize("seed", seeds(2))
+@each_seed(2)
 def test_either_side_may_die_at_any_stage(seed, ticks, victim):
     mesh, one, source, other = one_decoding(seed)
     mesh.migrate("r", other)
@@ -243,7 +243,7 @@ def test_either_side_may_die_at_any_stage(seed, ticks, victim):
 
 
 @pytest.mark.parametrize("kind", [Reserve, Reserved, Extend, Extended, Taken, Commit, Committed])
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_whatever_word_is_lost_the_request_goes_on_without_its_gateway_doing_anything(seed, kind):
     mesh, one, source, other = one_decoding(
         seed, lose=lambda sender, to, message: isinstance(message, kind) and message.transfer.startswith("r.")
@@ -256,7 +256,7 @@ def test_whatever_word_is_lost_the_request_goes_on_without_its_gateway_doing_any
         assert mesh.engines[source].core.status(mesh.now).migrations_aborted_total == 1
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 @pytest.mark.parametrize("ticks", range(0, 40, 4))
 def test_a_request_cancelled_in_mid_migration_leaves_nothing(seed, ticks):
     mesh, _, _, other = one_decoding(seed)
@@ -269,7 +269,7 @@ def test_a_request_cancelled_in_mid_migration_leaves_nothing(seed, ticks):
     assert_whole(mesh, [])
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_a_destination_without_room_refuses_and_the_source_goes_on(seed):
     mesh, one, source, other = one_decoding(seed)
     fill(mesh, other)
@@ -282,7 +282,7 @@ def test_a_destination_without_room_refuses_and_the_source_goes_on(seed):
     assert mesh.num_interruptions() == 0
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_a_destination_that_fills_up_between_stages_refuses_then(seed):
     mesh = make_mesh(seed, lose=lambda sender, to, message: isinstance(message, Taken))
     one = spec("r", 21, 60)
@@ -299,7 +299,7 @@ def test_a_destination_that_fills_up_between_stages_refuses_then(seed):
     assert "more blocks were wanted" in mesh.engines[source].core.status(mesh.now).last_aborted_migration
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_what_cannot_migrate_says_why(seed):
     mesh, _, source, other = one_decoding(seed)
     said = []
@@ -313,7 +313,7 @@ def test_what_cannot_migrate_says_why(seed):
 
 
 @pytest.mark.parametrize("lossy", [False, True])
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_a_drained_engine_is_empty_long_before_its_answers_end(seed, lossy):
     dice = random.Random(seed)
 

@@ -3,17 +3,15 @@
 import random
 from collections import Counter
 
-import pytest
-
 from mesh.topology.schema import Rescheduling, Trigger
 from mesh.wire.control import Role
 from mesh.wire.requests import RequestSpec, Sampling
 from mesh.wire.transfers import Reserve
 from tests.engines.virtual import BLOCK_SIZE, GATEWAY, SERVICE
 from tests.router.test_migrations import ENGINES, MigratingMesh, assert_whole, losing, make_mesh, spec
-from tests.seeds import seeds
+from tests.seeds import each_seed
 
-SEEDS = seeds(6)
+SEEDS = 6
 MOST_MOVES = 8  # log2 of a life of a few seconds over the rest of 0.05 s
 RULES = Rescheduling(give_below=24.0, take_above=48.0, interval_s=0.02, rest_s=0.05)
 
@@ -38,7 +36,7 @@ def freeness(mesh: MigratingMesh) -> list[float]:
     return [engine.core.status(mesh.now).services[0].freeness for engine in mesh.engines.values()]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_a_crowd_on_one_engine_spreads(seed):
     mesh = make_mesh(seed, num_blocks=64, rescheduling=RULES)
     requests = [spec(f"r{number}", 20, 60, 1 + number) for number in range(6)]
@@ -49,7 +47,7 @@ def test_a_crowd_on_one_engine_spreads(seed):
     assert sum(engine.core.status(mesh.now).preemptions_total for engine in mesh.engines.values()) == 0
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_the_crowd_is_preempted_without_rescheduling(seed):
     mesh = make_mesh(seed, num_blocks=64)
     requests = [spec(f"r{number}", 20, 60, 1 + number) for number in range(6)]
@@ -58,7 +56,7 @@ def test_the_crowd_is_preempted_without_rescheduling(seed):
     assert mesh.engines["a"].core.status(mesh.now).preemptions_total > 0
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_a_large_request_that_waits_is_made_room_for(seed):
     """Where it waits, three others run that would fit elsewhere; nobody else could take it whole."""
     mesh = make_mesh(seed, num_blocks=64, rescheduling=RULES)
@@ -76,7 +74,7 @@ def test_a_large_request_that_waits_is_made_room_for(seed):
     assert_whole(mesh, [*small, large])
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_others_leave_an_engine_with_high_priority(seed):
     mesh = make_mesh(seed, num_blocks=128, rescheduling=RULES)
     high = RequestSpec("high", GATEWAY, SERVICE, [7] * 20, Sampling(max_tokens=120, seed=1, temperature=0.0), 60, 1, 5)
@@ -88,7 +86,7 @@ def test_others_leave_an_engine_with_high_priority(seed):
     assert len(moves(mesh)) >= 2
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_what_a_prefill_engine_decodes_goes_to_one_that_decodes(seed):
     mesh = make_mesh(
         seed, rescheduling=Rescheduling(triggers=(Trigger.ROLE,)), roles=(Role.PREFILL, Role.DECODE, Role.DECODE)
@@ -100,7 +98,7 @@ def test_what_a_prefill_engine_decodes_goes_to_one_that_decodes(seed):
     assert mesh.tally("num_completed") == len(requests)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_a_taker_that_two_givers_choose_is_never_left_with_too_little(seed):
     """Givers hear nothing of each other."""
     mesh = make_mesh(seed, num_blocks=64, rescheduling=RULES)
@@ -117,7 +115,7 @@ def test_a_taker_that_two_givers_choose_is_never_left_with_too_little(seed):
     assert mesh.tally("num_completed") >= 1
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_under_constant_load_requests_move_few_times(seed):
     dice = random.Random(seed)
     mesh = make_mesh(seed, num_blocks=48, rescheduling=RULES)
@@ -131,7 +129,7 @@ def test_under_constant_load_requests_move_few_times(seed):
     assert max(moves(mesh).values(), default=0) <= MOST_MOVES, moves(mesh)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_deaths_and_losses_beside_it_cost_no_token(seed):
     dice = random.Random(seed)
     mesh = make_mesh(seed, num_blocks=48, rescheduling=RULES, lose=losing(dice))

@@ -10,9 +10,9 @@ from mesh.wire.control import Drain, Migrate, Role, UnloadService
 from mesh.wire.requests import RequestSpec, Sampling
 from tests.engines.virtual import GATEWAY, OTHER, SERVICE, SHAPE
 from tests.router.test_migrations import MigratingMesh, assert_whole, losing
-from tests.seeds import seeds
+from tests.seeds import each_seed
 
-SEEDS = seeds(4)
+SEEDS = 4
 SLICE = 8
 BLOCKS = 14  # of four tokens each
 OFFLOAD_BYTES = 40 * block_bytes(SHAPE)
@@ -106,7 +106,7 @@ def assert_nothing_is_left(mesh: SlicingMesh) -> None:
 
 
 @pytest.mark.parametrize("num_engines", [1, 2])
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_tokens_are_those_of_an_undisturbed_run(seed: int, num_engines: int) -> None:
     mesh, requests = make_mesh(seed, num_engines), many(seed)
     serve(mesh, requests)
@@ -117,7 +117,7 @@ def test_tokens_are_those_of_an_undisturbed_run(seed: int, num_engines: int) -> 
     assert tally(mesh, "num_preempted") == 0, "nobody runs out of memory within a slice"
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_nothing_is_computed_again(seed: int) -> None:
     mesh, requests, num_computed = make_mesh(seed, 1), many(seed), 0
     execute = mesh.engines["a"].executor.execute
@@ -142,7 +142,7 @@ def test_some_move_if_another_engine_has_room() -> None:
     assert sum(mesh.tally("num_completed") for mesh in meshes) > 0
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_without_room_in_host_memory_requests_are_preempted_instead(seed: int) -> None:
     mesh, requests = make_mesh(seed, 1, offload_bytes=seed % 3 * block_bytes(SHAPE), is_exact=False), many(seed)
     serve(mesh, requests)
@@ -159,7 +159,7 @@ def test_preemption_is_what_offloading_replaces() -> None:
     assert tally(dropped, "num_preempted") > 0
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_kv_that_cannot_be_copied_is_computed_again(seed: int) -> None:
     dice = random.Random(seed)
     mesh, requests = make_mesh(seed, spoil=lambda: dice.random() < 0.5), many(seed)
@@ -170,7 +170,7 @@ def test_kv_that_cannot_be_copied_is_computed_again(seed: int) -> None:
 
 
 @pytest.mark.parametrize("place", ["offloading", "offloaded", "restoring"])
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_a_request_cancelled_while_it_is_away_leaves_nothing(seed: int, place: str) -> None:
     mesh, requests = make_mesh(seed, 1), many(seed)
     for one in requests:
@@ -184,7 +184,7 @@ def test_a_request_cancelled_while_it_is_away_leaves_nothing(seed: int, place: s
 
 
 @pytest.mark.parametrize("place", ["offloading", "offloaded", "restoring"])
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_nothing_is_lost_if_an_engine_dies_while_requests_are_away(seed: int, place: str) -> None:
     mesh, requests = make_mesh(seed, 3), many(seed, 24)
     for one in requests:
@@ -196,7 +196,7 @@ def test_nothing_is_lost_if_an_engine_dies_while_requests_are_away(seed: int, pl
     assert_nothing_is_left(mesh)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_requests_of_a_gateway_that_seems_dead_go_back_to_it_offloaded_or_not(seed: int) -> None:
     mesh = make_mesh(seed, 1)
     for one in many(seed):
@@ -210,7 +210,7 @@ def test_requests_of_a_gateway_that_seems_dead_go_back_to_it_offloaded_or_not(se
 
 
 @pytest.mark.parametrize("undo", [False, True])
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_a_drained_engine_ends_up_empty(seed: int, undo: bool) -> None:
     mesh, requests = make_mesh(seed, 2), many(seed)
     for one in requests:
@@ -226,7 +226,7 @@ def test_a_drained_engine_ends_up_empty(seed: int, undo: bool) -> None:
     assert_nothing_is_left(mesh)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_an_unloaded_service_leaves_when_its_offloaded_requests_have_ended(seed: int) -> None:
     mesh, requests = make_mesh(seed, 1, services=(SERVICE, OTHER)), many(seed, 20, services=(OTHER,), ttfts_s=(60.0,))
     for one in requests:
@@ -243,7 +243,7 @@ def test_an_unloaded_service_leaves_when_its_offloaded_requests_have_ended(seed:
     assert_nothing_is_left(mesh)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_services_that_share_memory_keep_what_they_were_granted(seed: int) -> None:
     services = (SERVICE, OTHER)
     mesh, requests = make_mesh(seed, 2, services=services), many(seed, services=services)
@@ -254,7 +254,7 @@ def test_services_that_share_memory_keep_what_they_were_granted(seed: int) -> No
     assert tally(mesh, "num_preempted") == 0
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_prompts_that_were_computed_elsewhere_get_their_slices_here(seed: int) -> None:
     roles = (Role.PREFILL, Role.DECODE, Role.DECODE)
     mesh, requests = make_mesh(seed, 3, roles, policy="disaggregated", num_blocks=20), many(seed, ttfts_s=(60.0,))
@@ -264,7 +264,7 @@ def test_prompts_that_were_computed_elsewhere_get_their_slices_here(seed: int) -
     assert tally(mesh, "num_kept") > 0
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_who_is_offloaded_says_so_to_those_who_want_to_move_it(seed: int) -> None:
     mesh = make_mesh(seed)
     for one in many(seed):
@@ -279,7 +279,7 @@ def test_who_is_offloaded_says_so_to_those_who_want_to_move_it(seed: int) -> Non
     assert_whole(mesh, many(seed))
 
 
-@pytest.mark.parametrize("seed", seeds(12))
+@each_seed(12)
 def test_everything_at_once_breaks_no_stream(seed: int) -> None:
     dice = random.Random(seed)
     mesh = make_mesh(

@@ -2,8 +2,6 @@
 
 from random import Random
 
-import pytest
-
 from mesh.topology.schema import PolicySpec
 from mesh.wire.requests import Cancel, FinishReason, Submit
 from router.effects import Deliver, Fail, SendToEngine
@@ -12,6 +10,7 @@ from router.policies.registry import make_policy, policies
 from router.requests.limits import DispatchLimits
 from tests.router.cluster import D0, M0, M1, P0, P1
 from tests.router.requests.test_dispatcher import BUSY, World, cancels, submits
+from tests.seeds import each_seed
 
 STEPS = 120
 
@@ -72,7 +71,7 @@ def test_what_an_engine_returns_after_the_switch_waits_as_long_as_the_new_policy
     assert [effect for effect in world.wait(1.5) if isinstance(effect, Fail)]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each_seed(40)
 def test_no_request_is_lost_whenever_policies_change(seed):
     random = Random(seed)
     world = World(P0, P1, M0, M1, lease_s=1000.0)

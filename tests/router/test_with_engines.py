@@ -21,9 +21,10 @@ from router.requests.limits import DispatchLimits
 from router.view.monitor import Monitor
 from tests.engines.virtual import GATEWAY, SERVICE, VirtualMesh, continuation
 from tests.router.cluster import submit_to
+from tests.seeds import each_seed
 
 HEARTBEAT_S = 0.1
-SEEDS = range(5)
+SEEDS = 5
 PATIENCE_S = 600.0
 
 
@@ -147,7 +148,7 @@ def assert_whole(mesh, requests):
 
 
 @pytest.mark.parametrize("policy", policies())
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_every_policy_serves_a_burst(policy, seed):
     mesh = make_mesh(seed, policy)
     for spec in specs():
@@ -157,7 +158,7 @@ def test_every_policy_serves_a_burst(policy, seed):
 
 
 @pytest.mark.parametrize("victim", ["prefill-0", "multiplex-0"])
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_an_engine_that_dies_breaks_no_stream(seed, victim):
     mesh = make_mesh(seed)
     role = mesh.engines[victim].core.role
@@ -173,7 +174,7 @@ def test_an_engine_that_dies_breaks_no_stream(seed, victim):
     assert_whole(mesh, specs())
 
 
-@pytest.mark.parametrize("seed", range(10))
+@each_seed(10)
 def test_lost_messages_break_no_stream(seed):
     dice = random.Random(seed)
     mesh = make_mesh(seed, lose=lambda sender, to, message: dice.random() < 0.02)
@@ -183,7 +184,7 @@ def test_lost_messages_break_no_stream(seed):
     assert_whole(mesh, specs())
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_cancelled_requests_leave_nothing_behind(seed):
     mesh = make_mesh(seed)
     for spec in specs():

@@ -10,6 +10,7 @@ from router.history.records import Outcome
 from simulation.cluster import Simulation
 from simulation.loads.arrival_processes import Arrivals, Process, synthesize
 from simulation.loads.trace_request import TraceRequest
+from tests.seeds import each_seed
 from tests.simulation.small import SERVICE, Profile, assert_all_ended_once, simulation, topology
 
 LENGTHS = [TraceRequest(0.0, 1000, 60), TraceRequest(0.0, 300, 25), TraceRequest(0.0, 3000, 12)]
@@ -31,7 +32,7 @@ def move_at_random(sim: Simulation, random: Random, every_s: float) -> None:
 
 
 @pytest.mark.parametrize("coasts", [False, True])
-@pytest.mark.parametrize("seed", range(8))
+@each_seed(8)
 def test_every_request_ends_once_with_all_its_tokens(seed: int, coasts: bool) -> None:
     random = Random(seed)
     what = topology(FOUR, random.choice(["tropical", "elastic", "least_loaded"]), num_gateways=2)

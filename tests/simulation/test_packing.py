@@ -13,6 +13,7 @@ from router.view.cluster_view import MeshPeer, MeshPeers
 from simulation.faults.faults import Kill, Slow
 from simulation.loads.arrival_processes import Arrivals, synthesize
 from simulation.loads.trace_request import TraceRequest
+from tests.seeds import each_seed
 from tests.simulation.small import SERVICE, assert_all_ended_once, simulation, topology
 
 SIX = {f"m{number}": Role.MULTIPLEX for number in range(6)}
@@ -38,7 +39,7 @@ def engines_of(records: list[Record]) -> set[str]:
 
 
 @pytest.mark.parametrize(("roles", "rate"), [(SIX, 20.0), (SPLIT, 40.0)])
-@pytest.mark.parametrize("seed", range(2))
+@each_seed(2)
 def test_promises_to_those_that_are_accepted_are_kept_under_overload(
     roles: dict[str, Role], rate: float, seed: int
 ) -> None:
@@ -48,7 +49,7 @@ def test_promises_to_those_that_are_accepted_are_kept_under_overload(
     assert sum(record.meets_slo for record in finished) >= 0.97 * len(finished)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@each_seed(2)
 def test_light_loads_leave_engines_unused(seed: int) -> None:
     trace = steady(0.5, seed)
     assert len(engines_of(serve(topology(SIX, "packing", slo=SLO), trace, seed))) <= 3

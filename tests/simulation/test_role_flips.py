@@ -13,6 +13,7 @@ from mesh.wire.status import DecodeCost, PrefillCost
 from router.history.records import Record
 from simulation.loads.trace_request import TraceRequest
 from simulation.reports.timeline import Timeline
+from tests.seeds import each_seed
 from tests.simulation.small import SERVICE, Profile, assert_all_ended_once, simulation, topology
 
 PHASE_S = 40.0
@@ -42,7 +43,7 @@ def serve(phases: tuple[Phase, ...], policy: str, seed: int, *, flips: bool) -> 
     return flips_of(timeline), records
 
 
-@pytest.mark.parametrize("seed", range(2))
+@each_seed(2)
 def test_roles_follow_the_load(seed: int) -> None:
     flips, _ = serve(SHIFTING, "tropical", seed, flips=True)
     for number, wanted in enumerate((Role.PREFILL, Role.MULTIPLEX, Role.PREFILL)):

@@ -5,6 +5,7 @@ import pytest
 from engines.costs.advice import LatencyPromise, Lengths, advise, best, with_link
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.presets import load_preset, model_shape
+from tests.seeds import each_seed
 
 SHARE_GPT = Lengths(321, 509, 674)  # as `mesh advise --lengths llumnix:sharegpt` finds it
 TABLE_2 = {
@@ -86,7 +87,7 @@ def test_longer_answers_count_for_longer():
     assert lengths.held == pytest.approx((10 * 105 + 1000 * 510) / 1010)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each_seed(20)
 def test_a_looser_promise_never_needs_more_engines(seed):
     random = Random(seed)
     lengths = Lengths.of([(random.randrange(10, 2000), random.randrange(1, 900)) for _ in range(20)])

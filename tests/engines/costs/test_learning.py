@@ -11,12 +11,13 @@ from msgspec.structs import replace
 from engines.costs.learning import LARGEST_FACTOR, LearntCost
 from engines.costs.step_cost import MixedCost, StepCost, StepLoad
 from mesh.wire.status import DecodeCost, PrefillCost
+from tests.seeds import each_seed
 
 MEASURED = StepCost(
     PrefillCost(0.01, 1e-4, 1e-8, 1e-8, 256),
     DecodeCost(0.02, 1e-3, 2e-6, tuple((size, 0.02 + 1e-3 * size) for size in (1, 2, 4, 8, 16, 32))),
 )
-SEEDS = range(5)
+SEEDS = 5
 
 
 def decodes(draw: random.Random) -> StepLoad:
@@ -51,7 +52,7 @@ def one_factor(steps: list[tuple[StepLoad, float]]) -> float:
     return exp(factor)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_a_wrong_context_term_is_told_from_right_others_better_than_by_one_factor(seed: int) -> None:
     draw = random.Random(seed)
     truth = StepCost(MEASURED.prefill, replace(MEASURED.decode, per_context_token_s=4e-6))
@@ -66,7 +67,7 @@ def test_a_wrong_context_term_is_told_from_right_others_better_than_by_one_facto
     assert learnt.current.decode.fixed_s == pytest.approx(0.02, rel=0.1)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_iterations_of_prompts_and_decodes_teach_too(seed: int) -> None:
     draw = random.Random(seed)
     truth = StepCost(replace(MEASURED.prefill, fixed_s=0.02, per_token_s=2e-4), MEASURED.decode)
@@ -79,7 +80,7 @@ def test_iterations_of_prompts_and_decodes_teach_too(seed: int) -> None:
     assert learnt.current.prefill.per_token_s == pytest.approx(2e-4, rel=0.15)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_a_machine_that_slows_down_and_recovers_is_followed(seed: int) -> None:
     draw = random.Random(seed)
     learnt = LearntCost(MEASURED)

@@ -21,7 +21,7 @@ from engines.grammars.protocol import Answer, Bad
 from engines.models.files.model_config import ModelConfig
 from engines.scheduling.batch import Draw, Unsampled
 from mesh.wire.requests import FailureCode, Sampling
-from tests.seeds import seeds
+from tests.seeds import each_seed, seeds
 
 FOLDER = Path(__file__).parents[3] / "deploy/models/byte-llama"  # a token is a byte
 END = 257
@@ -95,7 +95,7 @@ def test_an_answer_may_end_where_it_is_whole_and_nowhere_else(grammars: Masks) -
     assert allowed(grammars, NUMBER, "-1234") == {END}
 
 
-@pytest.mark.parametrize("seed", seeds(8))
+@each_seed(8)
 def test_whatever_is_drawn_is_what_was_asked_for(grammars: Masks, seed: int) -> None:
     choose = random.Random(seed)
     made = json.loads(written(grammars, LLMatcher.grammar_from_json_schema(json.dumps(SCHEMA)), choose))

@@ -2,12 +2,11 @@
 
 from random import Random
 
-import pytest
-
 from engines.engine_request import EngineRequest
 from engines.scheduling.demand import MOST_PEAKS, EarlyEnds, demand_of, highest_with, peaks_of, with_one_more
 from mesh.wire.requests import Epoch
 from tests.router.cluster import make_spec
+from tests.seeds import each_seed
 
 
 def held_after(futures, step):
@@ -30,7 +29,7 @@ def request_of(num_prompt, num_generated, expected, **fields):
     return request
 
 
-@pytest.mark.parametrize("seed", range(50))
+@each_seed(50)
 def test_no_step_holds_more_than_the_next_peak_and_peaks_are_reached(seed):
     random = Random(seed)
     futures = sampled(random, random.randrange(1, 12))
@@ -39,7 +38,7 @@ def test_no_step_holds_more_than_the_next_peak_and_peaks_are_reached(seed):
     assert all(held_after(futures, end) == tokens for end, tokens in peaks)
 
 
-@pytest.mark.parametrize("seed", range(50))
+@each_seed(50)
 def test_one_more_request_is_never_counted_for_less_than_it_holds(seed):
     random = Random(seed)
     futures = sampled(random, random.randrange(8))
@@ -58,7 +57,7 @@ def test_with_nobody_else_a_request_holds_what_it_holds_at_its_end():
     assert highest_with((), 10, 100) == 110
 
 
-@pytest.mark.parametrize("seed", range(10))
+@each_seed(10)
 def test_many_requests_are_told_of_in_few_pairs_and_never_for_too_little(seed):
     random = Random(seed)
     requests = [

@@ -15,6 +15,7 @@ from mesh.wire.requests import Cancel, Epoch, StepTokens, Submit
 from mesh.wire.status import EngineStatus
 from tests.engines.conftest import MakeSpec
 from tests.engines.virtual import GATEWAY, SERVICE, VirtualMesh
+from tests.seeds import each_seed
 
 TOKEN = 7
 HELD = 256
@@ -85,7 +86,7 @@ def test_passed_steps_leave_what_steps_leave(make_spec: MakeSpec) -> None:
     passed.check_invariants()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each_seed(20)
 def test_what_is_said_between_them_is_what_steps_make_true(make_spec: MakeSpec, seed: int) -> None:
     random = Random(seed)
     deliver_every = random.choice([1, 7, HELD])

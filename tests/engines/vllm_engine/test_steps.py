@@ -9,6 +9,7 @@ from engines.vllm_engine.executor import StepOutput, VllmExecutor
 from engines.vllm_engine.steps import StepPlanner, VllmStep
 from mesh.wire.requests import Sampling
 from mesh.wire.transfers import KVShape
+from tests.seeds import each_seed
 
 BLOCK_SIZE = 4
 GREEDY = Sampling(max_tokens=64, seed=0, temperature=0.0)
@@ -70,7 +71,7 @@ class Request:
         return Chunk(self.name, self.tokens[self.computed : end], self.computed, self.blocks, draw)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@each_seed(30)
 def test_tokens_are_those_of_lonely_requests_whatever_happens_to_them(seed):
     """Requests pause, are preempted, come back under their names, are given spare blocks; steps fail."""
     draw = random.Random(seed)

@@ -12,6 +12,7 @@ from router.policies.parts.bins import Knobs, all_levels, decode_levels, is_empt
 from router.policies.policy import Dispatch, Reject, Wait
 from router.view.engine_view import RequestView, Reservation, engine_view
 from tests.router.cluster import D0, D1, M0, M1, P0, P1, SERVICE, make_request, make_status, make_view
+from tests.seeds import each_seed
 
 M2 = "multiplex-2"
 COST = DecodeCost(0.010, 0.001, 0.00001)  # 10 ms, and 1 ms a request, and 10 ms for 1000 tokens of context
@@ -267,7 +268,7 @@ def random_engine(random, id_):
     return engine(id_, demand if futures else None, **numbers)
 
 
-@pytest.mark.parametrize("seed", range(150))
+@each_seed(150)
 def test_no_decision_breaks_a_constraint_and_nothing_that_fits_waits(seed):
     random = Random(seed)
     ids = [M0, M1, M2] if seed % 2 else [P0, D0, D1]

@@ -1,8 +1,7 @@
 from random import Random
 
-import pytest
-
 from router.requests.breakers import BreakerLimits, Breakers, BreakerState
+from tests.seeds import each_seed
 
 LIMITS = BreakerLimits(window_s=20.0, num_failures=4, burst_s=0.25, pause_s=1.0, max_pause_s=30.0)
 OPEN, HALF_OPEN = BreakerState.OPEN, BreakerState.HALF_OPEN
@@ -117,7 +116,7 @@ def test_deaths_count():
     assert breakers.states(6.0) == {"a": OPEN}
 
 
-@pytest.mark.parametrize("seed", range(50))
+@each_seed(50)
 def test_an_engine_that_recovers_gets_requests_again_whatever_happened(seed):
     dice, breakers, now = Random(seed), Breakers(LIMITS), 0.0
     for _ in range(300):

@@ -1,9 +1,8 @@
 from random import Random
 
-import pytest
-
 from router.requests.shedding import LEAST_BUSY_S, LEAST_WAITING, OPTIMISM, Shedding
 from tests.router.cluster import make_request
+from tests.seeds import each_seed
 
 PACE = 1000.0  # tokens a second
 
@@ -62,7 +61,7 @@ def test_an_old_pace_is_forgotten():
     assert shedding.hopeless(waiting(*[now + 8.0] * 20), now) == [], "ten times as fast as it began"
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each_seed(20)
 def test_what_is_kept_could_be_served_in_time(seed):
     dice = Random(seed)
     requests = [make_request(dice.randint(1, 4000), deadline=dice.uniform(0.1, 30.0), id_=f"r{n}") for n in range(60)]

@@ -12,6 +12,7 @@ from mesh.topology.schema import Slo
 from mesh.wire.status import DecodeCost, PrefillCost
 from router.placement.observe.traffic import Moments
 from router.scaling.need import ImpossibleError, ServiceLoad, Work, engines_needed
+from tests.seeds import each_seed
 
 PREFILL = PrefillCost(fixed_s=0.01, per_token_s=0.0001)
 DECODE = DecodeCost(fixed_s=0.01, per_request_s=0.001)
@@ -47,7 +48,7 @@ def test_long_answers_are_met_more_often() -> None:
     assert replace(DEMAND, num_output=Moments(100, 100)).context_tokens == 600
 
 
-@pytest.mark.parametrize("seed", range(30))
+@each_seed(30)
 def test_it_grows_with_the_load_and_is_nearly_proportional_to_large_ones(seed: int) -> None:
     random = Random(seed)
     demand = replace(
@@ -65,7 +66,7 @@ def test_it_grows_with_the_load_and_is_nearly_proportional_to_large_ones(seed: i
     assert needed(demand, BOTH) >= max(needed(demand, PREFILLS), needed(demand, DECODES)) * 0.999
 
 
-@pytest.mark.parametrize("seed", range(10))
+@each_seed(10)
 def test_services_that_share_need_as_much_as_alone_or_more(seed: int) -> None:
     random = Random(seed)
     demands = [replace(DEMAND, service=name, rate=random.uniform(1, 20)) for name in "ab"]

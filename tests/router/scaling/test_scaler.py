@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.router.scaling.worlds import START_S, World, write
+from tests.seeds import each_seed
 
-SEEDS = range(2)
+SEEDS = 2
 RATE = 40.0
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 @pytest.mark.parametrize("truth", [0.8, 1.3])
 def test_at_constant_load_the_number_stays_what_it_is(tmp_path: Path, seed: int, truth: float) -> None:
     """Twenty minutes, after what it takes to learn that reckoning errs."""
@@ -25,7 +26,7 @@ def test_at_constant_load_the_number_stays_what_it_is(tmp_path: Path, seed: int,
     assert world.num_changes - before == 0
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_a_burst_is_met_as_soon_as_engines_start(tmp_path: Path, seed: int) -> None:
     """Three times the load, within ten seconds."""
     world = World(write(tmp_path), seed)
@@ -35,7 +36,7 @@ def test_a_burst_is_met_as_soon_as_engines_start(tmp_path: Path, seed: int) -> N
     assert len(world.running) >= 0.85 * world.need()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_a_quiet_night_needs_few_and_the_morning_more(tmp_path: Path, seed: int) -> None:
     world = World(write(tmp_path), seed)
     world.run(100, 36.0)

@@ -25,6 +25,7 @@ from simulation.garbage import rare_collections
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.workload import SloRule
 from simulation.placement.evaluator import Simulated, _topology, _trace
+from tests.seeds import each_seed
 from tests.simulation.small import SERVICE, Profile, run, topology
 
 CATALOGUE = placement_setting.catalogue({"chat": "llama2-7b", "code": "llama2-13b"})
@@ -67,7 +68,7 @@ def test_a_lone_engine_serves_as_it_does_in_a_mesh():
         assert alone[request].e2e_s == pytest.approx(record.e2e_s, abs=2e-3)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@each_seed(3)
 def test_engines_without_gateways_serve_as_those_of_a_mesh(seed):
     asked = traffic(rate=14.0, seed=seed)
     setting = evaluator(asked)._setting

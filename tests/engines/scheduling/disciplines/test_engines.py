@@ -30,9 +30,9 @@ from tests.engines.virtual import (
     VirtualMesh,
     continuation,
 )
-from tests.seeds import seeds
+from tests.seeds import each_seed, seeds
 
-SEEDS = seeds(3)
+SEEDS = 3
 COSTS = {"small": 1.0, "large": 4.0}
 SLOTS = {"small": 3, "large": 1}  # blocks in a page
 RANKING = (Scheduling.DB, Scheduling.FCFS, Scheduling.SJF, Scheduling.MLFQ)
@@ -136,7 +136,7 @@ def run_of(scheduling: Scheduling, role: Role, seed: int, *, is_strict: bool) ->
     return Run(engine(scheduling, role, is_strict=is_strict), seed)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 @pytest.mark.parametrize("role", Role)
 @pytest.mark.parametrize(("scheduling", "is_strict"), ALL)
 def test_every_request_gets_its_tokens(scheduling: Scheduling, is_strict: bool, role: Role, seed: int) -> None:
@@ -153,11 +153,11 @@ def test_every_request_gets_its_tokens(scheduling: Scheduling, is_strict: bool, 
 @pytest.mark.parametrize("scheduling", RANKING)
 def test_these_loads_fill_the_pool(scheduling: Scheduling) -> None:
     """Else they would not show what preemption does."""
-    runs = [run_of(scheduling, Role.MULTIPLEX, seed, is_strict=False) for seed in SEEDS]
+    runs = [run_of(scheduling, Role.MULTIPLEX, seed, is_strict=False) for seed in seeds(SEEDS)]
     assert sum(run.core.status(run.now).preemptions_total for run in runs) > 5
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 @pytest.mark.parametrize("scheduling", PURE)
 def test_a_step_is_of_one_phase(scheduling: Scheduling, seed: int) -> None:
     """A decode is one token, sampled earlier; blocks for all, so that none is cached and computed anew."""
@@ -173,7 +173,7 @@ def test_the_same_load_is_served_the_same_way(scheduling: Scheduling, is_strict:
     assert again.batches == run_of(scheduling, Role.MULTIPLEX, 1, is_strict=is_strict).batches
 
 
-@pytest.mark.parametrize("seed", seeds(6))
+@each_seed(6)
 @pytest.mark.parametrize("scheduling", PURE)
 def test_requests_that_are_handed_over_end_where_they_decode(
     make_spec: MakeSpec, scheduling: Scheduling, seed: int
@@ -189,7 +189,7 @@ def test_requests_that_are_handed_over_end_where_they_decode(
         assert mesh.streams[spec.id] == continuation(spec.prompt, spec.sampling.max_tokens)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@each_seed(8)
 def test_requests_that_migrate_are_known_where_they_are(make_spec: MakeSpec, seed: int) -> None:
     mesh = VirtualMesh(seed)
     for name in ("a", "b"):

@@ -9,6 +9,7 @@ from engines.scheduling.disciplines.entrant import Entrant
 from engines.scheduling.disciplines.lines import Lines
 from engines.scheduling.disciplines.waits import Waits
 from tests.engines.scheduling.disciplines.serving import request
+from tests.seeds import each_seed
 
 
 class Counted(float):
@@ -31,7 +32,7 @@ def entrants(num: int) -> list[Entrant]:
     return [Entrant(request(f"{index}", "s", float(index)), index) for index in range(num)]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@each_seed(30)
 def test_the_heads_are_the_first_of_each_line_whatever_happens(seed: int) -> None:
     draw = random.Random(seed)
     lines, everybody, here = Lines(), entrants(40), set[Entrant]()
@@ -110,7 +111,7 @@ def test_a_head_that_runs_step_by_step_leaves_nothing_behind() -> None:
     assert len(lines) == 50
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each_seed(20)
 def test_who_has_waited_longest_is_found_though_waiting_stops_while_requests_run(seed: int) -> None:
     draw = random.Random(seed)
     waits, here, now = Waits(lambda service: 20.0), list[Entrant](), 0.0

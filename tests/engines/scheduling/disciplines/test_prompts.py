@@ -15,6 +15,7 @@ from engines.scheduling.disciplines.ranked import Ranked, RankOrder
 from engines.scheduling.disciplines.sjf import ShortestJob
 from tests.engines.scheduling.disciplines.serving import Known, ranked, request
 from tests.engines.scheduling.disciplines.test_lines import Counted
+from tests.seeds import each_seed
 
 SERVICES = ("a", "b")
 PROFILES = {"a": Known(2.0, 0.5), "b": Known(5.0, 1.0)}
@@ -38,7 +39,7 @@ def given(rules: Ranked, service: str, now: float) -> list[EngineRequest]:
     return list(rules.prompts(service, (), now))
 
 
-@pytest.mark.parametrize("seed", range(10))
+@each_seed(10)
 @pytest.mark.parametrize("order", ORDERS)
 def test_prompts_come_in_the_order_of_their_ranks(order: str, seed: int) -> None:
     """Some have begun, been preempted, waited too long or are of higher priority; decodes starve beside them."""

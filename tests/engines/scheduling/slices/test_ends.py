@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from engines.scheduling.slices.ends import End, EndedSlice, EngineOutlook, Fate, Rival, There, ends
+from tests.seeds import each_seed
 
 REQUEST = EndedSlice(held=20, growth=8, left_tokens=100, slack_s=5.0, tpot_s=0.05, copy_s=0.02)
 RIVAL = Rival(need=30, left_s=2.0, slack_s=1.0)
@@ -66,7 +67,7 @@ def test_what_is_late_shows_both():
     assert kept.delay_s == pytest.approx(waits_s)
 
 
-@pytest.mark.parametrize("seed", range(200))
+@each_seed(200)
 def test_the_first_is_the_best_and_none_keeps_a_request_beyond_the_room(seed):
     dice = Random(seed)
     ended = EndedSlice(

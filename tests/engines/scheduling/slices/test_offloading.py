@@ -3,13 +3,14 @@ from random import Random
 import pytest
 
 from engines.scheduling.slices.offloading import COPY_BYTES_PER_S, Offloading
+from tests.seeds import each_seed
 
 
 class Request:
     id = "r"
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each_seed(20)
 def test_room_is_counted_and_tickets_are_used_once(seed):
     dice, offloading, offloaded, seen = Random(seed), Offloading(100), {}, set()
     for _ in range(200):

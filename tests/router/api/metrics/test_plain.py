@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from router.api.metrics.gateway import LATENCY_BUCKETS
 from router.api.metrics.plain import Counter, Histogram
+from tests.seeds import each_seed
 
 SECONDS, TOKENS = "vllm:inter_token_latency_seconds", "vllm:generation_tokens"
 
@@ -24,7 +25,7 @@ def exposed(registry):
     }
 
 
-@pytest.mark.parametrize("seed", range(10))
+@each_seed(10)
 def test_same_as_the_librarys(seed):
     draw, ours, theirs = Random(seed), CollectorRegistry(), CollectorRegistry()
     text, labels = "Between two tokens of a request", ("model_name",)

@@ -11,6 +11,7 @@ from mesh.wire.status import EngineStatus
 from router.placement.change.changeover import Changeover, Patience, Stage, announced, is_in_force
 from tests.engines.conftest import make_spec as make_spec  # a fixture
 from tests.engines.virtual import OTHER, SERVICE, VirtualMesh, continuation
+from tests.seeds import each_seed
 
 PATIENCE = Patience(repeat_s=0.1, silent_s=5.0, plan_s=100.0)
 DAEMON = "placement"
@@ -67,7 +68,7 @@ BROKEN = {"a": OTHER, "b": SERVICE}.items()
 SWAPPED = {"a": ({OTHER}, Role.MULTIPLEX), "b": ({SERVICE}, Role.DECODE)}
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each_seed(20)
 def test_a_plan_is_carried_out_while_requests_run(make_spec, seed: int) -> None:
     world = World(seed, loss=0.3)
     specs = [make_spec(f"r{i}", 5, 120, first=100 * i, service=(SERVICE, OTHER)[i % 2]) for i in range(4)]
@@ -85,7 +86,7 @@ def test_a_plan_is_carried_out_while_requests_run(make_spec, seed: int) -> None:
     assert all(world.mesh.finished_under[spec.id].hop == 1 for spec in specs), "each moved once"
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each_seed(20)
 def test_every_service_is_served_by_somebody_at_every_moment(seed: int) -> None:
     world = World(seed, loss=0.3)
     change = Changeover(1, swap(), PATIENCE, world.mesh.now)

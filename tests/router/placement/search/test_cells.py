@@ -7,6 +7,7 @@ import pytest
 from mesh.wire.control import Role
 from router.placement.search.cells import cells, islands
 from router.placement.search.plan import Group, Plan
+from tests.seeds import each_seed
 
 M, P, D = Role.MULTIPLEX, Role.PREFILL, Role.DECODE
 
@@ -38,7 +39,7 @@ def test_engines_for_one_phase_of_a_service_belong_together():
     assert dict(four.shares) == {"a": Fraction(4, 5), "b": Fraction(1)}
 
 
-@pytest.mark.parametrize("seed", range(50))
+@each_seed(50)
 def test_all_requests_of_a_service_go_somewhere(seed):
     random = Random(seed)
     engines = [

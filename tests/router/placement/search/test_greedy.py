@@ -7,8 +7,9 @@ from router.placement.search.partition import first_fit, partitions
 from router.placement.search.plan import Group, Plan
 from router.placement.search.room import homeless
 from tests.router.placement.worlds import Fluid, assert_in_memory, catalogue, cluster, random_world, traffic
+from tests.seeds import each_seed
 
-SEEDS = range(40)
+SEEDS = 40
 
 
 def plans(seed, **options):
@@ -16,14 +17,14 @@ def plans(seed, **options):
     return services, greedy(partitions(hosts, services), services, asked, Fluid(asked, **options))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_memory_is_never_exceeded(seed):
     services, made = plans(seed)
     for one in made:
         assert_in_memory(one.plan, services)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_every_service_is_placed_or_reported(seed):
     services, made = plans(seed)
     for one in made:
@@ -32,7 +33,7 @@ def test_every_service_is_placed_or_reported(seed):
         assert all(line.startswith(f"{name}: ") for name, line in reported.items())
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_all_are_placed_wherever_first_fit_could_place_them(seed):
     hosts, services, asked = random_world(seed)
     for groups in partitions(hosts, services):
@@ -41,12 +42,12 @@ def test_all_are_placed_wherever_first_fit_could_place_them(seed):
             assert one.plan.services == set(services.services)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_the_same_world_gives_the_same_plans(seed):
     assert plans(seed)[1] == plans(seed)[1]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_it_ends_when_nothing_can_be_added(seed):
     services, made = plans(seed)
     for one in made:
@@ -120,7 +121,7 @@ def best(hosts, services, asked, pruned):
     return best_first(greedy(partitions(hosts, services, pruned=pruned), services, asked, Fluid(asked)))[0]
 
 
-@pytest.mark.parametrize("seed", range(25))
+@each_seed(25)
 def test_pruning_loses_nothing_where_all_services_fit_on_all_groups(seed):
     _, _, asked = random_world(seed)
     services = catalogue(dict.fromkeys(asked.services, 10.0), sizes=(1, 2, 4))

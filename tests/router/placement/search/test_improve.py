@@ -11,8 +11,9 @@ from router.placement.search.partition import partitions
 from router.placement.search.plan import Group, Plan, has_all_phases
 from router.placement.search.search import search
 from tests.router.placement.worlds import Fluid, assert_in_memory, catalogue, cluster, random_world, traffic
+from tests.seeds import each_seed
 
-SEEDS = range(25)
+SEEDS = 25
 
 
 def never(_):
@@ -34,7 +35,7 @@ def improved(seed, num_batches=30, **options):
     )
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_it_never_gets_worse_and_what_it_finds_is_a_plan(seed):
     services, start, found = improved(seed, phase_gain=1.5)
     assert found.rank >= start.rank
@@ -47,7 +48,7 @@ def test_it_never_gets_worse_and_what_it_finds_is_a_plan(seed):
     assert all(group.services == tuple(sorted(group.services)) for group in found.plan.groups)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_the_same_seed_finds_the_same_plan(seed):
     assert improved(seed) == improved(seed)
 
@@ -71,7 +72,7 @@ def test_it_gives_engines_to_one_phase_where_that_pays():
     assert found.score.attainment == 1.0 > start.score.attainment
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_the_whole_search_answers_the_best_that_it_saw(seed):
     hosts, services, asked = random_world(seed)
     evaluator = Fluid(asked, phase_gain=1.5)

@@ -17,6 +17,7 @@ from router.policies.policy import Dispatch, Wait
 from router.policies.registry import make_policy
 from router.view.cluster_view import ClusterView, MeshPeer, MeshPeers
 from tests.router.policies.test_packing import FULL, engine, request
+from tests.seeds import each_seed
 
 names = st.integers(1, 9)
 fleets = st.lists(st.integers(0, 99).map(lambda number: f"engine-{number:02}"), min_size=1, max_size=40, unique=True)
@@ -190,7 +191,7 @@ def test_engines_that_are_avoided_change_no_group():
     assert decision.decode_engine in mine - avoided
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each_seed(40)
 def test_grouped_gateways_break_no_constraint_that_one_alone_keeps(seed):
     """Whatever fits somewhere is sent, wherever it fits."""
     random = Random(seed)

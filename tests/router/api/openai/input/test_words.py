@@ -12,6 +12,7 @@ from tokenizers import Regex, models, pre_tokenizers, processors, trainers
 from mesh.topology.schema import ServiceSpec, Slo
 from router.api.openai.input.words import _SPLITS, MAX_LETTERS, MAX_WORDS, Words
 from router.api.openai.models import ServedModel
+from tests.seeds import each_seed
 
 LLAMA3, QWEN2 = _SPLITS
 SPECIAL = ["<|end|>", "<|end|>x", "<s>"]
@@ -78,7 +79,7 @@ def test_short_texts_of_all_kinds(backend, tmp_path):
     assert not wrong
 
 
-@pytest.mark.parametrize("seed", range(5))
+@each_seed(5)
 def test_long_texts(backend, tmp_path, seed):
     draw, words = Random(seed), words_of(backend, tmp_path)
     for _ in range(200):

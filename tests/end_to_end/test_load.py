@@ -20,7 +20,7 @@ ttft_ms = 30000
 tpot_ms = 1000
 [services.other]
 model = "{other}"
-ttft_ms = 30000
+ttft_ms = 5000  # so long a request waits for an engine that serves it
 tpot_ms = 1000
 [services.gone]
 model = "{gone}"

@@ -24,7 +24,7 @@ from tests.seeds import each_seed
 
 WORST_GAP_S = 3.0
 TIMING, TRANSFER = Timing(), TransferSpec()
-SEEDS = 6
+SEEDS = 3
 
 
 @dataclass

@@ -12,7 +12,7 @@ from tests.engines.virtual import GATEWAY, OTHER, SERVICE, SHAPE
 from tests.router.test_migrations import MigratingMesh, assert_whole, losing
 from tests.seeds import each_seed
 
-SEEDS = 4
+SEEDS = 2
 SLICE = 8
 BLOCKS = 14  # of four tokens each
 OFFLOAD_BYTES = 40 * block_bytes(SHAPE)

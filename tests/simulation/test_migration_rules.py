@@ -13,7 +13,7 @@ from simulation.loads.trace_request import TraceRequest
 from tests.seeds import each_seed
 from tests.simulation.small import SERVICE, Profile, assert_all_ended_once, simulation, topology
 
-SEEDS = 4
+SEEDS = 2
 SPLIT = {"prefill-0": Role.PREFILL, "prefill-1": Role.PREFILL, "decode-0": Role.DECODE, "decode-1": Role.DECODE}
 TWINS = {"a": Role.MULTIPLEX, "b": Role.MULTIPLEX}
 

@@ -9,7 +9,7 @@ import pytest
 from tests.router.scaling.worlds import START_S, World, write
 from tests.seeds import each_seed
 
-SEEDS = 2
+SEEDS = 1
 RATE = 40.0
 
 

@@ -32,7 +32,7 @@ from tests.engines.virtual import (
 )
 from tests.seeds import each_seed, seeds
 
-SEEDS = 3
+SEEDS = 2
 COSTS = {"small": 1.0, "large": 4.0}
 SLOTS = {"small": 3, "large": 1}  # blocks in a page
 RANKING = (Scheduling.DB, Scheduling.FCFS, Scheduling.SJF, Scheduling.MLFQ)

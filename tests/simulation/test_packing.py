@@ -39,7 +39,7 @@ def engines_of(records: list[Record]) -> set[str]:
 
 
 @pytest.mark.parametrize(("roles", "rate"), [(SIX, 20.0), (SPLIT, 40.0)])
-@each_seed(2)
+@each_seed(1)
 def test_promises_to_those_that_are_accepted_are_kept_under_overload(
     roles: dict[str, Role], rate: float, seed: int
 ) -> None:

@@ -43,7 +43,7 @@ def serve(phases: tuple[Phase, ...], policy: str, seed: int, *, flips: bool) -> 
     return flips_of(timeline), records
 
 
-@each_seed(2)
+@each_seed(1)
 def test_roles_follow_the_load(seed: int) -> None:
     flips, _ = serve(SHIFTING, "tropical", seed, flips=True)
     for number, wanted in enumerate((Role.PREFILL, Role.MULTIPLEX, Role.PREFILL)):

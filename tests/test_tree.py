@@ -41,32 +41,32 @@ FRAGMENTS = frozenset(
 QUESTIONS = frozenset(["How", "What", "When", "Where", "Which", "Who", "Why"])
 
 
-def test_no_file_is_too_long() -> None:
+def test_no_file_is_too_long():
     lengths = {path: len((ROOT / path).read_text().splitlines()) for path in _modules().values()}
     assert {path: length for path, length in lengths.items() if length > MAX_LINES} == {}
 
 
-def test_no_folder_has_too_many_files() -> None:
+def test_no_folder_has_too_many_files():
     counts = Counter(str(Path(path).parent) for path in _modules().values() if not path.endswith("__init__.py"))
     most = {folder: MAX_ALTERNATIVES if folder in ALTERNATIVES else MAX_FILES for folder in counts}
     assert {folder: count for folder, count in counts.items() if count > most[folder]} == {}
 
 
-def test_imports_run_in_no_circle() -> None:
+def test_imports_run_in_no_circle():
     assert _circles({module: set(_imports(module)) for module in _modules()}) == []
 
 
-def test_a_circle_of_imports_is_found() -> None:
+def test_a_circle_of_imports_is_found():
     imports = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set[str](), "e": {"a", "e"}}
     assert _circles(imports) == [["a", "b", "c"], ["e"]]
 
 
-def test_nothing_imports_the_benchmarks() -> None:
+def test_nothing_imports_the_benchmarks():
     importers = [module for module in _modules() if _floor(module) != "bench"]
     assert [name for name in importers if "bench" in map(_floor, _imports(name, local=True))] == []
 
 
-def test_each_module_begins_with_a_sentence() -> None:
+def test_each_module_begins_with_a_sentence():
     assert [path for module, path in _modules().items() if not _begins_with_sentence(_tree(module))] == []
 
 
@@ -82,11 +82,11 @@ def test_each_module_begins_with_a_sentence() -> None:
         ("x = 1", False),
     ],
 )
-def test_what_a_sentence_is(text: str, is_sentence: bool) -> None:
+def test_what_a_sentence_is(text: str, is_sentence: bool):
     assert _begins_with_sentence(ast.parse(text)) == is_sentence
 
 
-def test_public_docstrings_say_what_it_is_about_before_of_by_or_whether() -> None:
+def test_public_docstrings_say_what_it_is_about_before_of_by_or_whether():
     """A fragment ("By role.") leaves out the subject. Modules do not begin with a question word either."""
     modules = [module for module in _modules() if _floor(module) in ONE_MEANING]
     named = [(module, name, text) for module in modules for name, text in _public_docstrings(_tree(module), module)]
@@ -95,7 +95,7 @@ def test_public_docstrings_say_what_it_is_about_before_of_by_or_whether() -> Non
     assert (fragments, questions) == ([], [])
 
 
-def test_each_class_name_of_the_product_means_one_thing() -> None:
+def test_each_class_name_of_the_product_means_one_thing():
     """Private helpers may share a name: nobody takes them for each other outside of their files."""
     owners: dict[str, list[str]] = {}
     for module in (module for module in _modules() if _floor(module) in ONE_MEANING):
@@ -103,6 +103,13 @@ def test_each_class_name_of_the_product_means_one_thing() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 owners.setdefault(node.name, []).append(module)
     assert {name: modules for name, modules in owners.items() if len(modules) > 1} == {}
+
+
+def test_tests_have_no_return_annotation():
+    """A test returns nothing; helpers and fixtures may say what they return."""
+    annotated = re.compile(r"^\s*(?:async )?def (test_\w+)\((?:[^()]|\([^()]*\))*\) ->", re.MULTILINE)
+    found = {path: annotated.findall(path.read_text()) for path in (ROOT / "tests").rglob("*.py")}
+    assert {str(path): names for path, names in found.items() if names} == {}
 
 
 @cache

@@ -13,12 +13,12 @@ from bench.figures import DATA, IMAGES, ROOT
 PANEL = {"kind": "bars", "title": "Requests/s", "x": ["a", "b"], "series": {"ours": [1.5, 2], "theirs": [1, 0.25]}}
 
 
-def test_a_plot_has_the_values_it_was_given() -> None:
+def test_a_plot_has_the_values_it_was_given():
     words = set(re.findall(r">([^<>]+)</text>", figures.draw([PANEL])))
     assert {"Requests/s", "a", "b", "ours", "theirs", "1.5", "2", "1", "0.25"} <= words
 
 
-def test_a_plot_has_colours_for_dark_pages_and_is_the_same_each_time() -> None:
+def test_a_plot_has_colours_for_dark_pages_and_is_the_same_each_time():
     first, again = figures.draw([PANEL]), figures.draw([PANEL])
     assert first == again
     assert "prefers-color-scheme:dark" in first
@@ -26,7 +26,7 @@ def test_a_plot_has_colours_for_dark_pages_and_is_the_same_each_time() -> None:
 
 
 @pytest.mark.parametrize("source", sorted(DATA.glob("*.json")), ids=lambda path: path.stem)
-def test_recorded_figures_have_a_plot_that_a_page_shows(source: Path) -> None:
+def test_recorded_figures_have_a_plot_that_a_page_shows(source: Path):
     panels = json.loads(source.read_text())["panels"]
     for panel in panels:
         assert all(len(values) == len(panel["x"]) for values in panel["series"].values())
@@ -36,7 +36,7 @@ def test_recorded_figures_have_a_plot_that_a_page_shows(source: Path) -> None:
     assert f"images/results/{source.stem}.svg" in pages
 
 
-def test_every_page_of_results_is_in_the_navigation() -> None:
+def test_every_page_of_results_is_in_the_navigation():
     navigation = (ROOT / "mkdocs.yml").read_text()
     pages = (page.name for page in (ROOT / "docs/results").glob("*.md"))
     assert [name for name in pages if f"results/{name}" not in navigation] == []

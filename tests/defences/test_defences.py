@@ -136,14 +136,14 @@ DEFENCES = [
 
 
 @pytest.mark.parametrize("defence", DEFENCES, ids=lambda defence: defence.name)
-def test_without_it_something_breaks(defence: Defence, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_it_something_breaks(defence: Defence, monkeypatch: pytest.MonkeyPatch):
     defence.switch_off(monkeypatch)
     with pytest.raises((AssertionError, ProtocolError)):
         defence.attack()
 
 
 @pytest.mark.parametrize("defence", DEFENCES, ids=lambda defence: defence.name)
-def test_with_it_all_holds(defence: Defence) -> None:
+def test_with_it_all_holds(defence: Defence):
     if isinstance(defence.attack, Runs):
         defence.attack.known()
     else:

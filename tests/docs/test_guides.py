@@ -36,7 +36,7 @@ def change(request: pytest.FixtureRequest, tree: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("name", "change"), list(zip(GUIDES, GUIDES, strict=True)), indirect=["change"])
-def test_the_change_of_the_guide_works(name: str, change: str, tree: Path, reader: Reader) -> None:
+def test_the_change_of_the_guide_works(name: str, change: str, tree: Path, reader: Reader):
     assert len(change.splitlines()) < MOST_LINES
     reader.use(tree)
     for block in blocks((DOCS / "guides" / name).read_text()):

@@ -21,7 +21,7 @@ _MADE = {"build/figures"}  # by commands, and not in the repository
 _MODULE = re.compile(r"python -m (bench[\w.]*|docs[\w.]*|router[\w.]*|engines[\w.]*)")
 
 
-def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+def test_the_site_builds_without_a_warning(tmp_path: Path):
     build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
     env = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(build, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=100)
@@ -29,7 +29,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert _fetched_from_elsewhere(tmp_path) == []
 
 
-def test_paths_and_modules_that_a_page_names_exist() -> None:
+def test_paths_and_modules_that_a_page_names_exist():
     def missing(page: Path) -> list[str]:
         text = page.read_text()
         paths = [path for path in set(_PATH.findall(text)) - _MADE if not (ROOT / path.rstrip("./")).exists()]
@@ -38,7 +38,7 @@ def test_paths_and_modules_that_a_page_names_exist() -> None:
     assert _by_page(missing) == {}
 
 
-def test_commands_that_a_page_shows_exist_with_their_options() -> None:
+def test_commands_that_a_page_shows_exist_with_their_options():
     options = {name: _options_of(parser) for name, parser in _commands().items()}
 
     def unknown(page: Path) -> list[str]:
@@ -47,7 +47,7 @@ def test_commands_that_a_page_shows_exist_with_their_options() -> None:
     assert _by_page(unknown) == {}
 
 
-def test_links_of_a_page_lead_somewhere() -> None:
+def test_links_of_a_page_lead_somewhere():
     made = {str(DOCS / path) for path in reference.pages()}
 
     def dead(page: Path) -> list[str]:
@@ -59,7 +59,7 @@ def test_links_of_a_page_lead_somewhere() -> None:
     assert _by_page(dead) == {}
 
 
-def test_metrics_that_a_page_names_exist() -> None:
+def test_metrics_that_a_page_names_exist():
     """By the name in the code, or by the one of a scrape."""
     names = {metric.name for metric in metrics.found()}
 
@@ -70,12 +70,12 @@ def test_metrics_that_a_page_names_exist() -> None:
     assert _by_page(unknown) == {}
 
 
-def test_state_diagrams_are_those_of_the_transition_tables() -> None:
+def test_state_diagrams_are_those_of_the_transition_tables():
     text = diagrams.PAGE.read_text()
     assert diagrams.drawn(text) == text, "python -m docs.tools.diagrams draws them anew"
 
 
-def test_reference_pages_name_what_there_is() -> None:
+def test_reference_pages_name_what_there_is():
     pages = reference.pages()
     assert [name for name in _commands() if f"## mesh {name}\n" not in pages["reference/cli.md"]] == []
     assert {"meshserve_slo_attained", "meshserve_engine_state"} <= {metric.name for metric in metrics.found()}

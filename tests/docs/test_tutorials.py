@@ -10,6 +10,6 @@ pytestmark = [pytest.mark.model, pytest.mark.timeout(300)]
 
 
 @pytest.mark.parametrize("name", TUTORIALS)
-def test_the_tutorial_does_what_it_says(name: str, reader: Reader) -> None:
+def test_the_tutorial_does_what_it_says(name: str, reader: Reader):
     for block in blocks((DOCS / "tutorials" / name).read_text()):
         follow(reader, block)

@@ -35,7 +35,7 @@ def mesh(start_mesh: StartMesh, model: Path) -> Mesh:
 
 
 @pytest.mark.parametrize("api", ["completions", "chat"])
-def test_lengths_are_exact_and_counted_by_the_server(mesh: Mesh, tmp_path: Path, api: str) -> None:
+def test_lengths_are_exact_and_counted_by_the_server(mesh: Mesh, tmp_path: Path, api: str):
     load = ("--rate", "40", "--requests", "16", "--input-tokens", "40:90", "--output-tokens", "4:8", "--api", api)
     rest = ("--goodput", "ttft:30000", "tpot:1000", "--workers", "2", "--fail-under", "1", "--out", str(tmp_path))
     done = mesh.run("bench", "--url", mesh.url, *load, *rest, "--quiet")
@@ -51,7 +51,7 @@ def test_lengths_are_exact_and_counted_by_the_server(mesh: Mesh, tmp_path: Path,
     assert len({request["asked_input_tokens"] for request in requests}) > 1
 
 
-def test_interrupting_tells_what_was_measured(mesh: Mesh, tmp_path: Path) -> None:
+def test_interrupting_tells_what_was_measured(mesh: Mesh, tmp_path: Path):
     out, before = tmp_path / "out", num_answered(mesh)
     command = [sys.executable, "-m", "mesh.cli", "bench", "--url", mesh.url, "--rate", "20", "--duration", "300"]
     process = subprocess.Popen(
@@ -78,7 +78,7 @@ def num_answered(mesh: Mesh) -> float:
     return sum(map(float, counts))
 
 
-def test_a_sweep_starts_and_stops_a_mesh_itself(mesh: Mesh, model: Path, tmp_path: Path) -> None:
+def test_a_sweep_starts_and_stops_a_mesh_itself(mesh: Mesh, model: Path, tmp_path: Path):
     topology, port = tmp_path / "own.toml", free_port()
     text = SERVICE + ENGINE + GATEWAY
     topology.write_text(text.replace("{model}", str(model)).replace("{port}", str(port)))

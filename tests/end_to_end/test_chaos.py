@@ -13,7 +13,7 @@ from mesh.errors import EXIT_FAILURE
 pytestmark = pytest.mark.timeout(300)
 
 
-def test_no_request_is_lost_whatever_dies(tmp_path: Path) -> None:
+def test_no_request_is_lost_whatever_dies(tmp_path: Path):
     """How long pauses are is the harness's to say, on a machine that is quiet: nothing here hangs on it."""
     out = tmp_path / "rows.json"
     command = [sys.executable, "-m", "bench.chaos", "--quick", "--seed", "1", "--out", str(out)]

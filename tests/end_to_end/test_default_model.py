@@ -76,13 +76,13 @@ def ask(client: openai.OpenAI, question: str) -> tuple[str, dict[str, str]]:
 @pytest.mark.parametrize("question", [*QUESTIONS, LONG])
 def test_a_chat_through_two_processes_equals_transformers(
     client: openai.OpenAI, expected: dict[str, str], question: str
-) -> None:
+):
     answer, headers = ask(client, question)
     assert answer == expected[question]
     assert (headers["x-meshserve-prefill"], headers["x-meshserve-decode"]) == ("prefill", "decode")
 
 
-def test_asked_again_the_prompt_is_not_computed_again(client: openai.OpenAI, expected: dict[str, str]) -> None:
+def test_asked_again_the_prompt_is_not_computed_again(client: openai.OpenAI, expected: dict[str, str]):
     completion = client.chat.completions.create(
         model=MODEL, messages=[{"role": "user", "content": LONG}], temperature=0, max_tokens=NUM_TOKENS
     )
@@ -92,7 +92,7 @@ def test_asked_again_the_prompt_is_not_computed_again(client: openai.OpenAI, exp
     assert completion.usage.prompt_tokens_details.cached_tokens > 0
 
 
-def test_one_seed_gives_one_answer(client: openai.OpenAI) -> None:
+def test_one_seed_gives_one_answer(client: openai.OpenAI):
     texts = [
         client.completions.create(
             model=MODEL, prompt="Once upon a time", max_tokens=16, temperature=1.0, top_p=0.95, seed=seed
@@ -104,7 +104,7 @@ def test_one_seed_gives_one_answer(client: openai.OpenAI) -> None:
     assert texts[0] == texts[1] != texts[2]
 
 
-def test_an_answer_keeps_to_its_schema(client: openai.OpenAI) -> None:
+def test_an_answer_keeps_to_its_schema(client: openai.OpenAI):
     """Sampled by a prefill engine first, then by another; so hot that this model would rarely write JSON by itself."""
     schema = {
         "type": "object",
@@ -127,7 +127,7 @@ def test_an_answer_keeps_to_its_schema(client: openai.OpenAI) -> None:
         assert told["size"] in schema["properties"]["size"]["enum"]  # type: ignore[index]
 
 
-def test_status_names_every_process(mesh: Mesh) -> None:
+def test_status_names_every_process(mesh: Mesh):
     status = mesh.status()
     assert [gateway["id"] for gateway in status["gateways"]] == ["gateway"]
     assert {(engine["id"], engine["role"], engine["state"]) for engine in status["engines"]} == {
@@ -137,18 +137,18 @@ def test_status_names_every_process(mesh: Mesh) -> None:
     assert all(engine["services"] for engine in status["engines"])
 
 
-def test_health_models_and_metrics(mesh: Mesh) -> None:
+def test_health_models_and_metrics(mesh: Mesh):
     assert httpx.get(f"{mesh.url}/health").status_code == 200
     assert [model["id"] for model in httpx.get(f"{mesh.url}/v1/models").json()["data"]] == [MODEL]
     assert "vllm:time_to_first_token_seconds" in httpx.get(f"{mesh.admin_url}/metrics").text
 
 
-def test_an_unknown_model_is_one_clear_error(client: openai.OpenAI) -> None:
+def test_an_unknown_model_is_one_clear_error(client: openai.OpenAI):
     with pytest.raises(openai.NotFoundError, match="smollm2"):
         client.chat.completions.create(model="gpt-9", messages=[{"role": "user", "content": "hi"}])
 
 
-def test_the_mesh_chat_command_answers(mesh: Mesh) -> None:
+def test_the_mesh_chat_command_answers(mesh: Mesh):
     chat = mesh.run("chat", "--url", mesh.url, "--max-tokens", "8", "What is two plus two?")
     assert chat.returncode == 0, chat.stderr
     assert chat.stdout.strip()

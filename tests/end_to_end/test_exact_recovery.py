@@ -65,7 +65,7 @@ def complete_all(mesh: Mesh, wishes: dict[str, dict[str, object]]) -> dict[str, 
         clients.shutdown(wait=False)
 
 
-def test_answers_are_exact_after_the_death_of_an_engine(mesh: Mesh) -> None:
+def test_answers_are_exact_after_the_death_of_an_engine(mesh: Mesh):
     expected = {name: answer.result() for name, answer in complete_all(mesh, WISHES).items()}
     text = str(expected["seeded"][0]["text"])
     stop = text[-24:-16]

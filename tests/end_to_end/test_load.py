@@ -66,7 +66,7 @@ def ask(mesh: Mesh, service: str) -> httpx.Response:
     return httpx.post(f"{mesh.url}/v1/completions", json=request, timeout=DEADLINE_S)
 
 
-def test_a_service_comes_and_goes_while_another_streams(mesh: Mesh) -> None:
+def test_a_service_comes_and_goes_while_another_streams(mesh: Mesh):
     assert ask(mesh, "other").headers["x-meshserve-decode"] == "two"
     questions = ["question 0", "question 1"]
     streams = [start(mesh, question) for question in questions]
@@ -85,7 +85,7 @@ def test_a_service_comes_and_goes_while_another_streams(mesh: Mesh) -> None:
     assert [stream.end() for stream in streams] == expected(mesh, *questions)
 
 
-def test_what_runs_moves_before_its_service_goes(mesh: Mesh) -> None:
+def test_what_runs_moves_before_its_service_goes(mesh: Mesh):
     stream = start(mesh, "a long story")
     here = stream.decode
     num_moved = int(str(engine(mesh, here)["migrations"]))
@@ -109,7 +109,7 @@ def test_what_runs_moves_before_its_service_goes(mesh: Mesh) -> None:
         (["unload", "three", "gone"], 1, "three is the only engine that serves gone: --last takes it away all"),
     ],
 )
-def test_a_mistake_is_one_line(mesh: Mesh, words: list[str], code: int, complaint: str) -> None:
+def test_a_mistake_is_one_line(mesh: Mesh, words: list[str], code: int, complaint: str):
     done = mesh.run(words[0], str(mesh.topology), *words[1:])
     assert done.returncode == code
     assert complaint in done.stderr
@@ -117,12 +117,12 @@ def test_a_mistake_is_one_line(mesh: Mesh, words: list[str], code: int, complain
     assert ask(mesh, "tiny").status_code == 200
 
 
-def test_nothing_is_to_be_done_twice(mesh: Mesh) -> None:
+def test_nothing_is_to_be_done_twice(mesh: Mesh):
     assert mesh.run("load", str(mesh.topology), "one", "tiny").stdout == "one serves tiny already\n"
     assert mesh.run("unload", str(mesh.topology), "two", "other").stdout == "two does not serve other\n"
 
 
-def test_the_last_engine_of_a_service_can_give_it_up_if_one_insists(mesh: Mesh) -> None:
+def test_the_last_engine_of_a_service_can_give_it_up_if_one_insists(mesh: Mesh):
     assert mesh.run("unload", str(mesh.topology), "one", "other", "--last").returncode == 0
     refused = ask(mesh, "other")
     assert refused.status_code == 503
@@ -131,7 +131,7 @@ def test_the_last_engine_of_a_service_can_give_it_up_if_one_insists(mesh: Mesh) 
     assert ask(mesh, "other").status_code == 200
 
 
-def test_what_runs_on_the_last_engine_of_a_service_ends_there(mesh: Mesh) -> None:
+def test_what_runs_on_the_last_engine_of_a_service_ends_there(mesh: Mesh):
     stream = Client(mesh.url, {**body("a long story"), "model": "gone"}).begin()
     refused = mesh.run("unload", str(mesh.topology), "three", "gone")
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
@@ -217,7 +217,7 @@ def test_weights_that_are_missing_or_damaged_are_told_in_a_line_and_the_mesh_goe
     file: str,
     damage: Callable[[bytes], bytes] | None,
     complaint: str,
-) -> None:
+):
     path = models[service] / file if file else models[service]
     whole = path.read_bytes()
     stream = start(torch_mesh, "Hello")
@@ -237,7 +237,7 @@ def test_weights_that_are_missing_or_damaged_are_told_in_a_line_and_the_mesh_goe
     assert services(torch_mesh, "one") == ["tiny"]
 
 
-def test_weights_are_loaded_beside_what_is_computed(torch_mesh: Mesh) -> None:
+def test_weights_are_loaded_beside_what_is_computed(torch_mesh: Mesh):
     decode, text = answer(torch_mesh, "other")
     assert decode == "two"
     loaded = torch_mesh.run("load", str(torch_mesh.topology), "one", "other")

@@ -20,7 +20,7 @@ def other(name: str) -> str:
     return {"decode-0": "decode-1", "decode-1": "decode-0"}[name]
 
 
-def test_a_stream_that_moves_is_the_stream_that_stays(mesh: Mesh) -> None:
+def test_a_stream_that_moves_is_the_stream_that_stays(mesh: Mesh):
     client = start(mesh, "move me", LONG)
     to = other(client.decode)
     moved = mesh.run("migrate", str(mesh.topology), client.id, to)
@@ -33,14 +33,14 @@ def test_a_stream_that_moves_is_the_stream_that_stays(mesh: Mesh) -> None:
     assert "interrupted" not in story
 
 
-def test_what_has_ended_moves_nowhere(mesh: Mesh) -> None:
+def test_what_has_ended_moves_nowhere(mesh: Mesh):
     answer = httpx.post(f"{mesh.url}/v1/completions", json=body("short", 4), timeout=DEADLINE_S)
     late = mesh.run("migrate", str(mesh.topology), answer.json()["id"], "decode-0")
     assert (late.returncode, late.stdout, late.stderr.count("\n")) == (1, "", 1)
     assert "has ended (length)" in late.stderr
 
 
-def test_a_drained_engine_is_empty_before_its_answers_end(mesh: Mesh) -> None:
+def test_a_drained_engine_is_empty_before_its_answers_end(mesh: Mesh):
     clients = [start(mesh, f"drain {number}", LONG) for number in range(3)]
     victim = clients[0].decode
     drained = mesh.run("drain", str(mesh.topology), victim)
@@ -55,7 +55,7 @@ def test_a_drained_engine_is_empty_before_its_answers_end(mesh: Mesh) -> None:
     until(lambda: engine(mesh, victim)["state"] == "ready")
 
 
-def test_all_engines_of_a_host_are_drained_at_once(mesh: Mesh) -> None:
+def test_all_engines_of_a_host_are_drained_at_once(mesh: Mesh):
     drained = mesh.run("drain", str(mesh.topology), "--host", "local")
     assert (drained.returncode, drained.stderr) == (0, "")
     for name in ("prefill", "decode-0", "decode-1"):
@@ -65,7 +65,7 @@ def test_all_engines_of_a_host_are_drained_at_once(mesh: Mesh) -> None:
     until(lambda: all(engine(mesh, name)["state"] == "ready" for name in ("prefill", "decode-0", "decode-1")))
 
 
-def test_roles_change_while_the_mesh_runs(mesh: Mesh) -> None:
+def test_roles_change_while_the_mesh_runs(mesh: Mesh):
     changed = mesh.run("role", str(mesh.topology), "decode-1", "decode")
     assert (changed.returncode, changed.stderr) == (0, "")
     assert engine(mesh, "decode-1")["role"] == "decode"
@@ -84,7 +84,7 @@ def test_roles_change_while_the_mesh_runs(mesh: Mesh) -> None:
         (["drain", "{file}", "gateway"], 2, "no engine 'gateway'"),
     ],
 )
-def test_a_mistake_is_one_line(mesh: Mesh, words: list[str], code: int, complaint: str) -> None:
+def test_a_mistake_is_one_line(mesh: Mesh, words: list[str], code: int, complaint: str):
     wrong = mesh.run(*(word.replace("{file}", str(mesh.topology)) for word in words))
     assert (wrong.returncode, wrong.stdout, wrong.stderr.count("\n")) == (code, "", 1)
     assert complaint in wrong.stderr

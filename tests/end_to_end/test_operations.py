@@ -58,7 +58,7 @@ def stopped(pid: int) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-def test_a_switch_reaches_every_gateway_and_running_streams_go_on(mesh: Mesh) -> None:
+def test_a_switch_reaches_every_gateway_and_running_streams_go_on(mesh: Mesh):
     body = {"model": "tiny", "prompt": "Hello", "max_tokens": 60, "ignore_eos": True, "stream": True}
     with httpx.stream("POST", f"{mesh.url}/v1/completions", json=body, timeout=DEADLINE_S) as response:
         lines = response.iter_lines()
@@ -76,7 +76,7 @@ def test_a_switch_reaches_every_gateway_and_running_streams_go_on(mesh: Mesh) ->
     assert first["requests"][0]["events"][0]["policy"] == "colocated"
 
 
-def test_a_gateway_that_starts_again_takes_the_policy_of_the_others(mesh: Mesh) -> None:
+def test_a_gateway_that_starts_again_takes_the_policy_of_the_others(mesh: Mesh):
     assert mesh.run("policy", str(mesh.topology), "tropical", "watermark=0.7").returncode == 0
     before = pid_of(mesh, "second")
     os.kill(before, signal.SIGKILL)
@@ -89,7 +89,7 @@ def test_a_gateway_that_starts_again_takes_the_policy_of_the_others(mesh: Mesh) 
     until(lambda: mesh.run("policy", str(mesh.topology)).stdout.count("watermark=0.7") == 2)
 
 
-def test_a_gateway_that_does_not_answer_is_named_and_catches_up_later(mesh: Mesh) -> None:
+def test_a_gateway_that_does_not_answer_is_named_and_catches_up_later(mesh: Mesh):
     with stopped(pid_of(mesh, "second")):
         switched = mesh.run("policy", str(mesh.topology), "round_robin")
         assert switched.returncode == 1
@@ -101,7 +101,7 @@ def test_a_gateway_that_does_not_answer_is_named_and_catches_up_later(mesh: Mesh
     until(lambda: policies(mesh)["second"] == "round_robin")
 
 
-def test_nothing_is_sent_for_a_mistake(mesh: Mesh) -> None:
+def test_nothing_is_sent_for_a_mistake(mesh: Mesh):
     before = policies(mesh)
     for words in (["best"], ["tropical", "watermrak=1"], ["tropical", "watermark=7"]):
         wrong = mesh.run("policy", str(mesh.topology), *words)
@@ -109,7 +109,7 @@ def test_nothing_is_sent_for_a_mistake(mesh: Mesh) -> None:
     assert policies(mesh) == before
 
 
-def test_explain_finds_a_request_by_what_its_client_saw(mesh: Mesh) -> None:
+def test_explain_finds_a_request_by_what_its_client_saw(mesh: Mesh):
     response = complete(other_url(mesh), n=2)
     for asked in (response.json()["id"], response.headers["x-request-id"]):
         found = mesh.run("explain", str(mesh.topology), asked)
@@ -121,7 +121,7 @@ def test_explain_finds_a_request_by_what_its_client_saw(mesh: Mesh) -> None:
     assert [event["type"] for event in data["requests"][0]["events"]][-1] == "ended"
 
 
-def test_explain_without_an_id_lists_and_an_unknown_id_is_one_line(mesh: Mesh) -> None:
+def test_explain_without_an_id_lists_and_an_unknown_id_is_one_line(mesh: Mesh):
     token = complete(mesh.url).json()["id"].removeprefix("cmpl-")
     assert token in mesh.run("explain", str(mesh.topology)).stdout
     unknown = mesh.run("explain", str(mesh.topology), "chatcmpl-nobody")
@@ -129,7 +129,7 @@ def test_explain_without_an_id_lists_and_an_unknown_id_is_one_line(mesh: Mesh) -
     assert "gateway knows no request 'chatcmpl-nobody': it remembers every request since it started" in unknown.stderr
 
 
-def test_a_mesh_that_does_not_run_says_so(mesh: Mesh) -> None:
+def test_a_mesh_that_does_not_run_says_so(mesh: Mesh):
     other = mesh.topology.with_name("idle.toml")
     other.write_text(mesh.topology.read_text())
     idle = mesh.run("policy", str(other))

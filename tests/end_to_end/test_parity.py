@@ -200,7 +200,7 @@ async def send_one(client: httpx.AsyncClient, number: int, request: TraceRequest
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_processes_decide_as_the_simulator_does(runs: dict[str, Run], policy: str) -> None:
+def test_processes_decide_as_the_simulator_does(runs: dict[str, Run], policy: str):
     run = runs[policy]
     pairs = enumerate(zip(run.simulated, run.served, strict=True))
     differ = {number: (simulated, served) for number, (simulated, served) in pairs if simulated != served}

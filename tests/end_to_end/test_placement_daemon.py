@@ -99,7 +99,7 @@ def text(models: dict[str, Path], mode: str) -> str:
 
 def test_a_service_follows_its_traffic_though_the_daemon_dies_on_the_way(
     start_mesh: StartMesh, models: dict[str, Path]
-) -> None:
+):
     mesh, gate = start_mesh(text(models, "apply")), Gate(models["b"])
     gate.close()
     with Load(mesh, RATES, NUM_TOKENS) as load:
@@ -125,7 +125,7 @@ def test_a_service_follows_its_traffic_though_the_daemon_dies_on_the_way(
 
 def test_in_shadow_it_only_says_what_it_would_do_until_somebody_does_that(
     start_mesh: StartMesh, models: dict[str, Path]
-) -> None:
+):
     mesh = start_mesh(text(models, "shadow"))
     early = mesh.run("plan", str(mesh.topology), "apply")
     assert (early.returncode, len(early.stderr.splitlines())) == (1, 1)

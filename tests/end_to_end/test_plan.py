@@ -51,7 +51,7 @@ def placement(mesh: Mesh) -> dict[str, list[str]]:
     return {name: [one["name"] for one in engine(mesh, name)["services"]] for name in BEFORE}  # type: ignore[attr-defined]
 
 
-def test_a_plan_is_carried_out_while_answers_stream(mesh: Mesh, plan: Path) -> None:
+def test_a_plan_is_carried_out_while_answers_stream(mesh: Mesh, plan: Path):
     before = mesh.run("plan", str(mesh.topology))
     assert before.stdout.endswith("no plan was made since the engines started\n")
     questions = [f"question {number}" for number in range(3)]
@@ -69,7 +69,7 @@ def test_a_plan_is_carried_out_while_answers_stream(mesh: Mesh, plan: Path) -> N
     assert mesh.run("plan", str(mesh.topology), "resume").stdout.endswith("plan 1 is carried out\n")
 
 
-def test_a_plan_for_other_engines_is_refused_in_one_line(mesh: Mesh, plan: Path) -> None:
+def test_a_plan_for_other_engines_is_refused_in_one_line(mesh: Mesh, plan: Path):
     plan.write_text(plan.read_text().replace("engines.three", "engines.four"))
     refused = mesh.run("plan", str(mesh.topology), "apply", str(plan))
     assert refused.returncode == 2
@@ -77,9 +77,7 @@ def test_a_plan_for_other_engines_is_refused_in_one_line(mesh: Mesh, plan: Path)
     assert refused.stderr == f"{plan}: {why}\n"
 
 
-def test_a_plan_for_an_engine_that_is_gone_is_given_up_in_one_line_and_everything_is_served(
-    mesh: Mesh, plan: Path
-) -> None:
+def test_a_plan_for_an_engine_that_is_gone_is_given_up_in_one_line_and_everything_is_served(mesh: Mesh, plan: Path):
     held = {service for services in placement(mesh).values() for service in services}
     assert mesh.run("stop", str(mesh.topology), "two").returncode == 0
     stream = start(mesh, "a question")

@@ -27,7 +27,7 @@ def stream_some(mesh: Mesh) -> list[str]:
     return [client.end() for client in clients]
 
 
-def test_disaggregation_by_migration_streams_what_the_built_in_path_streams(mesh: Mesh) -> None:
+def test_disaggregation_by_migration_streams_what_the_built_in_path_streams(mesh: Mesh):
     handed_over = stream_some(mesh)
     assert engine(mesh, "prefill")["migrations"] == 0
     switched = mesh.run("policy", str(mesh.topology), "disaggregated", "after_prefill=migrate")
@@ -37,7 +37,7 @@ def test_disaggregation_by_migration_streams_what_the_built_in_path_streams(mesh
     assert migrated == handed_over
 
 
-def test_decodes_leave_an_engine_whose_role_becomes_prefill(mesh: Mesh) -> None:
+def test_decodes_leave_an_engine_whose_role_becomes_prefill(mesh: Mesh):
     assert mesh.run("policy", str(mesh.topology), "disaggregated").returncode == 0
     client = start(mesh, "leave in time", LONG)
     assert mesh.run("role", str(mesh.topology), client.decode, "prefill").returncode == 0

@@ -23,7 +23,7 @@ def mesh(start_mesh: StartMesh, tmp_path_factory: pytest.TempPathFactory) -> Mes
     return start_mesh(TOPOLOGY.replace("{model}", str(write_tiny_model(tmp_path_factory.mktemp("model")))))
 
 
-def test_engines_start_and_end_while_clients_stream(mesh: Mesh) -> None:
+def test_engines_start_and_end_while_clients_stream(mesh: Mesh):
     file = str(mesh.topology)
     assert engine(mesh, "engine-1")["state"] == "standby"
     refused = mesh.run("stop", file, "engine-0")
@@ -46,7 +46,7 @@ def test_engines_start_and_end_while_clients_stream(mesh: Mesh) -> None:
     assert (engine(mesh, "engine-0")["state"], engine(mesh, "engine-0")["last_exit"]) == ("standby", None)
 
 
-def test_what_is_so_already_is_said(mesh: Mesh) -> None:
+def test_what_is_so_already_is_said(mesh: Mesh):
     file = str(mesh.topology)
     assert mesh.run("start", file, "engine-1").stdout == "engine-1 runs already\n"
     assert mesh.run("stop", file, "engine-0").stdout == "engine-0 does not run\n"

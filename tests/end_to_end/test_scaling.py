@@ -40,7 +40,7 @@ def pool(mesh: Mesh) -> dict[str, object]:
     return found  # type: ignore[no-any-return]
 
 
-def test_engines_start_when_they_are_needed_and_end_when_they_are_not(start_mesh: StartMesh, tmp_path: Path) -> None:
+def test_engines_start_when_they_are_needed_and_end_when_they_are_not(start_mesh: StartMesh, tmp_path: Path):
     """An engine holds eight requests at 100 ms a token, and 1.9 requests a second make 7.6 at a time."""
     profile = write_slow_profile(tmp_path, DecodeCost(fixed_s=0.02, per_request_s=0.01))
     text = TOPOLOGY.replace("{model}", str(write_tiny_model(tmp_path / "model")))

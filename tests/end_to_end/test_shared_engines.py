@@ -125,7 +125,7 @@ def stream(mesh: Mesh, service: str, prompt: str, num_tokens: int, begun: "Queue
         return Answer(service, text, response.headers)
 
 
-def test_every_engine_holds_both_models(mesh: Mesh) -> None:
+def test_every_engine_holds_both_models(mesh: Mesh):
     listed = httpx.get(f"{mesh.url}/v1/models", timeout=DEADLINE_S).json()["data"]
     assert [model["id"] for model in listed] == ["tiny", "byte-llama"]
     for engine in mesh.status()["engines"]:
@@ -134,7 +134,7 @@ def test_every_engine_holds_both_models(mesh: Mesh) -> None:
         assert all(service["free_blocks"] > 0 for service in services.values())
 
 
-def test_each_service_answers_as_it_does_alone(mesh: Mesh, alone: Mapping[str, Alone]) -> None:
+def test_each_service_answers_as_it_does_alone(mesh: Mesh, alone: Mapping[str, Alone]):
     asked = [
         (service, f"Return {'the sum of ' * (number * 5)}all items", 24 + 8 * number)
         for number in range(6)
@@ -149,7 +149,7 @@ def test_each_service_answers_as_it_does_alone(mesh: Mesh, alone: Mapping[str, A
     assert engines["tiny"] & engines["byte-llama"], "no engine computed both at a time"
 
 
-def test_a_killed_shared_engine_costs_neither_service_a_token(mesh: Mesh, alone: Mapping[str, Alone]) -> None:
+def test_a_killed_shared_engine_costs_neither_service_a_token(mesh: Mesh, alone: Mapping[str, Alone]):
     until(lambda: is_at_rest(mesh))
     begun: Queue[Answer] = Queue()
     num_tokens = 500

@@ -13,7 +13,7 @@ from mesh.errors import EXIT_FAILURE
 pytestmark = pytest.mark.timeout(420)
 
 
-def test_nothing_that_comes_from_outside_stops_the_mesh(tmp_path: Path) -> None:
+def test_nothing_that_comes_from_outside_stops_the_mesh(tmp_path: Path):
     """How long the witness waits is the siege's to say, on a machine that is quiet: nothing here hangs on it."""
     out = tmp_path / "rows.json"
     command = [sys.executable, "-m", "bench.siege", "--fast", "--seed", "1", "--json", str(out)]

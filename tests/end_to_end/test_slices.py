@@ -50,7 +50,7 @@ def answers(mesh: Mesh) -> list[tuple[str, int, str]]:
         return list(pool.map(ask, range(NUM_REQUESTS)))
 
 
-def test_slices_change_no_token(mesh: Mesh) -> None:
+def test_slices_change_no_token(mesh: Mesh):
     sliced = answers(mesh)
     assert [num_tokens for _, num_tokens, _ in sliced] == [10 * (1 + number) for number in range(NUM_REQUESTS)]
     switched = mesh.run("policy", str(mesh.topology), "least_loaded")
@@ -61,14 +61,14 @@ def test_slices_change_no_token(mesh: Mesh) -> None:
     assert (back.returncode, back.stderr) == (0, "")
 
 
-def test_each_slice_is_explained(mesh: Mesh) -> None:
+def test_each_slice_is_explained(mesh: Mesh):
     *_, (_, num_tokens, longest) = answers(mesh)
     story = mesh.run("explain", str(mesh.topology), longest)
     assert story.returncode == 0, story.stderr
     assert story.stdout.count("accepted it") == -(-num_tokens // SLICE), story.stdout
 
 
-def test_engines_hold_nothing_afterwards(mesh: Mesh) -> None:
+def test_engines_hold_nothing_afterwards(mesh: Mesh):
     answers(mesh)
     for name in ("worker-0", "worker-1"):
         until(lambda name=name: engine(mesh, name)["running"] == engine(mesh, name)["waiting"] == 0)

@@ -64,7 +64,7 @@ def total(mesh: Mesh, kind: str) -> int:
     return sum(int(str(engine(mesh, f"worker-{number}")[kind])) for number in range(2))
 
 
-def test_offloading_changes_no_token_and_nobody_is_preempted(mesh: Mesh) -> None:
+def test_offloading_changes_no_token_and_nobody_is_preempted(mesh: Mesh):
     alone = [ask(mesh, number) for number in range(NUM_REQUESTS)]
     for _ in range(20):  # whether somebody is offloaded depends on when others come, and on how late they are by then
         with ThreadPoolExecutor(NUM_REQUESTS) as pool:

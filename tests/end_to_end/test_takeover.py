@@ -71,7 +71,7 @@ def kill_supervisor(mesh: Mesh) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(1))
-def test_supervisors_are_killed_at_any_moment(mesh: Mesh, seed: int) -> None:
+def test_supervisors_are_killed_at_any_moment(mesh: Mesh, seed: int):
     random, before = Random(seed), pids(mesh)
     (question,) = expected(mesh, "what is lost?")
     with Load(mesh, {"tiny": 8.0}, num_tokens=20) as load_, Regular(mesh) as regular:
@@ -88,7 +88,7 @@ def test_supervisors_are_killed_at_any_moment(mesh: Mesh, seed: int) -> None:
     assert pids(mesh) == before
 
 
-def test_an_adopted_process_that_dies_is_started_again(mesh: Mesh) -> None:
+def test_an_adopted_process_that_dies_is_started_again(mesh: Mesh):
     kill_supervisor(mesh)
     assert mesh.run("up", str(mesh.topology), "--detach").returncode == 0
     victim = pids(mesh)["decode-0"]
@@ -97,7 +97,7 @@ def test_an_adopted_process_that_dies_is_started_again(mesh: Mesh) -> None:
     assert engine(mesh, "decode-0")["last_exit"].startswith("ended")
 
 
-def test_a_changed_file_replaces_one_process_after_the_other(mesh: Mesh) -> None:
+def test_a_changed_file_replaces_one_process_after_the_other(mesh: Mesh):
     file, before = mesh.topology, pids(mesh)
     long = Client(mesh.url, body("a long one", LONG)).begin()
     with Load(mesh, {"tiny": 8.0}, num_tokens=20) as load_, Regular(mesh) as regular:

@@ -70,7 +70,7 @@ def pids(mesh: Mesh) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("victim", ["decode", "prefill"])
-def test_an_engine_killed_in_mid_stream_costs_no_token(mesh: Mesh, victim: str) -> None:
+def test_an_engine_killed_in_mid_stream_costs_no_token(mesh: Mesh, victim: str):
     until(lambda: is_at_rest(mesh))
     prompt, num_tokens = f"The engine that dies is {victim}. ", 600
     expected = complete(mesh, prompt, num_tokens)
@@ -86,7 +86,7 @@ def test_an_engine_killed_in_mid_stream_costs_no_token(mesh: Mesh, victim: str) 
     assert killed[0] not in pids(mesh).values()
 
 
-def test_what_engines_learnt_of_their_costs_is_shown_and_kept(mesh: Mesh) -> None:
+def test_what_engines_learnt_of_their_costs_is_shown_and_kept(mesh: Mesh):
     until(lambda: is_at_rest(mesh))
     result = mesh.run("profile", str(mesh.topology), "--live")
     assert result.returncode == 0, result.stderr
@@ -96,7 +96,7 @@ def test_what_engines_learnt_of_their_costs_is_shown_and_kept(mesh: Mesh) -> Non
     until(lambda: is_at_rest(mesh))
 
 
-def test_a_client_that_goes_away_frees_its_blocks(mesh: Mesh) -> None:
+def test_a_client_that_goes_away_frees_its_blocks(mesh: Mesh):
     until(lambda: is_at_rest(mesh))
     payload = body("endless ", 1900, stream=True)
     with httpx.stream("POST", f"{mesh.url}/v1/completions", json=payload, timeout=DEADLINE_S) as response:
@@ -104,7 +104,7 @@ def test_a_client_that_goes_away_frees_its_blocks(mesh: Mesh) -> None:
     until(lambda: is_at_rest(mesh))
 
 
-def test_a_burst_is_answered_alike_whoever_computes_it(mesh: Mesh) -> None:
+def test_a_burst_is_answered_alike_whoever_computes_it(mesh: Mesh):
     prompts = [f"{'word ' * (index % 7 * 20)}question {index % 9}" for index in range(24)]
     with ThreadPoolExecutor(12) as threads:
         texts = list(threads.map(lambda prompt: complete(mesh, prompt, 20), prompts))
@@ -114,7 +114,7 @@ def test_a_burst_is_answered_alike_whoever_computes_it(mesh: Mesh) -> None:
     until(lambda: is_at_rest(mesh))
 
 
-def test_a_gateway_that_is_frozen_for_longer_than_its_lease_loses_nothing(mesh: Mesh) -> None:
+def test_a_gateway_that_is_frozen_for_longer_than_its_lease_loses_nothing(mesh: Mesh):
     """Its engines give its requests back; it goes on with them when it is there again."""
     prompt, num_tokens = "frozen", 400
     undisturbed = complete(mesh, prompt, num_tokens)
@@ -128,7 +128,7 @@ def test_a_gateway_that_is_frozen_for_longer_than_its_lease_loses_nothing(mesh: 
     until(lambda: is_at_rest(mesh))
 
 
-def test_a_gateway_that_dies_leaves_no_work_behind(mesh: Mesh) -> None:
+def test_a_gateway_that_dies_leaves_no_work_behind(mesh: Mesh):
     started = threading.Event()
 
     def consume() -> None:
@@ -154,7 +154,7 @@ def complete_or_none(mesh: Mesh) -> str | None:
         return None
 
 
-def test_down_finishes_what_runs(start_mesh: StartMesh, tmp_path: Path) -> None:
+def test_down_finishes_what_runs(start_mesh: StartMesh, tmp_path: Path):
     mesh = start_mesh(TOPOLOGY.replace("{model}", str(write_tiny_model(tmp_path / "model"))))
     prompt, num_tokens = "the last words ", 800
     expected = complete(mesh, prompt, num_tokens)

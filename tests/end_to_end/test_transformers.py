@@ -55,14 +55,14 @@ def ask(mesh: Mesh, payload: dict[str, object]) -> tuple[str, str, tuple[str, st
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_both_engines_give_the_same_answer(mesh: Mesh, name: str) -> None:
+def test_both_engines_give_the_same_answer(mesh: Mesh, name: str):
     (one, _, ours), (other, _, theirs) = (ask(mesh, REQUESTS[name]) for _ in range(2))
     assert {one, other} == {"ours", "theirs"}
     assert ours == theirs
     assert ours[1] == ("stop" if name in ("ends", "stops") else "length")
 
 
-def test_slices_go_from_one_engine_to_the_other_and_change_no_token(mesh: Mesh) -> None:
+def test_slices_go_from_one_engine_to_the_other_and_change_no_token(mesh: Mesh):
     whole = [ask(mesh, request)[2] for request in REQUESTS.values()]
     switched = mesh.run("policy", str(mesh.topology), "slices", f"slice_tokens={SLICE}", "interval_s=0.1")
     assert (switched.returncode, switched.stderr) == (0, "")
@@ -73,7 +73,7 @@ def test_slices_go_from_one_engine_to_the_other_and_change_no_token(mesh: Mesh) 
     assert any('"ours"' in story and '"theirs"' in story for story in stories), stories
 
 
-def test_a_client_that_leaves_frees_its_row(mesh: Mesh) -> None:
+def test_a_client_that_leaves_frees_its_row(mesh: Mesh):
     client = Client(mesh.url, body("endless", 1500))
     client.begin().leave()
     until(lambda: is_at_rest(mesh))

@@ -75,7 +75,7 @@ def start(mesh: Mesh, payload: dict[str, object]) -> Client:
     return Client(mesh.url, payload).begin()
 
 
-def test_one_engine_prefills_and_another_decodes(mesh: Mesh) -> None:
+def test_one_engine_prefills_and_another_decodes(mesh: Mesh):
     client = start(mesh, body("def open(", 40))
     client.end()
     assert (client.headers["x-meshserve-prefill"], client.headers["x-meshserve-decode"]) == ("prefill", "decode")
@@ -83,7 +83,7 @@ def test_one_engine_prefills_and_another_decodes(mesh: Mesh) -> None:
     assert client.text != text(complete(mesh, "def open(", 40, seed=6))
 
 
-def test_prompts_that_begin_alike_are_computed_once(mesh: Mesh) -> None:
+def test_prompts_that_begin_alike_are_computed_once(mesh: Mesh):
     shared = "The same words again and again, so that blocks are full of them. " * 3
     answers = [complete(mesh, shared + end, 30, temperature=0) for end in ("One", "Two", "Three", "One")]
     cached = [answer["usage"]["prompt_tokens_details"]["cached_tokens"] for answer in answers]  # type: ignore[index]
@@ -92,7 +92,7 @@ def test_prompts_that_begin_alike_are_computed_once(mesh: Mesh) -> None:
     assert text(answers[3]) == text(answers[0])
 
 
-def test_logprobs_of_prompt_and_answer(mesh: Mesh) -> None:
+def test_logprobs_of_prompt_and_answer(mesh: Mesh):
     answer = complete(mesh, "Return the name", 4, temperature=0, logprobs=2, echo=True)
     logprobs = answer["choices"][0]["logprobs"]  # type: ignore[index]
     assert "".join(logprobs["tokens"]).endswith(text(answer))  # a token that begins prompts is not in texts
@@ -101,7 +101,7 @@ def test_logprobs_of_prompt_and_answer(mesh: Mesh) -> None:
     assert all(len(top) >= 2 for top in logprobs["top_logprobs"][1:])
 
 
-def test_a_request_that_moves_while_it_runs_has_the_tokens_of_one_that_stays(mesh: Mesh) -> None:
+def test_a_request_that_moves_while_it_runs_has_the_tokens_of_one_that_stays(mesh: Mesh):
     until(lambda: is_at_rest(mesh))
     payload = body("Move me. ", NUM_TOKENS)
     expected = text(complete(mesh, "Move me. ", NUM_TOKENS))
@@ -116,7 +116,7 @@ def test_a_request_that_moves_while_it_runs_has_the_tokens_of_one_that_stays(mes
     assert engine(mesh, "decode")["migrations"] == 1
 
 
-def test_a_drained_engine_gives_its_requests_away(mesh: Mesh) -> None:
+def test_a_drained_engine_gives_its_requests_away(mesh: Mesh):
     until(lambda: is_at_rest(mesh))
     prompts = [f"Drain number {number}. " for number in range(3)]
     expected = [text(complete(mesh, prompt, NUM_TOKENS)) for prompt in prompts]
@@ -134,7 +134,7 @@ def test_a_drained_engine_gives_its_requests_away(mesh: Mesh) -> None:
     until(lambda: engine(mesh, "decode")["state"] == "ready")
 
 
-def test_what_is_more_urgent_is_answered_first(mesh: Mesh) -> None:
+def test_what_is_more_urgent_is_answered_first(mesh: Mesh):
     """More requests than the memory holds: the urgent one passes those that wait, and preempts."""
     until(lambda: is_at_rest(mesh))
     prompt = "Some words that fill blocks. " * 10
@@ -155,7 +155,7 @@ def test_what_is_more_urgent_is_answered_first(mesh: Mesh) -> None:
     assert ended.index("Urgent") < 30
 
 
-def test_an_engine_killed_in_mid_answer_costs_no_token(mesh: Mesh) -> None:
+def test_an_engine_killed_in_mid_answer_costs_no_token(mesh: Mesh):
     """Last of all: it takes its time to start again."""
     until(lambda: is_at_rest(mesh))
     wishes = {"greedy": {"temperature": 0}, "seeded": {}, "penalised": {"frequency_penalty": 0.5, "logprobs": 1}}

@@ -24,7 +24,7 @@ def topology(folder: Path, engine: str, services: str = SERVICES) -> Topology:
     return load(folder / "t.toml")
 
 
-def test_topologies_find_the_rules() -> None:
+def test_topologies_find_the_rules():
     assert backend_rules in [entry.load() for entry in entry_points(group=BACKENDS)]
 
 
@@ -66,20 +66,20 @@ def test_topologies_find_the_rules() -> None:
         ),
     ],
 )  # fmt: skip
-def test_a_fault_is_named_with_its_line(tmp_path: Path, engine: str, line: int, fault: str) -> None:
+def test_a_fault_is_named_with_its_line(tmp_path: Path, engine: str, line: int, fault: str):
     with pytest.raises(TopologyError) as caught:
         topology(tmp_path, engine)
     assert f"{tmp_path}/t.toml:{FIRST_LINE + line}: engines.e.{fault}" in caught.value.faults
 
 
 @pytest.mark.parametrize("backend", ["vllm", "transformers"])
-def test_int8_is_torchs_alone(tmp_path: Path, backend: str) -> None:
+def test_int8_is_torchs_alone(tmp_path: Path, backend: str):
     services = '[services.a]\nmodel = "pypi:a==1/b.gguf"\ndtype = "int8"\n'
     with pytest.raises(TopologyError, match="int8 is a dtype of torch engines; give a float32, bfloat16 or float16"):
         topology(tmp_path, f'backend = "{backend}"\nblock_size = 32', services)
 
 
-def test_engines_of_transformers_run_padded_batches_of_whole_prompts_unasked(tmp_path: Path) -> None:
+def test_engines_of_transformers_run_padded_batches_of_whole_prompts_unasked(tmp_path: Path):
     services = '[services.a]\nmodel = "pypi:a==1/b.gguf"\n'
     [engine] = topology(tmp_path, 'backend = "transformers"', services).engines
     assert (engine.scheduling, engine.chunk_tokens) == (Scheduling.PADDED, WHOLE_PROMPTS)

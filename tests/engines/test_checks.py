@@ -21,7 +21,7 @@ def topology(folder: Path, *engines: str, service: str = "") -> Topology:
     return load(folder / "t.toml")
 
 
-def test_it_is_among_the_checks_of_the_command() -> None:
+def test_it_is_among_the_checks_of_the_command():
     assert check in [entry.load() for entry in entry_points(group=CHECKS)]
 
 
@@ -36,18 +36,18 @@ def test_it_is_among_the_checks_of_the_command() -> None:
         ('profile = "none.toml"', r"t\.toml: engines\.e1: profile .*none\.toml: No such file"),
     ],
 )
-def test_a_profile_that_is_not_there(tmp_path: Path, engine: str, fault: str) -> None:
+def test_a_profile_that_is_not_there(tmp_path: Path, engine: str, fault: str):
     with pytest.raises(UserError, match=fault):
         check(topology(tmp_path, KNOWN, engine))
 
 
-def test_promises_that_not_even_an_idle_engine_keeps(tmp_path: Path) -> None:
+def test_promises_that_not_even_an_idle_engine_keeps(tmp_path: Path):
     [remark] = check(topology(tmp_path, KNOWN, service="ttft_ms = 1"))
     assert remark.startswith("services.tiny.ttft_ms: 1 can never be met: one token takes ")
 
 
 @pytest.mark.parametrize("engines", [(KNOWN,), (KNOWN, ""), ("",)])
-def test_nothing_to_remark(tmp_path: Path, engines: tuple[str, ...]) -> None:
+def test_nothing_to_remark(tmp_path: Path, engines: tuple[str, ...]):
     """Promises that can be kept, or that engines may keep that nobody has measured."""
     service = "" if engines == (KNOWN,) else "ttft_ms = 1"
     assert check(topology(tmp_path, *engines, service=service)) == []

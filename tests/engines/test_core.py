@@ -52,7 +52,7 @@ def refusals(mesh: VirtualMesh) -> list[RefusalCode]:
     return [answer.code for answer in mesh.answers if isinstance(answer, Refused)]
 
 
-def test_one_engine_runs_a_request_from_prompt_to_end(make_spec: MakeSpec) -> None:
+def test_one_engine_runs_a_request_from_prompt_to_end(make_spec: MakeSpec):
     mesh = VirtualMesh()
     mesh.add("only")
     spec = make_spec("r", 21, max_tokens=9)
@@ -64,7 +64,7 @@ def test_one_engine_runs_a_request_from_prompt_to_end(make_spec: MakeSpec) -> No
 
 
 @each_seed(SEEDS)
-def test_many_requests_prefilled_here_and_decoded_there(make_spec: MakeSpec, seed: int) -> None:
+def test_many_requests_prefilled_here_and_decoded_there(make_spec: MakeSpec, seed: int):
     mesh = two_engines(seed)
     specs = [make_spec(f"r{index}", 3 + 5 * index, max_tokens=1 + 3 * index, first=index % 3) for index in range(6)]
     for spec in specs:
@@ -76,7 +76,7 @@ def test_many_requests_prefilled_here_and_decoded_there(make_spec: MakeSpec, see
 
 
 @each_seed(SEEDS)
-def test_a_pool_too_small_for_all_preempts_and_still_gives_the_same_tokens(make_spec: MakeSpec, seed: int) -> None:
+def test_a_pool_too_small_for_all_preempts_and_still_gives_the_same_tokens(make_spec: MakeSpec, seed: int):
     mesh = VirtualMesh(seed)
     mesh.add("small", num_blocks=9)
     specs = [make_spec(f"r{index}", 6, max_tokens=20, first=100 * index) for index in range(4)]
@@ -90,7 +90,7 @@ def test_a_pool_too_small_for_all_preempts_and_still_gives_the_same_tokens(make_
 
 @each_seed(SEEDS)
 @pytest.mark.parametrize("kind", [Blocks, Taken])
-def test_lost_blocks_are_computed_again_at_the_destination(make_spec: MakeSpec, seed: int, kind: type) -> None:
+def test_lost_blocks_are_computed_again_at_the_destination(make_spec: MakeSpec, seed: int, kind: type):
     lost: list[Message] = []
 
     def lose(sender: str, to: str, message: Message) -> bool:
@@ -115,7 +115,7 @@ def test_lost_blocks_are_computed_again_at_the_destination(make_spec: MakeSpec, 
 @pytest.mark.parametrize("kind", [Reserved, Commit, Committed])
 def test_a_lost_word_of_the_handshake_is_answered_with_a_refusal_and_nothing_leaks(
     make_spec: MakeSpec, seed: int, kind: type
-) -> None:
+):
     mesh = two_engines(seed, lose=lambda sender, to, message: isinstance(message, kind | Abort))
     mesh.submit("prefill", make_spec("r", 20, max_tokens=400), decode="decode")
     mesh.settle()
@@ -126,7 +126,7 @@ def test_a_lost_word_of_the_handshake_is_answered_with_a_refusal_and_nothing_lea
 
 
 @each_seed(SEEDS)
-def test_an_owner_whose_word_was_lost_says_again_that_it_is_one(make_spec: MakeSpec, seed: int) -> None:
+def test_an_owner_whose_word_was_lost_says_again_that_it_is_one(make_spec: MakeSpec, seed: int):
     lost: list[Message] = []
 
     def lose(sender: str, to: str, message: Message) -> bool:
@@ -146,7 +146,7 @@ def test_an_owner_whose_word_was_lost_says_again_that_it_is_one(make_spec: MakeS
 
 @each_seed(SEEDS)
 @pytest.mark.parametrize("steps", [0, 1, 3, 6, 10, 15, 25])
-def test_a_cancelled_request_frees_everything_at_any_moment(make_spec: MakeSpec, seed: int, steps: int) -> None:
+def test_a_cancelled_request_frees_everything_at_any_moment(make_spec: MakeSpec, seed: int, steps: int):
     mesh = two_engines(seed)
     mesh.submit("prefill", make_spec("r", 30, max_tokens=500), decode="decode")
     for _ in range(steps):
@@ -160,9 +160,7 @@ def test_a_cancelled_request_frees_everything_at_any_moment(make_spec: MakeSpec,
 @each_seed(SEEDS)
 @pytest.mark.parametrize(("victim", "survivor"), [("prefill", "decode"), ("decode", "prefill"), (GATEWAY, "decode")])
 @pytest.mark.parametrize("steps", [2, 8, 20])
-def test_a_dead_peer_leaves_nothing_behind(
-    make_spec: MakeSpec, seed: int, victim: str, survivor: str, steps: int
-) -> None:
+def test_a_dead_peer_leaves_nothing_behind(make_spec: MakeSpec, seed: int, victim: str, survivor: str, steps: int):
     mesh = two_engines(seed)
     mesh.submit("prefill", make_spec("r", 30, max_tokens=500), decode="decode")
     for _ in range(steps):
@@ -178,9 +176,7 @@ def test_a_dead_peer_leaves_nothing_behind(
 
 @each_seed(SEEDS)
 @pytest.mark.parametrize("steps", [4, 8, 12, 16, 20])
-def test_a_hand_over_that_ends_late_does_not_replace_a_newer_attempt(
-    make_spec: MakeSpec, seed: int, steps: int
-) -> None:
+def test_a_hand_over_that_ends_late_does_not_replace_a_newer_attempt(make_spec: MakeSpec, seed: int, steps: int):
     mesh = two_engines(seed)
     spec = make_spec("r", 30, max_tokens=40)
     mesh.submit("prefill", spec, decode="decode")
@@ -193,7 +189,7 @@ def test_a_hand_over_that_ends_late_does_not_replace_a_newer_attempt(
 
 
 @pytest.mark.parametrize("steps", [2, 8, 20])
-def test_a_gateway_that_was_only_silent_hears_that_its_request_ended(make_spec: MakeSpec, steps: int) -> None:
+def test_a_gateway_that_was_only_silent_hears_that_its_request_ended(make_spec: MakeSpec, steps: int):
     mesh = two_engines()
     mesh.submit("prefill", make_spec("r", 30, max_tokens=500), decode="decode")
     for _ in range(steps):
@@ -205,7 +201,7 @@ def test_a_gateway_that_was_only_silent_hears_that_its_request_ended(make_spec: 
     assert set(refusals(mesh)) <= {RefusalCode.GATEWAY_SILENT, RefusalCode.TRANSFER_FAILED}
 
 
-def test_a_new_attempt_at_the_same_engine_replaces_the_old_one(make_spec: MakeSpec) -> None:
+def test_a_new_attempt_at_the_same_engine_replaces_the_old_one(make_spec: MakeSpec):
     mesh = two_engines()
     spec = make_spec("r", 20, max_tokens=5)
     mesh.submit("decode", spec)
@@ -216,7 +212,7 @@ def test_a_new_attempt_at_the_same_engine_replaces_the_old_one(make_spec: MakeSp
     assert mesh.streams["r"] == continuation(spec.prompt, 5)
 
 
-def test_a_continuation_gives_the_tokens_that_were_missing(make_spec: MakeSpec) -> None:
+def test_a_continuation_gives_the_tokens_that_were_missing(make_spec: MakeSpec):
     mesh = two_engines()
     tokens = continuation(list(range(1, 9)), 10)
     mesh.streams["r"] = tokens[:4]
@@ -225,7 +221,7 @@ def test_a_continuation_gives_the_tokens_that_were_missing(make_spec: MakeSpec) 
     assert mesh.streams["r"] == tokens
 
 
-def test_the_second_transfer_of_a_prompt_sends_only_what_is_not_there(make_spec: MakeSpec) -> None:
+def test_the_second_transfer_of_a_prompt_sends_only_what_is_not_there(make_spec: MakeSpec):
     sent: list[Blocks] = []
 
     def lose(sender: str, to: str, message: Message) -> bool:
@@ -241,7 +237,7 @@ def test_the_second_transfer_of_a_prompt_sends_only_what_is_not_there(make_spec:
     assert sum(message.num_tokens for message in sent if message.transfer.startswith("second")) == 2
 
 
-def test_a_prefill_that_the_running_decodes_cannot_afford_is_refused(make_spec: MakeSpec) -> None:
+def test_a_prefill_that_the_running_decodes_cannot_afford_is_refused(make_spec: MakeSpec):
     mesh = VirtualMesh()
     mesh.add("busy", num_blocks=64)
     mesh.submit("busy", make_spec("decoding", 4, max_tokens=50, slo_tpot_s=0.03))
@@ -263,14 +259,14 @@ def test_a_prefill_that_the_running_decodes_cannot_afford_is_refused(make_spec: 
 )
 def test_what_cannot_run_here_is_refused_with_the_reason(
     make_spec: MakeSpec, overrides: dict[str, object], code: RefusalCode
-) -> None:
+):
     mesh = two_engines()
     mesh.submit("decode", make_spec("r", **overrides))
     mesh.settle()
     assert refusals(mesh) == [code]
 
 
-def test_a_full_queue_and_a_draining_engine_refuse(make_spec: MakeSpec) -> None:
+def test_a_full_queue_and_a_draining_engine_refuse(make_spec: MakeSpec):
     mesh = VirtualMesh()
     engine = mesh.add("e", max_waiting=1)
     for index in range(2):
@@ -282,7 +278,7 @@ def test_a_full_queue_and_a_draining_engine_refuse(make_spec: MakeSpec) -> None:
     assert mesh.finished == {"r0": "length"}
 
 
-def test_a_decode_engine_without_room_declines_and_the_gateway_hears_why(make_spec: MakeSpec) -> None:
+def test_a_decode_engine_without_room_declines_and_the_gateway_hears_why(make_spec: MakeSpec):
     mesh = VirtualMesh()
     mesh.add("prefill", Role.PREFILL)
     mesh.add("decode", num_blocks=4)
@@ -291,7 +287,7 @@ def test_a_decode_engine_without_room_declines_and_the_gateway_hears_why(make_sp
     assert refusals(mesh) == [RefusalCode.NO_MEMORY]
 
 
-def test_a_submit_that_comes_again_after_the_end_brings_nothing_back(make_spec: MakeSpec) -> None:
+def test_a_submit_that_comes_again_after_the_end_brings_nothing_back(make_spec: MakeSpec):
     mesh = two_engines()
     mesh.submit("prefill", make_spec("r"), decode="decode")
     mesh.settle()
@@ -305,7 +301,7 @@ def test_a_submit_that_comes_again_after_the_end_brings_nothing_back(make_spec: 
     assert not mesh.engines["prefill"].core.is_idle
 
 
-def test_an_answer_that_outgrows_the_pool_ends_with_length(make_spec: MakeSpec) -> None:
+def test_an_answer_that_outgrows_the_pool_ends_with_length(make_spec: MakeSpec):
     mesh = VirtualMesh()
     mesh.add("tiny", num_blocks=3)
     mesh.submit("tiny", make_spec("r", 6, max_tokens=100))
@@ -314,7 +310,7 @@ def test_an_answer_that_outgrows_the_pool_ends_with_length(make_spec: MakeSpec) 
     assert mesh.streams["r"] == continuation(list(range(1, 7)), len(mesh.streams["r"]))
 
 
-def test_a_step_that_fails_fails_its_requests_only(make_spec: MakeSpec) -> None:
+def test_a_step_that_fails_fails_its_requests_only(make_spec: MakeSpec):
     mesh = VirtualMesh()
     engine = mesh.add("e")
     mesh.submit("e", make_spec("bad"))
@@ -356,7 +352,7 @@ def settle_poisoned(mesh: VirtualMesh) -> None:
 
 
 @pytest.mark.parametrize("poison", [("r3",), ("r0", "r6"), ()])
-def test_a_step_that_fails_fails_the_guilty_request_only(make_spec: MakeSpec, poison: tuple[str, ...]) -> None:
+def test_a_step_that_fails_fails_the_guilty_request_only(make_spec: MakeSpec, poison: tuple[str, ...]):
     mesh = VirtualMesh()
     engine = mesh.add("e", num_blocks=64, chunk_tokens=64)
     engine.executor = executor = PoisonedExecutor(engine.memory)
@@ -375,7 +371,7 @@ def test_a_step_that_fails_fails_the_guilty_request_only(make_spec: MakeSpec, po
     assert executor.num_failures <= 7, "a batch of seven is halved three times for each"
 
 
-def test_what_ends_while_its_step_is_tried_again_is_not_computed(make_spec: MakeSpec) -> None:
+def test_what_ends_while_its_step_is_tried_again_is_not_computed(make_spec: MakeSpec):
     mesh = VirtualMesh()
     engine = mesh.add("e", num_blocks=64, chunk_tokens=64)
     engine.executor = executor = PoisonedExecutor(engine.memory)
@@ -412,7 +408,7 @@ class UndrawingExecutor(HashingExecutor):
         return StepResult(chunks, result.elapsed_s)
 
 
-def test_a_request_whose_mask_is_late_is_computed_again_and_answers_alike(make_spec: MakeSpec) -> None:
+def test_a_request_whose_mask_is_late_is_computed_again_and_answers_alike(make_spec: MakeSpec):
     mesh = VirtualMesh()
     engine = mesh.add("e", num_blocks=64, chunk_tokens=4)
     engine.executor = UndrawingExecutor(engine.memory, {"r1": [Unsampled()] * 5, "r2": [Unsampled()]})
@@ -425,7 +421,7 @@ def test_a_request_whose_mask_is_late_is_computed_again_and_answers_alike(make_s
 
 
 @pytest.mark.parametrize("num_sampled", [0, 3])
-def test_a_request_that_nothing_can_be_sampled_for_fails_alone(make_spec: MakeSpec, num_sampled: int) -> None:
+def test_a_request_that_nothing_can_be_sampled_for_fails_alone(make_spec: MakeSpec, num_sampled: int):
     mesh = VirtualMesh()
     engine = mesh.add("e", num_blocks=64, chunk_tokens=64)
     requests = [make_spec(f"r{index}", 5 + index, max_tokens=12) for index in range(4)]
@@ -441,7 +437,7 @@ def test_a_request_that_nothing_can_be_sampled_for_fails_alone(make_spec: MakeSp
     assert engine.core.is_idle
 
 
-def test_kv_that_gave_no_number_is_given_to_nobody_else(make_spec: MakeSpec) -> None:
+def test_kv_that_gave_no_number_is_given_to_nobody_else(make_spec: MakeSpec):
     mesh = VirtualMesh()
     engine = mesh.add("e", num_blocks=64, chunk_tokens=4)
     engine.executor = UndrawingExecutor(engine.memory, {"bad": [Unsampled("not a number", FailureCode.STEP)]})
@@ -458,7 +454,7 @@ def not_held(mesh: VirtualMesh, engine: str, *requests: tuple[str, int]) -> list
     return [request for message in said if isinstance(message, NotHeld) for request in message.requests]
 
 
-def test_an_engine_says_what_it_does_not_have(make_spec: MakeSpec) -> None:
+def test_an_engine_says_what_it_does_not_have(make_spec: MakeSpec):
     mesh = two_engines()
     mesh.submit("prefill", make_spec("r", 40, max_tokens=40), decode="decode", attempt=3)
     assert not_held(mesh, "prefill", ("r", 3), ("r", 2), ("nobody", 3)) == [("r", 2), ("nobody", 3)]
@@ -483,7 +479,7 @@ def held(mesh: VirtualMesh, engine: str, *requests: str) -> list[Holding]:
     return [holding for message in said if isinstance(message, Held) for holding in message.requests]
 
 
-def test_an_engine_says_what_it_has_and_how_many_came_before_it(make_spec: MakeSpec) -> None:
+def test_an_engine_says_what_it_has_and_how_many_came_before_it(make_spec: MakeSpec):
     mesh = VirtualMesh()
     mesh.add("e", num_blocks=64, max_running=1)
     for index in range(3):
@@ -506,7 +502,7 @@ def resent(mesh: VirtualMesh, engine: str, offset: int, attempt: int = 1) -> lis
     return [delta for message in said if isinstance(message, StepTokens) for delta in message.deltas]
 
 
-def test_an_engine_says_again_what_it_has_said(make_spec: MakeSpec) -> None:
+def test_an_engine_says_again_what_it_has_said(make_spec: MakeSpec):
     mesh = VirtualMesh()
     mesh.add("e")
     mesh.submit("e", make_spec("r", 6, max_tokens=12))
@@ -523,7 +519,7 @@ def test_an_engine_says_again_what_it_has_said(make_spec: MakeSpec) -> None:
     assert resent(mesh, "e", 7, attempt=2) == resent(mesh, "e", 13) == []
 
 
-def test_a_new_owner_says_again_what_others_have_said(make_spec: MakeSpec) -> None:
+def test_a_new_owner_says_again_what_others_have_said(make_spec: MakeSpec):
     mesh, spec = two_engines(), make_spec("r", 40, max_tokens=40)
     mesh.submit("prefill", spec, decode="decode")
     while len(mesh.streams["r"]) < 9:
@@ -533,7 +529,7 @@ def test_a_new_owner_says_again_what_others_have_said(make_spec: MakeSpec) -> No
     assert len(delta.tokens) >= 9
 
 
-def test_the_last_token_ends_a_request_on_the_prefill_engine(make_spec: MakeSpec) -> None:
+def test_the_last_token_ends_a_request_on_the_prefill_engine(make_spec: MakeSpec):
     mesh = two_engines()
     mesh.submit("prefill", make_spec("r", 9, max_tokens=1), decode="decode")
     mesh.settle()
@@ -541,7 +537,7 @@ def test_the_last_token_ends_a_request_on_the_prefill_engine(make_spec: MakeSpec
     assert pool(mesh, "decode").num_held == 0
 
 
-def test_stop_tokens_end_a_request_unless_told_otherwise(make_spec: MakeSpec) -> None:
+def test_stop_tokens_end_a_request_unless_told_otherwise(make_spec: MakeSpec):
     prompt = list(range(1, 9))
     third = continuation(prompt, 3)[2]
     for sampling, expected in (
@@ -555,7 +551,7 @@ def test_stop_tokens_end_a_request_unless_told_otherwise(make_spec: MakeSpec) ->
         assert (len(mesh.streams["r"]), mesh.finished["r"]) == expected
 
 
-def test_what_has_not_begun_can_be_called_back_and_what_has_goes_on(make_spec: MakeSpec) -> None:
+def test_what_has_not_begun_can_be_called_back_and_what_has_goes_on(make_spec: MakeSpec):
     """Also what waits for blocks of a decode engine; a later attempt is another request."""
     mesh = two_engines()
     for name in ("running", "waiting", "again"):
@@ -575,7 +571,7 @@ def test_what_has_not_begun_can_be_called_back_and_what_has_goes_on(make_spec: M
     assert refusals(mesh) == [RefusalCode.RECALLED]
 
 
-def test_log_probabilities_that_were_delivered_are_not_kept_for_ever(make_sequence: MakeSequence) -> None:
+def test_log_probabilities_that_were_delivered_are_not_kept_for_ever(make_sequence: MakeSequence):
     request = make_sequence(sampling=Sampling(max_tokens=1000, seed=1, logprobs=1))
     for token in range(400):
         request.append(token, TokenLogprobs(token, -0.5, [(token, -0.5)]), 0.0)

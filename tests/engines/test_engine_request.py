@@ -33,7 +33,7 @@ def logprobs_of(tokens: list[TokenLogprobs] | None) -> list[int]:
     return [one.token for one in tokens or []]
 
 
-def test_a_continuation_has_the_ages_that_its_gateway_says(make_spec: MakeSpec) -> None:
+def test_a_continuation_has_the_ages_that_its_gateway_says(make_spec: MakeSpec):
     request = continued(make_spec(num_prompt=3, generated=[7, 8], age_s=4.0, first_token_age_s=1.5))
     assert (request.arrived_at, request.first_token_at, request.came_at) == (96.0, 98.5, 100.0)
     assert (request.num_prompt, request.num_generated, request.num_delivered, request.num_held) == (3, 2, 2, 0)
@@ -43,12 +43,12 @@ def test_a_continuation_has_the_ages_that_its_gateway_says(make_spec: MakeSpec) 
 @pytest.mark.parametrize(("max_tokens", "context_limit", "left"), [(5, 100, 3), (50, 12, 7)])
 def test_what_is_left_is_bounded_by_the_request_and_by_the_context(
     make_spec: MakeSpec, max_tokens: int, context_limit: int, left: int
-) -> None:
+):
     spec = make_spec(num_prompt=3, max_tokens=max_tokens, generated=[7, 8])
     assert continued(spec, context_limit).num_left == left
 
 
-def test_a_slice_counts_the_tokens_that_are_drawn_here(make_spec: MakeSpec) -> None:
+def test_a_slice_counts_the_tokens_that_are_drawn_here(make_spec: MakeSpec):
     request = continued(make_spec(num_prompt=3, max_tokens=9, generated=[7, 8]))
     assert (request.num_left_here, request.has_used_slice) == (7, False)
     request.slice_tokens = 2
@@ -60,7 +60,7 @@ def test_a_slice_counts_the_tokens_that_are_drawn_here(make_spec: MakeSpec) -> N
     assert request.num_left_here == request.num_left == 5
 
 
-def test_it_decodes_while_one_sampled_token_is_uncomputed(make_sequence: MakeSequence) -> None:
+def test_it_decodes_while_one_sampled_token_is_uncomputed(make_sequence: MakeSequence):
     request = make_sequence(num_prompt=4)
     request.num_computed = 3
     assert not request.is_decoding  # that token is the prompt's last
@@ -85,22 +85,22 @@ def test_it_decodes_while_one_sampled_token_is_uncomputed(make_sequence: MakeSeq
 )
 def test_it_ends_with_the_token_that_says_so(
     make_sequence: MakeSequence, fields: dict[str, object], tokens: tuple[int, ...], reasons: list[FinishReason | None]
-) -> None:
+):
     assert draw(make_sequence(sampling=sampling(**fields)), *tokens) == reasons
 
 
-def test_it_ends_with_its_context(make_spec: MakeSpec) -> None:
+def test_it_ends_with_its_context(make_spec: MakeSpec):
     assert draw(continued(make_spec(num_prompt=8, max_tokens=8), context_limit=10), 5, 5) == [None, LENGTH]
 
 
-def test_its_first_token_is_timed_once(make_sequence: MakeSequence) -> None:
+def test_its_first_token_is_timed_once(make_sequence: MakeSequence):
     request = make_sequence()
     draw(request, 5, now=3.0)
     draw(request, 5, now=4.0)
     assert request.first_token_at == 3.0
 
 
-def test_slack_is_what_the_promised_pace_leaves_before_the_next_token(make_sequence: MakeSequence) -> None:
+def test_slack_is_what_the_promised_pace_leaves_before_the_next_token(make_sequence: MakeSequence):
     request = make_sequence(slo_tpot_s=0.5)
     assert request.slack_s(now=2.0, step_s=0.1) == pytest.approx(-0.1)  # it has no token yet: the pace begins now
     draw(request, 5, 5, 5, now=2.0)
@@ -110,12 +110,12 @@ def test_slack_is_what_the_promised_pace_leaves_before_the_next_token(make_seque
 @pytest.mark.parametrize(("service_ttft_s", "starves_at"), [(-inf, 102.0), (5.0, 105.0)])
 def test_a_broken_promise_hurries_nobody_before_that_of_the_service(
     make_spec: MakeSpec, service_ttft_s: float, starves_at: float
-) -> None:
+):
     request = continued(make_spec(slo_ttft_s=2.0), service_ttft_s=service_ttft_s)
     assert (request.ttft_deadline, request.starves_at) == (102.0, starves_at)
 
 
-def test_a_cached_prefix_leaves_a_token_to_compute(make_sequence: MakeSequence) -> None:
+def test_a_cached_prefix_leaves_a_token_to_compute(make_sequence: MakeSequence):
     pool, first, second = BlockPool(PagePool(8), 4), make_sequence("a"), make_sequence("b")
     first.blocks = pool.allocate(2)
     first.advance(8, pool)
@@ -126,7 +126,7 @@ def test_a_cached_prefix_leaves_a_token_to_compute(make_sequence: MakeSequence) 
 @pytest.mark.parametrize("asks", [{"prompt_logprobs": 0}, {}])
 def test_whoever_wants_the_prompts_probabilities_or_no_prefixes_computes_all(
     make_sequence: MakeSequence, asks: dict[str, object]
-) -> None:
+):
     pool, first = BlockPool(PagePool(8), 4), make_sequence("a", num_prompt=12)
     first.blocks = pool.allocate(3)
     first.advance(12, pool)
@@ -136,7 +136,7 @@ def test_whoever_wants_the_prompts_probabilities_or_no_prefixes_computes_all(
     assert (second.blocks, second.num_computed) == ([], 0)
 
 
-def test_blocks_are_found_by_others_as_soon_as_they_are_full(make_sequence: MakeSequence) -> None:
+def test_blocks_are_found_by_others_as_soon_as_they_are_full(make_sequence: MakeSequence):
     pool, request = BlockPool(PagePool(8), 4), make_sequence(num_prompt=9)
     request.blocks = pool.allocate(3)
     for num_tokens, num_found in ((3, 0), (1, 4), (3, 4), (1, 8), (1, 8)):
@@ -146,7 +146,7 @@ def test_blocks_are_found_by_others_as_soon_as_they_are_full(make_sequence: Make
         pool.release(found)
 
 
-def test_a_chunk_draws_only_behind_the_last_token(make_sequence: MakeSequence) -> None:
+def test_a_chunk_draws_only_behind_the_last_token(make_sequence: MakeSequence):
     request = make_sequence(num_prompt=6, sampling=sampling(prompt_logprobs=2))
     request.num_computed = 2
     part, whole = request.chunk(3), request.chunk(4)
@@ -158,7 +158,7 @@ def test_a_chunk_draws_only_behind_the_last_token(make_sequence: MakeSequence) -
     assert request.chunk(1).prompt_logprobs is None
 
 
-def test_what_is_kept_elsewhere_counts_as_computed_and_what_is_given_up_does_not(make_sequence: MakeSequence) -> None:
+def test_what_is_kept_elsewhere_counts_as_computed_and_what_is_given_up_does_not(make_sequence: MakeSequence):
     pool, request = BlockPool(PagePool(8), 4), make_sequence()
     for release, num_computed in ((request.offload_blocks, 8), (request.release_blocks, 0)):
         request.blocks, request.granted, request.num_computed = pool.allocate(2), 12, 0
@@ -168,7 +168,7 @@ def test_what_is_kept_elsewhere_counts_as_computed_and_what_is_given_up_does_not
         assert (request.num_computed, pool.num_free) == (num_computed, 8)
 
 
-def test_a_delta_has_what_was_not_sent_yet(make_sequence: MakeSequence) -> None:
+def test_a_delta_has_what_was_not_sent_yet(make_sequence: MakeSequence):
     request = make_sequence()
     draw(request, 5, 6)
     assert request.num_held == 2
@@ -182,7 +182,7 @@ def test_a_delta_has_what_was_not_sent_yet(make_sequence: MakeSequence) -> None:
 @pytest.mark.parametrize(("offset", "tokens"), [(0, [5, 6, 7]), (2, [7]), (3, None)])
 def test_what_was_sent_is_said_again_from_any_offset(
     make_sequence: MakeSequence, offset: int, tokens: list[int] | None
-) -> None:
+):
     request = make_sequence()
     draw(request, 5, 6, 7)
     request.take_delta(None)
@@ -191,7 +191,7 @@ def test_what_was_sent_is_said_again_from_any_offset(
     assert (delta and delta.tokens) == tokens
 
 
-def test_probabilities_are_said_again_as_far_back_as_they_are_kept(make_sequence: MakeSequence) -> None:
+def test_probabilities_are_said_again_as_far_back_as_they_are_kept(make_sequence: MakeSequence):
     request = make_sequence(sampling=sampling(max_tokens=1000, logprobs=0))
     tokens = list(range(1, 2 * MOST_SAID_AGAIN + 2))
     draw(request, *tokens[:-1])
@@ -207,7 +207,7 @@ def test_probabilities_are_said_again_as_far_back_as_they_are_kept(make_sequence
     assert logprobs_of(again.logprobs) == again.tokens == tokens[first:]
 
 
-def test_probabilities_are_kept_for_a_new_owner(make_sequence: MakeSequence) -> None:
+def test_probabilities_are_kept_for_a_new_owner(make_sequence: MakeSequence):
     request = make_sequence(sampling=sampling(max_tokens=1000, logprobs=0))
     request.transfer = "t"
     draw(request, *range(1, 2 * MOST_SAID_AGAIN + 2))
@@ -215,7 +215,7 @@ def test_probabilities_are_kept_for_a_new_owner(make_sequence: MakeSequence) -> 
     assert request.first_known_offset == 0
 
 
-def test_probabilities_of_the_prompt_are_said_once(make_sequence: MakeSequence) -> None:
+def test_probabilities_of_the_prompt_are_said_once(make_sequence: MakeSequence):
     request = make_sequence(sampling=sampling(prompt_logprobs=0))
     request.prompt_logprobs = [None, TokenLogprobs(2, -1.0, [])]
     draw(request, 5)

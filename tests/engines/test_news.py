@@ -39,7 +39,7 @@ def tell(mesh: VirtualMesh, told: dict[str, list[EngineStatus]]) -> None:
 
 @pytest.mark.parametrize("num_blocks", [14, 64])
 @each_seed(SEEDS)
-def test_whatever_changes_but_by_steps_is_told(make_spec: MakeSpec, seed: int, num_blocks: int) -> None:
+def test_whatever_changes_but_by_steps_is_told(make_spec: MakeSpec, seed: int, num_blocks: int):
     mesh = VirtualMesh(seed)
     mesh.add("prefill", Role.PREFILL, num_blocks)
     mesh.add("decode", Role.MULTIPLEX, num_blocks)
@@ -56,7 +56,7 @@ def test_whatever_changes_but_by_steps_is_told(make_spec: MakeSpec, seed: int, n
     assert len(mesh.finished) + sum(isinstance(answer, Refused) for answer in mesh.answers) == 6
 
 
-def test_decode_steps_are_no_news(make_spec: MakeSpec) -> None:
+def test_decode_steps_are_no_news(make_spec: MakeSpec):
     mesh = VirtualMesh()
     core = mesh.add("only").core
     assert core.has_news
@@ -71,7 +71,7 @@ def test_decode_steps_are_no_news(make_spec: MakeSpec) -> None:
     assert news == [0, 1, 1, 0]  # accepted, begun, its prompt computed, ended
 
 
-def test_an_accepted_request_is_counted_by_the_status_that_its_gateway_waits_for(make_spec: MakeSpec) -> None:
+def test_an_accepted_request_is_counted_by_the_status_that_its_gateway_waits_for(make_spec: MakeSpec):
     mesh = VirtualMesh()
     core = mesh.add("only").core
     core.status(mesh.now)
@@ -86,7 +86,7 @@ def test_an_accepted_request_is_counted_by_the_status_that_its_gateway_waits_for
     assert status.num_running + status.num_waiting == 1
 
 
-def test_another_role_is_told_at_once() -> None:
+def test_another_role_is_told_at_once():
     mesh = VirtualMesh()
     core = mesh.add("only").core
     core.status(mesh.now)
@@ -96,7 +96,7 @@ def test_another_role_is_told_at_once() -> None:
     assert not core.has_news
 
 
-def test_draining_and_its_end_are_told_at_once() -> None:
+def test_draining_and_its_end_are_told_at_once():
     mesh = VirtualMesh()
     core = mesh.add("only").core
     for undo, state in ((False, ProcessState.DRAINING), (True, ProcessState.READY)):
@@ -106,7 +106,7 @@ def test_draining_and_its_end_are_told_at_once() -> None:
         assert core.status(mesh.now).state is state
 
 
-def test_a_migration_that_cannot_be_is_told_at_once() -> None:
+def test_a_migration_that_cannot_be_is_told_at_once():
     mesh = VirtualMesh()
     core = mesh.add("only").core
     core.status(mesh.now)

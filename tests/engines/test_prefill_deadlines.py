@@ -31,32 +31,32 @@ def ends(*jobs: Job, priorities: tuple[int, ...] = ()) -> list[float]:
     return [run.token_times[f"r{index}"][0] for index in range(len(jobs))]
 
 
-def test_one_due_earlier_passes_a_long_one_that_has_begun() -> None:
+def test_one_due_earlier_passes_a_long_one_that_has_begun():
     long, short = ends((0.0, 1280, 9.0), (0.3, 64, 1.0))
     assert short <= 0.3 + CHUNK_S + 0.064 + CHUNK_S
     assert long == pytest.approx(1.280 + 0.064)
 
 
-def test_one_due_later_does_not() -> None:
+def test_one_due_later_does_not():
     first, later = ends((0.0, 640, 1.0), (0.1, 64, 9.0))
     assert first == pytest.approx(0.640)
     assert later == pytest.approx(0.704)
 
 
-def test_those_in_time_pass_the_late() -> None:
+def test_those_in_time_pass_the_late():
     late, in_time = ends((0.0, 1280, 1.0), (0.0, 640, 1.0))
     assert in_time <= 1.0
     assert late == pytest.approx(1.92)
 
 
-def test_the_late_does_not_starve() -> None:
+def test_the_late_does_not_starve():
     """Half a minute of prompts that leave no gap, each in time only if it passes the late one."""
     others = [(0.1 * number, 100, 0.15) for number in range(300)]
     late, *_ = ends((0.0, 1280, 1.0), *others)
     assert late < 10
 
 
-def test_what_lost_its_kv_is_due_at_once() -> None:
+def test_what_lost_its_kv_is_due_at_once():
     sampling = Sampling(max_tokens=3, seed=1, ignore_eos=True)
     spec = RequestSpec("begun", GATEWAY, SERVICE, [7] * 300, sampling, 9.0, 1.0, generated=[1, 2], age_s=60.0)
     begun = Submit(spec, Epoch(2), prefill=PrefillMode.SLACK, order=PrefillOrder.DEADLINE)
@@ -64,7 +64,7 @@ def test_what_lost_its_kv_is_due_at_once() -> None:
     assert run.token_times["begun"][0] <= 0.1 + CHUNK_S + 0.302 + CHUNK_S
 
 
-def test_importance_comes_before_deadlines() -> None:
+def test_importance_comes_before_deadlines():
     important, urgent = ends((0.0, 640, 9.0), (0.0, 64, 1.0), priorities=(1, 0))
     assert important == pytest.approx(0.640)
     assert urgent == pytest.approx(0.704)
@@ -92,7 +92,7 @@ def _by_deadline(jobs: list[Job]) -> bool:
 
 
 @each_seed(60)
-def test_all_are_in_time_if_any_order_keeps_all_deadlines(seed: int) -> None:
+def test_all_are_in_time_if_any_order_keeps_all_deadlines(seed: int):
     """But for what cannot be cut: each may wait for the rest of a chunk once."""
     random = Random(seed)
     jobs: list[Job] = []

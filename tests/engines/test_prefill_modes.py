@@ -103,7 +103,7 @@ def requests(seed: int, mode: PrefillMode, ttft_s: float = 1e6) -> list[tuple[fl
 
 
 @pytest.mark.parametrize("mode", PrefillMode)
-def test_every_request_gets_all_its_tokens(mode: PrefillMode) -> None:
+def test_every_request_gets_all_its_tokens(mode: PrefillMode):
     submits = requests(0, mode)
     wanted = {submit.spec.id: submit.spec.sampling.max_tokens for _, submit in submits}
     run = Run(submits)
@@ -116,7 +116,7 @@ def in_slack(seed: int) -> Run:
 
 
 @each_seed(SEEDS)
-def test_prefills_in_slack_break_no_promise(seed: int) -> None:
+def test_prefills_in_slack_break_no_promise(seed: int):
     run = in_slack(seed)
     for times in run.token_times.values():
         late_s = [time - (times[0] + index * TPOT_S) for index, time in enumerate(times)]
@@ -124,7 +124,7 @@ def test_prefills_in_slack_break_no_promise(seed: int) -> None:
 
 
 @each_seed(SEEDS)
-def test_prefills_in_slack_wait_no_longer_than_slack_takes_to_accrue(seed: int) -> None:
+def test_prefills_in_slack_wait_no_longer_than_slack_takes_to_accrue(seed: int):
     run = in_slack(seed)
     longest_s = 0.001 * (MIN_CHUNK + MAX_RUNNING)
     most_waits = ceil((longest_s - 0.005) / 0.9 / (TPOT_S - LONGEST_STEP_S))
@@ -136,20 +136,20 @@ def test_prefills_in_slack_wait_no_longer_than_slack_takes_to_accrue(seed: int) 
 
 
 @each_seed(SEEDS)
-def test_late_prefills_in_slack_progress_in_every_iteration(seed: int) -> None:
+def test_late_prefills_in_slack_progress_in_every_iteration(seed: int):
     run = Run(requests(seed, PrefillMode.SLACK, ttft_s=-1.0))
     assert all(it.num_prompts or it.is_full for it in run.iterations if it.wanted)
 
 
 @each_seed(SEEDS)
-def test_prompts_that_go_first_never_share_an_iteration_with_decodes(seed: int) -> None:
+def test_prompts_that_go_first_never_share_an_iteration_with_decodes(seed: int):
     run = Run(requests(seed, PrefillMode.FIRST))
     assert not any(it.num_prompts and it.num_decodes for it in run.iterations)
     assert all(it.num_prompts or it.is_full for it in run.iterations if it.wanted)
     assert all(it.num_prompt_tokens <= CHUNK_TOKENS for it in run.iterations)
 
 
-def test_chunks_with_decodes_stall_decodes_less_than_prompts_that_go_first() -> None:
+def test_chunks_with_decodes_stall_decodes_less_than_prompts_that_go_first():
     longest_gap_s = {}
     for mode in PrefillMode:
         times = Run(requests(3, mode)).token_times.values()
@@ -196,7 +196,7 @@ def step(core: EngineCore, now: float) -> tuple[Batch, float]:
     return batch, now + elapsed_s
 
 
-def test_a_prompt_of_one_service_keeps_to_the_slack_of_another_one() -> None:
+def test_a_prompt_of_one_service_keeps_to_the_slack_of_another_one():
     core, now = core_of("a", "b"), 0.0
     submit(core, "decoding", "a", 10, PrefillMode.CHUNKED)
     _, now = step(core, now)
@@ -212,7 +212,7 @@ def test_a_prompt_of_one_service_keeps_to_the_slack_of_another_one() -> None:
     assert num_steps > 10
 
 
-def test_what_remains_of_a_prefill_is_its_own_work_only() -> None:
+def test_what_remains_of_a_prefill_is_its_own_work_only():
     core, now = core_of("a"), 0.0
     submit(core, "decoding", "a", 10, PrefillMode.CHUNKED)
     _, now = step(core, now)
@@ -227,7 +227,7 @@ def test_what_remains_of_a_prefill_is_its_own_work_only() -> None:
     assert core.status(now + 0.004).prefill_remaining_s == remaining_s  # the running step holds decodes only
 
 
-def test_steps_are_not_passed_while_a_prompt_waits_for_slack() -> None:
+def test_steps_are_not_passed_while_a_prompt_waits_for_slack():
     core, now = core_of("a"), 0.0
     submit(core, "decoding", "a", 10, PrefillMode.CHUNKED)
     _, now = step(core, now)
@@ -239,7 +239,7 @@ def test_steps_are_not_passed_while_a_prompt_waits_for_slack() -> None:
 
 @pytest.mark.parametrize("mode", list(PrefillMode))
 @pytest.mark.parametrize("num_generated", range(1, 9))
-def test_a_continuation_whose_prefix_is_cached_goes_on_at_once(mode: PrefillMode, num_generated: int) -> None:
+def test_a_continuation_whose_prefix_is_cached_goes_on_at_once(mode: PrefillMode, num_generated: int):
     """Where only its last token is to be computed, it is a decode as soon as it is admitted."""
     mesh = VirtualMesh()
     engine = mesh.add("only", num_blocks=64)

@@ -111,7 +111,7 @@ def fresh(topology: Topology) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
 
 async def test_prefilled_on_one_process_and_decoded_on_another(
     topology: Topology, engines: dict[str, subprocess.Popen[bytes]]
-) -> None:
+):
     async with EngineClient(topology).running() as gateway:
         await gateway.all_ready()
         specs = [request(f"r{index}", 20 + 45 * index, 12) for index in range(4)]
@@ -140,7 +140,7 @@ def migrations(gateway: EngineClient) -> list[int]:
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 async def test_tokens_are_the_same_wherever_a_request_moves(
     topology: Topology, engines: dict[str, subprocess.Popen[bytes]], temperature: float
-) -> None:
+):
     sampling = Sampling(max_tokens=900, seed=11, temperature=temperature, ignore_eos=True)
     async with EngineClient(topology).running() as gateway:
         await gateway.all_ready()
@@ -166,7 +166,7 @@ async def test_tokens_are_the_same_wherever_a_request_moves(
 
 async def test_what_a_held_up_engine_did_not_take_it_takes_when_it_is_sent_again(
     topology: Topology, engines: dict[str, subprocess.Popen[bytes]]
-) -> None:
+):
     async with EngineClient(topology).running() as gateway:
         await gateway.all_ready()
         engines["decode"].send_signal(signal.SIGSTOP)
@@ -179,7 +179,7 @@ async def test_what_a_held_up_engine_did_not_take_it_takes_when_it_is_sent_again
         await gateway.until(lambda: gateway.is_idle("prefill") and gateway.is_idle("decode"))
 
 
-async def test_cancel_and_drain_leave_nothing(topology: Topology, engines: dict[str, subprocess.Popen[bytes]]) -> None:
+async def test_cancel_and_drain_leave_nothing(topology: Topology, engines: dict[str, subprocess.Popen[bytes]]):
     async with EngineClient(topology).running() as gateway:
         await gateway.all_ready()
         epoch = await gateway.hand_over(request("endless", 100, 1500), "prefill", "decode")
@@ -198,7 +198,7 @@ async def test_cancel_and_drain_leave_nothing(topology: Topology, engines: dict[
 @pytest.mark.parametrize("topology", [TORCH, SIMULATED], ids="-".join, indirect=True)
 async def test_a_dead_decode_engine_gives_the_request_back(
     topology: Topology, fresh: dict[str, subprocess.Popen[bytes]]
-) -> None:
+):
     async with EngineClient(topology).running() as gateway:
         await gateway.all_ready()
         fresh["decode"].send_signal(signal.SIGSTOP)
@@ -212,7 +212,7 @@ async def test_a_dead_decode_engine_gives_the_request_back(
 @pytest.mark.parametrize("topology", [TORCH, SIMULATED], ids="-".join, indirect=True)
 async def test_a_pause_of_its_own_does_not_make_an_engine_think_others_dead(
     topology: Topology, fresh: dict[str, subprocess.Popen[bytes]]
-) -> None:
+):
     async with EngineClient(topology).running() as gateway:
         await gateway.all_ready()
         gateway.sockets.send("decode", Submit(request("long", 30, 600), Epoch(1)))
@@ -226,7 +226,7 @@ async def test_a_pause_of_its_own_does_not_make_an_engine_think_others_dead(
 
 @pytest.mark.parametrize("topology", [SIMULATED], ids="-".join, indirect=True)
 @pytest.mark.parametrize("why", ["a transfer", "a drain"])
-async def test_an_engine_listens_to_another_when_it_has_to_do_with_it(topology: Topology, why: str) -> None:
+async def test_an_engine_listens_to_another_when_it_has_to_do_with_it(topology: Topology, why: str):
     """Else each status would go to all engines, and as many as their square would be on their way."""
     me = Sender("decode", time.time_ns() // 1_000_000)
     decode: Sockets[EngineMessage] = Sockets(me, directory(topology), EngineMessage)
@@ -260,7 +260,7 @@ async def test_an_engine_listens_to_another_when_it_has_to_do_with_it(topology: 
 )
 def test_a_backend_that_cannot_be_is_one_line_and_no_restart(
     line: str, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     monkeypatch.setenv("MESHSERVE_RUNTIME_DIR", str(tmp_path / "run"))
     file = tmp_path / "topology.toml"
     file.write_text(f'[services.tiny]\nmodel = "{write_tiny_model(tmp_path / "model")}"\n[engines.main]\n{line}\n')
@@ -274,7 +274,7 @@ def test_a_backend_that_cannot_be_is_one_line_and_no_restart(
 @pytest.mark.parametrize("topology", [TORCH], ids="-".join, indirect=True)
 async def test_an_engine_that_is_asked_to_stop_while_it_starts_does(
     topology: Topology, fresh: dict[str, subprocess.Popen[bytes]]
-) -> None:
+):
     async with EngineClient(topology).running() as gateway:
         await gateway.until(lambda: set(gateway.statuses) == set(fresh))
         for process in fresh.values():
@@ -297,7 +297,7 @@ sys.exit(run_process("engines", lambda topology: [engine.id for engine in topolo
 
 
 @pytest.mark.parametrize("topology", [TORCH], ids="-".join, indirect=True)
-def test_no_collection_looks_at_what_an_engine_has_loaded(topology: Topology) -> None:
+def test_no_collection_looks_at_what_an_engine_has_loaded(topology: Topology):
     engine = topology.engines[0].id
     command = [sys.executable, "-c", REPORT, "--topology", str(topology.path), "--id", engine]
     process = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)

@@ -23,13 +23,13 @@ def status(mesh: VirtualMesh, engine: str = "only") -> EngineStatus:
     return mesh.engines[engine].core.status(mesh.now)
 
 
-def test_a_role_changes_at_once_and_the_status_says_so() -> None:
+def test_a_role_changes_at_once_and_the_status_says_so():
     mesh, _ = one_engine()
     mesh.deliver(GATEWAY, "only", SetRole(Role.PREFILL, 0))
     assert (status(mesh).role, status(mesh).num_role_changes) == (Role.PREFILL, 1)
 
 
-def test_of_several_gateways_that_saw_the_same_status_one_is_heard() -> None:
+def test_of_several_gateways_that_saw_the_same_status_one_is_heard():
     mesh, _ = one_engine()
     mesh.deliver("gateway-1", "only", SetRole(Role.PREFILL, 0))
     mesh.deliver("gateway-2", "only", SetRole(Role.DECODE, 0))
@@ -38,13 +38,13 @@ def test_of_several_gateways_that_saw_the_same_status_one_is_heard() -> None:
     assert (status(mesh).role, status(mesh).num_role_changes) == (Role.DECODE, 2)
 
 
-def test_the_role_that_it_has_is_no_change() -> None:
+def test_the_role_that_it_has_is_no_change():
     mesh, _ = one_engine()
     mesh.deliver(GATEWAY, "only", SetRole(Role.MULTIPLEX, 0))
     assert status(mesh).num_role_changes == 0
 
 
-def test_a_role_counts_from_the_next_iteration_on(make_spec: MakeSpec) -> None:
+def test_a_role_counts_from_the_next_iteration_on(make_spec: MakeSpec):
     mesh, core = one_engine()
     for name in ("a", "b"):
         mesh.submit("only", make_spec(name, 4, first=ord(name)))
@@ -62,7 +62,7 @@ def test_a_role_counts_from_the_next_iteration_on(make_spec: MakeSpec) -> None:
 
 @pytest.mark.parametrize("mode", PrefillMode)
 @each_seed(SEEDS)
-def test_roles_that_change_at_any_moment_change_no_token(make_spec: MakeSpec, seed: int, mode: PrefillMode) -> None:
+def test_roles_that_change_at_any_moment_change_no_token(make_spec: MakeSpec, seed: int, mode: PrefillMode):
     mesh, random = VirtualMesh(seed), Random(seed)
     engines = [mesh.add("one"), mesh.add("other")]
     specs = [make_spec(f"r{index}", 3 + 5 * index, max_tokens=6 + 3 * index, first=index % 3) for index in range(6)]
@@ -78,7 +78,7 @@ def test_roles_that_change_at_any_moment_change_no_token(make_spec: MakeSpec, se
         assert mesh.streams[spec.id] == continuation(spec.prompt, spec.sampling.max_tokens)
 
 
-def test_decodes_go_on_when_their_engine_becomes_a_prefill_engine(make_spec: MakeSpec) -> None:
+def test_decodes_go_on_when_their_engine_becomes_a_prefill_engine(make_spec: MakeSpec):
     mesh, _ = one_engine()
     decoding, prefill = make_spec("decoding", 5, max_tokens=20), make_spec("prefill", 60, max_tokens=3, first=70)
     mesh.submit("only", decoding)

@@ -26,7 +26,7 @@ def num_preempted(mesh: VirtualMesh, engine: str = "a") -> int:
 
 
 @pytest.mark.parametrize("service", BOTH)
-def test_one_service_may_fill_the_memory_of_all(make_spec: MakeSpec, service: str) -> None:
+def test_one_service_may_fill_the_memory_of_all(make_spec: MakeSpec, service: str):
     mesh = VirtualMesh()
     mesh.add("a", num_blocks=6, services=BOTH)
     capacity = 6 * SLOTS[service] * BLOCK_SIZE
@@ -40,7 +40,7 @@ def test_one_service_may_fill_the_memory_of_all(make_spec: MakeSpec, service: st
 @pytest.mark.parametrize("order", [(SERVICE, OTHER), (OTHER, SERVICE)])
 def test_of_two_services_that_want_each_others_memory_the_later_one_gives_way(
     make_spec: MakeSpec, order: tuple[str, str]
-) -> None:
+):
     """Each has one request, and neither has another one to preempt."""
     mesh = VirtualMesh()
     mesh.add("a", num_blocks=8, services=BOTH)
@@ -58,7 +58,7 @@ def test_of_two_services_that_want_each_others_memory_the_later_one_gives_way(
     assert num_preempted(mesh) == 1
 
 
-def test_priority_counts_before_arrival_when_memory_is_short(make_spec: MakeSpec) -> None:
+def test_priority_counts_before_arrival_when_memory_is_short(make_spec: MakeSpec):
     mesh = VirtualMesh()
     mesh.add("a", num_blocks=8, services=BOTH)
     lowly = make_spec("lowly", 3, 60, service=OTHER)
@@ -72,7 +72,7 @@ def test_priority_counts_before_arrival_when_memory_is_short(make_spec: MakeSpec
     assert list(mesh.finished) == ["urgent", "lowly"]
 
 
-def test_nobody_gives_way_whose_memory_is_a_prefix_that_others_hold_too(make_spec: MakeSpec) -> None:
+def test_nobody_gives_way_whose_memory_is_a_prefix_that_others_hold_too(make_spec: MakeSpec):
     """It would be preempted for nothing: the more urgent one could not begin."""
     mesh = VirtualMesh()
     mesh.add("a", num_blocks=20)
@@ -88,7 +88,7 @@ def test_nobody_gives_way_whose_memory_is_a_prefix_that_others_hold_too(make_spe
     assert tokens(mesh, [*both, urgent]) == continuations([*both, urgent])
 
 
-def test_small_requests_of_one_service_do_not_keep_a_large_one_of_another_waiting(make_spec: MakeSpec) -> None:
+def test_small_requests_of_one_service_do_not_keep_a_large_one_of_another_waiting(make_spec: MakeSpec):
     """They come for ever, two at a time, and each alone would fit beside the others."""
     mesh = VirtualMesh()
     mesh.add("a", num_blocks=16, services=BOTH)
@@ -109,7 +109,7 @@ def test_small_requests_of_one_service_do_not_keep_a_large_one_of_another_waitin
     mesh.settle()
 
 
-def test_a_service_at_its_quota_takes_no_memory_from_another(make_spec: MakeSpec) -> None:
+def test_a_service_at_its_quota_takes_no_memory_from_another(make_spec: MakeSpec):
     """Its burst waits for itself, and what the other one has is there at once."""
     mesh = VirtualMesh()
     engine = mesh.add("a", num_blocks=8, services=BOTH, quotas={OTHER: 0.5}, max_running=16)
@@ -128,7 +128,7 @@ def test_a_service_at_its_quota_takes_no_memory_from_another(make_spec: MakeSpec
     assert list(mesh.finished).index("quiet") < len(burst)
 
 
-def test_what_is_longer_than_a_quota_is_refused_and_says_how_much_there_is(make_spec: MakeSpec) -> None:
+def test_what_is_longer_than_a_quota_is_refused_and_says_how_much_there_is(make_spec: MakeSpec):
     mesh = VirtualMesh()
     mesh.add("a", num_blocks=8, services=BOTH, quotas={SERVICE: 0.25})
     mesh.submit("a", make_spec("long", 3 * BLOCK_SIZE, 4))
@@ -138,7 +138,7 @@ def test_what_is_longer_than_a_quota_is_refused_and_says_how_much_there_is(make_
 
 
 @each_seed(30)
-def test_with_quotas_tokens_are_right_and_nobody_waits_for_ever(make_spec: MakeSpec, seed: int) -> None:
+def test_with_quotas_tokens_are_right_and_nobody_waits_for_ever(make_spec: MakeSpec, seed: int):
     """Quotas that overlap and quotas that leave room; requests of up to half of one."""
     dice, mesh = random.Random(seed), VirtualMesh(seed)
     quotas = {SERVICE: dice.choice([0.3, 0.5, 0.8]), OTHER: dice.choice([0.3, 0.5, 0.8])}
@@ -162,7 +162,7 @@ def test_with_quotas_tokens_are_right_and_nobody_waits_for_ever(make_spec: MakeS
 
 
 @each_seed(25)
-def test_tokens_are_right_and_nothing_leaks_where_memory_is_short(make_spec: MakeSpec, seed: int) -> None:
+def test_tokens_are_right_and_nothing_leaks_where_memory_is_short(make_spec: MakeSpec, seed: int):
     """Requests with common beginnings, cancelled by nobody, handed over and migrated between two engines."""
     dice, mesh = random.Random(seed), VirtualMesh(seed)
     num_pages = dice.choice([6, 8, 12])
@@ -190,7 +190,7 @@ def test_tokens_are_right_and_nothing_leaks_where_memory_is_short(make_spec: Mak
         assert all(service.pool.num_held == 0 for service in engine.core._services.values())
 
 
-def test_short_memory_is_met_in_the_random_runs(make_spec: MakeSpec) -> None:
+def test_short_memory_is_met_in_the_random_runs(make_spec: MakeSpec):
     """Else they would show nothing: preemption of another service's request is what gets them on."""
     mesh = VirtualMesh(5)
     mesh.add("a", num_blocks=6, services=BOTH)
@@ -202,7 +202,7 @@ def test_short_memory_is_met_in_the_random_runs(make_spec: MakeSpec) -> None:
     assert num_preempted(mesh) > 0
 
 
-def test_who_begins_leaves_room_for_the_next_tokens_of_all_services(make_spec: MakeSpec) -> None:
+def test_who_begins_leaves_room_for_the_next_tokens_of_all_services(make_spec: MakeSpec):
     """Else it would be preempted for them at once."""
     mesh = VirtualMesh()
     core = mesh.add("a", num_blocks=32, services=BOTH).core

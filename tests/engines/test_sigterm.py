@@ -66,9 +66,7 @@ def spec(name: str, num_prompt: int, max_tokens: int) -> RequestSpec:
     return RequestSpec(name, "gateway", "tiny", prompt, sampling, 10.0, 1.0)
 
 
-async def test_engines_that_are_asked_to_end_one_after_another_lose_nothing(
-    topology: Topology, engines: Processes
-) -> None:
+async def test_engines_that_are_asked_to_end_one_after_another_lose_nothing(topology: Topology, engines: Processes):
     """First the prefill engine, as soon as it computes a prompt; then one that decodes; then the last one."""
     async with EngineClient(topology).running() as gateway:
         await gateway.all_ready()

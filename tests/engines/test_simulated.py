@@ -51,7 +51,7 @@ def sampling() -> Sampling:
     return Sampling(max_tokens=8, seed=3)
 
 
-def test_a_step_waits_the_modelled_time(sampling: Sampling) -> None:
+def test_a_step_waits_the_modelled_time(sampling: Sampling):
     engine = Engine()
     result = engine.executor.execute(
         Batch("s", [Chunk("r", PROMPT, 0, range(3), Draw(sampling, PROMPT, len(PROMPT), len(PROMPT)))])
@@ -60,7 +60,7 @@ def test_a_step_waits_the_modelled_time(sampling: Sampling) -> None:
     assert 0 < engine.slept[0] <= result.elapsed_s
 
 
-def test_tokens_depend_on_prompt_and_seed_alone(sampling: Sampling) -> None:
+def test_tokens_depend_on_prompt_and_seed_alone(sampling: Sampling):
     once, again = Engine().generate(6, sampling), Engine().generate(6, sampling)
     assert once == again
     assert once != Engine().generate(6, Sampling(max_tokens=8, seed=4))
@@ -69,13 +69,13 @@ def test_tokens_depend_on_prompt_and_seed_alone(sampling: Sampling) -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, len(PROMPT)))
-def test_chunks_and_blocks_make_no_difference(cut: int, sampling: Sampling) -> None:
+def test_chunks_and_blocks_make_no_difference(cut: int, sampling: Sampling):
     engine, blocks = Engine(), [6, 2, 5]
     assert engine.compute(Chunk("r", PROMPT[:cut], 0, blocks)).token is None
     assert engine.run(PROMPT, cut, sampling, blocks) == Engine().run(PROMPT, 0, sampling)
 
 
-def test_moved_blocks_continue_and_wrong_bytes_show(sampling: Sampling) -> None:
+def test_moved_blocks_continue_and_wrong_bytes_show(sampling: Sampling):
     source, target = Engine(), Engine()
     first = source.run(PROMPT, 0, sampling)
     expected = source.run([*PROMPT, first], len(PROMPT), sampling)
@@ -85,7 +85,7 @@ def test_moved_blocks_continue_and_wrong_bytes_show(sampling: Sampling) -> None:
     assert target.run([*PROMPT, first], len(PROMPT), sampling, [4, 5, 6]) != expected
 
 
-def test_log_probabilities_come_where_asked() -> None:
+def test_log_probabilities_come_where_asked():
     sampling = Sampling(max_tokens=1, seed=0, logprobs=2)
     result = Engine().compute(
         Chunk("r", PROMPT, 0, range(3), Draw(sampling, PROMPT, len(PROMPT), len(PROMPT)), prompt_logprobs=0)

@@ -10,7 +10,7 @@ from mesh.wire.status import DecodeCost, PrefillCost
 from mesh.wire.transfers import KVShape
 
 
-def test_what_others_hear_is_corrected_by_what_steps_take() -> None:
+def test_what_others_hear_is_corrected_by_what_steps_take():
     prefill = PrefillCost(0.01, 1e-3, 1e-6, 1e-5, chunk_tokens=64)
     decode = DecodeCost(0.02, 2e-3, 3e-6, ((1, 0.01), (4, 0.04)))
     service = Service(

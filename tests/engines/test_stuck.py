@@ -55,7 +55,7 @@ class Gate:
         self._inner.recover(frees_memory=frees_memory)
 
 
-async def test_a_step_that_does_not_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_step_that_does_not_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MESHSERVE_RUNTIME_DIR", str(tmp_path / "run"))
     monkeypatch.setattr(watch, "LEAST_S", 0.3)
     monkeypatch.setattr(watch, "FIRST_LEAST_S", 0.3)

@@ -107,7 +107,7 @@ def assert_nothing_is_left(mesh: SlicingMesh) -> None:
 
 @pytest.mark.parametrize("num_engines", [1, 2])
 @each_seed(SEEDS)
-def test_tokens_are_those_of_an_undisturbed_run(seed: int, num_engines: int) -> None:
+def test_tokens_are_those_of_an_undisturbed_run(seed: int, num_engines: int):
     mesh, requests = make_mesh(seed, num_engines), many(seed)
     serve(mesh, requests)
     assert_whole(mesh, requests)
@@ -118,7 +118,7 @@ def test_tokens_are_those_of_an_undisturbed_run(seed: int, num_engines: int) -> 
 
 
 @each_seed(SEEDS)
-def test_nothing_is_computed_again(seed: int) -> None:
+def test_nothing_is_computed_again(seed: int):
     mesh, requests, num_computed = make_mesh(seed, 1), many(seed), 0
     execute = mesh.engines["a"].executor.execute
 
@@ -133,7 +133,7 @@ def test_nothing_is_computed_again(seed: int) -> None:
     assert num_computed == sum(one.num_tokens + one.sampling.max_tokens - 1 for one in requests)
 
 
-def test_some_move_if_another_engine_has_room() -> None:
+def test_some_move_if_another_engine_has_room():
     meshes = [make_mesh(seed) for seed in range(8)]
     for seed, mesh in enumerate(meshes):
         serve(mesh, many(seed))
@@ -143,7 +143,7 @@ def test_some_move_if_another_engine_has_room() -> None:
 
 
 @each_seed(SEEDS)
-def test_without_room_in_host_memory_requests_are_preempted_instead(seed: int) -> None:
+def test_without_room_in_host_memory_requests_are_preempted_instead(seed: int):
     mesh, requests = make_mesh(seed, 1, offload_bytes=seed % 3 * block_bytes(SHAPE), is_exact=False), many(seed)
     serve(mesh, requests)
     assert_whole(mesh, requests)
@@ -151,7 +151,7 @@ def test_without_room_in_host_memory_requests_are_preempted_instead(seed: int) -
     assert mesh.most_offloaded <= seed % 3 * block_bytes(SHAPE)
 
 
-def test_preemption_is_what_offloading_replaces() -> None:
+def test_preemption_is_what_offloading_replaces():
     offloaded, dropped = [make_mesh(0, 1, offload_bytes=size, is_exact=False) for size in (OFFLOAD_BYTES, 0)]
     for mesh in (offloaded, dropped):
         serve(mesh, many(0))
@@ -160,7 +160,7 @@ def test_preemption_is_what_offloading_replaces() -> None:
 
 
 @each_seed(SEEDS)
-def test_kv_that_cannot_be_copied_is_computed_again(seed: int) -> None:
+def test_kv_that_cannot_be_copied_is_computed_again(seed: int):
     dice = random.Random(seed)
     mesh, requests = make_mesh(seed, spoil=lambda: dice.random() < 0.5), many(seed)
     serve(mesh, requests)
@@ -171,7 +171,7 @@ def test_kv_that_cannot_be_copied_is_computed_again(seed: int) -> None:
 
 @pytest.mark.parametrize("place", ["offloading", "offloaded", "restoring"])
 @each_seed(SEEDS)
-def test_a_request_cancelled_while_it_is_away_leaves_nothing(seed: int, place: str) -> None:
+def test_a_request_cancelled_while_it_is_away_leaves_nothing(seed: int, place: str):
     mesh, requests = make_mesh(seed, 1), many(seed)
     for one in requests:
         mesh.route(one)
@@ -185,7 +185,7 @@ def test_a_request_cancelled_while_it_is_away_leaves_nothing(seed: int, place: s
 
 @pytest.mark.parametrize("place", ["offloading", "offloaded", "restoring"])
 @each_seed(SEEDS)
-def test_nothing_is_lost_if_an_engine_dies_while_requests_are_away(seed: int, place: str) -> None:
+def test_nothing_is_lost_if_an_engine_dies_while_requests_are_away(seed: int, place: str):
     mesh, requests = make_mesh(seed, 3), many(seed, 24)
     for one in requests:
         mesh.route(one)
@@ -197,7 +197,7 @@ def test_nothing_is_lost_if_an_engine_dies_while_requests_are_away(seed: int, pl
 
 
 @each_seed(SEEDS)
-def test_requests_of_a_gateway_that_seems_dead_go_back_to_it_offloaded_or_not(seed: int) -> None:
+def test_requests_of_a_gateway_that_seems_dead_go_back_to_it_offloaded_or_not(seed: int):
     mesh = make_mesh(seed, 1)
     for one in many(seed):
         mesh.route(one)
@@ -211,7 +211,7 @@ def test_requests_of_a_gateway_that_seems_dead_go_back_to_it_offloaded_or_not(se
 
 @pytest.mark.parametrize("undo", [False, True])
 @each_seed(SEEDS)
-def test_a_drained_engine_ends_up_empty(seed: int, undo: bool) -> None:
+def test_a_drained_engine_ends_up_empty(seed: int, undo: bool):
     mesh, requests = make_mesh(seed, 2), many(seed)
     for one in requests:
         mesh.route(one)
@@ -227,7 +227,7 @@ def test_a_drained_engine_ends_up_empty(seed: int, undo: bool) -> None:
 
 
 @each_seed(SEEDS)
-def test_an_unloaded_service_leaves_when_its_offloaded_requests_have_ended(seed: int) -> None:
+def test_an_unloaded_service_leaves_when_its_offloaded_requests_have_ended(seed: int):
     mesh, requests = make_mesh(seed, 1, services=(SERVICE, OTHER)), many(seed, 20, services=(OTHER,), ttfts_s=(60.0,))
     for one in requests:
         mesh.route(one)
@@ -244,7 +244,7 @@ def test_an_unloaded_service_leaves_when_its_offloaded_requests_have_ended(seed:
 
 
 @each_seed(SEEDS)
-def test_services_that_share_memory_keep_what_they_were_granted(seed: int) -> None:
+def test_services_that_share_memory_keep_what_they_were_granted(seed: int):
     services = (SERVICE, OTHER)
     mesh, requests = make_mesh(seed, 2, services=services), many(seed, services=services)
     serve(mesh, requests)
@@ -255,7 +255,7 @@ def test_services_that_share_memory_keep_what_they_were_granted(seed: int) -> No
 
 
 @each_seed(SEEDS)
-def test_prompts_that_were_computed_elsewhere_get_their_slices_here(seed: int) -> None:
+def test_prompts_that_were_computed_elsewhere_get_their_slices_here(seed: int):
     roles = (Role.PREFILL, Role.DECODE, Role.DECODE)
     mesh, requests = make_mesh(seed, 3, roles, policy="disaggregated", num_blocks=20), many(seed, ttfts_s=(60.0,))
     serve(mesh, requests)
@@ -265,7 +265,7 @@ def test_prompts_that_were_computed_elsewhere_get_their_slices_here(seed: int) -
 
 
 @each_seed(SEEDS)
-def test_who_is_offloaded_says_so_to_those_who_want_to_move_it(seed: int) -> None:
+def test_who_is_offloaded_says_so_to_those_who_want_to_move_it(seed: int):
     mesh = make_mesh(seed)
     for one in many(seed):
         mesh.route(one)
@@ -280,7 +280,7 @@ def test_who_is_offloaded_says_so_to_those_who_want_to_move_it(seed: int) -> Non
 
 
 @each_seed(12)
-def test_everything_at_once_breaks_no_stream(seed: int) -> None:
+def test_everything_at_once_breaks_no_stream(seed: int):
     dice = random.Random(seed)
     mesh = make_mesh(
         seed,

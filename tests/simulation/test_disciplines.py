@@ -25,7 +25,7 @@ TWO = {"a": Role.MULTIPLEX, "b": Role.MULTIPLEX}
 
 @pytest.mark.parametrize("scarce", [False, True])
 @pytest.mark.parametrize("scheduling", [Scheduling.DB, Scheduling.FCFS, Scheduling.ROUND_ROBIN])
-def test_coasting_changes_nothing(scheduling: Scheduling, scarce: bool) -> None:
+def test_coasting_changes_nothing(scheduling: Scheduling, scarce: bool):
     what = topology(TWO, "least_loaded", scheduling=scheduling)
     profile = Profile(kv_memory_bytes=500 * 16 * 327_680) if scarce else Profile()
     trace = poisson(6.0, 12.0)
@@ -38,7 +38,7 @@ def test_coasting_changes_nothing(scheduling: Scheduling, scarce: bool) -> None:
 
 
 @pytest.mark.parametrize("scheduling", Scheduling)
-def test_handed_over_or_not_every_request_ends_once(scheduling: Scheduling) -> None:
+def test_handed_over_or_not_every_request_ends_once(scheduling: Scheduling):
     what = topology({"p": Role.PREFILL, "m": Role.MULTIPLEX, "d": Role.DECODE}, scheduling=scheduling, starvation_s=2.0)
     sim, records, trace = simulation(what), [], poisson(8.0, 10.0)
     sim.run("large", trace, records.append)
@@ -98,7 +98,7 @@ def mixed(seed: int, rate: float) -> list[TraceRequest]:
     ],
     ids=str,
 )
-def test_engines_coast_beside_others_that_wait(scheduling: Scheduling, options: dict[str, object], monkeypatch) -> None:
+def test_engines_coast_beside_others_that_wait(scheduling: Scheduling, options: dict[str, object], monkeypatch):
     """While it stays one service's turn, its steps are passed by; who goes when is the same."""
     passed = Counter[str]()
     seen = Coast.pass_until
@@ -120,7 +120,7 @@ def test_engines_coast_beside_others_that_wait(scheduling: Scheduling, options: 
     assert passed["steps"] > 100
 
 
-def test_a_short_service_does_not_wait_for_a_long_one_before_its_requests_have_ended() -> None:
+def test_a_short_service_does_not_wait_for_a_long_one_before_its_requests_have_ended():
     """If the topology says how long requests usually are: else both are taken for the same."""
     trace = [TraceRequest(0.05 * n, 300, 600, service="chat") for n in range(40)]
     trace += [TraceRequest(2.0 + 0.5 * n, 100, 20, service="code") for n in range(20)]

@@ -29,12 +29,12 @@ COASTING = {"tropical": "67d26d66c8e406cc", "elastic": "d19e12b55e00400f"}
 
 
 @pytest.mark.parametrize("policy", sorted(DIGESTS))
-def test_records_are_the_same_to_the_last_bit(policy: str) -> None:
+def test_records_are_the_same_to_the_last_bit(policy: str):
     assert digest(run(topology(ROLES, policy), TRACE, seed=1)) == DIGESTS[policy]
 
 
 @pytest.mark.parametrize("policy", sorted(COASTING))
-def test_those_of_coasting_engines_are_too(policy: str) -> None:
+def test_those_of_coasting_engines_are_too(policy: str):
     assert digest(run(topology(ROLES, policy), TRACE, seed=1, coasts=True)) == COASTING[policy]
 
 

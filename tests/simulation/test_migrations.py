@@ -33,7 +33,7 @@ def move_at_random(sim: Simulation, random: Random, every_s: float) -> None:
 
 @pytest.mark.parametrize("coasts", [False, True])
 @each_seed(3)
-def test_every_request_ends_once_with_all_its_tokens(seed: int, coasts: bool) -> None:
+def test_every_request_ends_once_with_all_its_tokens(seed: int, coasts: bool):
     random = Random(seed)
     what = topology(FOUR, random.choice(["tropical", "elastic", "least_loaded"]), num_gateways=2)
     trace = list(synthesize(LENGTHS, Arrivals(6.0, random.choice(list(Process))), DURATION_S, random))

@@ -40,9 +40,7 @@ def engines_of(records: list[Record]) -> set[str]:
 
 @pytest.mark.parametrize(("roles", "rate"), [(SIX, 20.0), (SPLIT, 40.0)])
 @each_seed(1)
-def test_promises_to_those_that_are_accepted_are_kept_under_overload(
-    roles: dict[str, Role], rate: float, seed: int
-) -> None:
+def test_promises_to_those_that_are_accepted_are_kept_under_overload(roles: dict[str, Role], rate: float, seed: int):
     records = serve(topology(roles, "packing", slo=SLO), steady(rate, seed, 15.0), seed)
     finished = [record for record in records if record.outcome is Outcome.FINISHED]
     assert len(finished) < len(records), "the load is to be too much"
@@ -50,18 +48,18 @@ def test_promises_to_those_that_are_accepted_are_kept_under_overload(
 
 
 @each_seed(2)
-def test_light_loads_leave_engines_unused(seed: int) -> None:
+def test_light_loads_leave_engines_unused(seed: int):
     trace = steady(0.5, seed)
     assert len(engines_of(serve(topology(SIX, "packing", slo=SLO), trace, seed))) <= 3
     assert len(engines_of(serve(topology(SIX, "join_shortest_queue", slo=SLO), trace, seed))) == 6
 
 
-def test_the_same_seed_gives_the_same_run() -> None:
+def test_the_same_seed_gives_the_same_run():
     what, trace = topology(SIX, "packing", slo=SLO, num_gateways=2), steady(4.0, 1, 20.0)
     assert serve(what, trace) == serve(what, trace)
 
 
-def test_predictions_do_not_know_what_is_to_come() -> None:
+def test_predictions_do_not_know_what_is_to_come():
     """The first answers are expected to be as long as they may be: 2048 tokens, and not their 30."""
     short = [TraceRequest(0.01 * number, 10, 30) for number in range(20)]
     records: list[Record] = []
@@ -73,7 +71,7 @@ def test_predictions_do_not_know_what_is_to_come() -> None:
     assert first.decisions[0].decision.numbers["expected_tokens"] == 2048  # type: ignore[union-attr]
 
 
-def test_engines_move_what_is_in_danger() -> None:
+def test_engines_move_what_is_in_danger():
     """An engine becomes slower than its costs say: the trigger `slack` moves what it runs before promises break."""
     what = topology({f"m{number}": Role.MULTIPLEX for number in range(3)}, "packing", slo=SLO)
     moving = replace(what, rescheduling=Rescheduling(triggers=(Trigger.SLACK,)))
@@ -97,7 +95,7 @@ def group_of(gateway: str, gateways: tuple[str, ...] = GATEWAYS) -> frozenset[st
     return Grouping(Sizes(1, 512)).group_for("r", MeshPeers(gateway, gateways, engines))
 
 
-def test_gateways_pack_their_own_groups() -> None:
+def test_gateways_pack_their_own_groups():
     records = serve(*in_groups(2.0, 20.0))
     for index, gateway in enumerate(GATEWAYS):
         grouped = [one for one in records if one.rule is not None and one.rule.endswith("of its group")]
@@ -107,7 +105,7 @@ def test_gateways_pack_their_own_groups() -> None:
     assert len(grouped) > 0.8 * len(records)
 
 
-def test_a_dead_gateways_group_is_taken_over() -> None:
+def test_a_dead_gateways_group_is_taken_over():
     """Until its lease has ended nobody knows; then its engines are the other one's."""
     what, trace = in_groups(6.0, 30.0)
     records: list[Record] = []
@@ -123,7 +121,7 @@ def test_a_dead_gateways_group_is_taken_over() -> None:
     assert max(taken) > 20.0
 
 
-def test_no_request_waits_because_of_groups() -> None:
+def test_no_request_waits_because_of_groups():
     what, trace = in_groups(6.0, 20.0)
     both, alone = serve(what, trace), serve(replace(what, policy=PolicySpec("packing")), trace)
     assert sum(one.meets_slo for one in both) >= 0.97 * sum(one.meets_slo for one in alone)

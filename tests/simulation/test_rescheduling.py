@@ -43,7 +43,7 @@ def rescheduled(policy: str, rules: Rescheduling = RULES) -> Topology:
 
 @pytest.mark.parametrize("policy", ["llumnix", "round_robin"])
 @pytest.mark.parametrize("seed", range(2))
-def test_moves_are_few(policy: str, seed: int) -> None:
+def test_moves_are_few(policy: str, seed: int):
     trace = steady(seed)
     seen, _ = serve(rescheduled(policy), trace, seed)
     assert seen.moves, "the load is to be such that there is something to correct"
@@ -51,7 +51,7 @@ def test_moves_are_few(policy: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_resting_alone_bounds_the_moves_of_a_request(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resting_alone_bounds_the_moves_of_a_request(seed: int, monkeypatch: pytest.MonkeyPatch):
     """Even if there were always a giver, and a receiver took everything. Without rest, requests move 45 times."""
     for module in (engines.transfers.rescheduling, engines.transfers.incoming):
         monkeypatch.setattr(module, "with_one_more", lambda *_: inf)
@@ -64,19 +64,19 @@ def test_resting_alone_bounds_the_moves_of_a_request(seed: int, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_moves_do_not_become_more_while_the_load_stays_the_same(seed: int) -> None:
+def test_moves_do_not_become_more_while_the_load_stays_the_same(seed: int):
     seen, _ = serve(rescheduled("round_robin"), steady(seed, 150.0), seed)
     middle, late = (sum(since <= at_s < since + 50 for at_s in seen.moved_at_s) for since in (50.0, 100.0))
     assert max(middle, late) < 50 * RATE, "more than one a request"
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_where_there_is_room_everywhere_nothing_moves(seed: int) -> None:
+def test_where_there_is_room_everywhere_nothing_moves(seed: int):
     seen, _ = serve(rescheduled("llumnix"), steady(seed), seed, Profile())
     assert not seen.moves
 
 
-def test_they_are_worth_it() -> None:
+def test_they_are_worth_it():
     """Of engines that are chosen blindly, full ones give to empty ones: what preemptions cost gets less."""
     lost_s = {"alone": 0.0, "together": 0.0}
     for seed in range(2):

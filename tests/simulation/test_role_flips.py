@@ -44,7 +44,7 @@ def serve(phases: tuple[Phase, ...], policy: str, seed: int, *, flips: bool) -> 
 
 
 @each_seed(1)
-def test_roles_follow_the_load(seed: int) -> None:
+def test_roles_follow_the_load(seed: int):
     flips, _ = serve(SHIFTING, "tropical", seed, flips=True)
     for number, wanted in enumerate((Role.PREFILL, Role.MULTIPLEX, Role.PREFILL)):
         here = [flip for flip in flips if number * PHASE_S <= flip.at_s < (number + 1) * PHASE_S]
@@ -53,7 +53,7 @@ def test_roles_follow_the_load(seed: int) -> None:
         assert here[0].at_s % PHASE_S < SOON_S
 
 
-def test_they_are_worth_it() -> None:
+def test_they_are_worth_it():
     with_flips, without = (serve(SHIFTING, "tropical", 0, flips=flips)[1] for flips in (True, False))
     assert sum(record.meets_slo for record in with_flips) > 1.1 * sum(record.meets_slo for record in without)
 
@@ -63,6 +63,6 @@ def test_they_are_worth_it() -> None:
     [("tropical", READ), ("tropical", WRITE), ("tropical", BOTH), ("elastic", WRITE)],
     ids=lambda value: getattr(value, "name", value),
 )
-def test_a_load_that_stays_the_same_ends_all_flips(policy: str, phase: Phase) -> None:
+def test_a_load_that_stays_the_same_ends_all_flips(policy: str, phase: Phase):
     flips, _ = serve((phase,) * 3, policy, 0, flips=True)
     assert all(flip.at_s < PHASE_S for flip in flips), flips

@@ -75,7 +75,7 @@ def test_what_is_offloaded_when_its_engine_dies_goes_on_elsewhere(seed):
     assert {record.outcome for record in records} == {Outcome.FINISHED}
 
 
-def test_newcomers_do_not_keep_a_offloaded_request_from_going_on() -> None:
+def test_newcomers_do_not_keep_a_offloaded_request_from_going_on():
     newcomers = [TraceRequest(1.0 + 0.1 * number, 700, 120) for number in range(250)]
     sim, records = run(mesh(64, count=1), [TraceRequest(0.0, 900, 800), *newcomers])
     assert total(sim, "slices_offloaded_total") > 0

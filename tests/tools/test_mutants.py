@@ -37,14 +37,14 @@ def changed(line: str) -> list[str]:
         ("log.debug(a - b)", []),
     ],
 )
-def test_a_line_is_changed_in_each_way_that_it_can_be(line: str, instead: list[str]) -> None:
+def test_a_line_is_changed_in_each_way_that_it_can_be(line: str, instead: list[str]):
     assert changed(line) == instead
 
 
-def test_only_functions_are_changed() -> None:
+def test_only_functions_are_changed():
     found = mutants("a.py", SOURCE.format(line="return b"))
     assert [(mutant.line, mutant.after) for mutant in found] == [(6, "    if (not a.is_ready):")]
 
 
-def test_a_mutant_is_the_module_with_one_line_changed() -> None:
+def test_a_mutant_is_the_module_with_one_line_changed():
     assert Mutant("a.py", 2, "b", "c").apply("a\nb\nb\n") == "a\nc\nb\n"

@@ -16,7 +16,7 @@ class Executor:
         return RESULT
 
 
-def test_steps_end_until_one_finds_the_file(tmp_path: Path) -> None:
+def test_steps_end_until_one_finds_the_file(tmp_path: Path):
     file = tmp_path / "engine"
     hanging = Hanging(Executor(), file)
     assert hanging.execute(BATCH) is RESULT

@@ -23,7 +23,7 @@ def engine(models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
         return SharedEngine(models, threads=1)
 
 
-def test_alone_every_decode_step_counts(engine: SharedEngine) -> None:
+def test_alone_every_decode_step_counts(engine: SharedEngine):
     calls: list[None] = []
     found = engine.decode(["a"], 2, NUM_STEPS, lambda: calls.append(None))
     assert set(found) == {"a"}
@@ -31,13 +31,13 @@ def test_alone_every_decode_step_counts(engine: SharedEngine) -> None:
     assert all(0 < one.decided_s < one.seconds for one in found["a"])
 
 
-def test_with_two_services_steps_count_that_follow_one_of_the_other(engine: SharedEngine) -> None:
+def test_with_two_services_steps_count_that_follow_one_of_the_other(engine: SharedEngine):
     found = engine.decode(["a", "b"], 2, NUM_STEPS)
     assert set(found) == {"a", "b"}
     assert all(NUM_STEPS - 3 <= len(iterations) <= NUM_STEPS for iterations in found.values())
 
 
-def test_costs_are_told_of_each_and_of_both(engine: SharedEngine, models: dict[str, str]) -> None:
+def test_costs_are_told_of_each_and_of_both(engine: SharedEngine, models: dict[str, str]):
     both, a, b = measure(engine, models, 2, NUM_STEPS, 1)
     assert (both.what, a.what, b.what) == ("both", "a", "b")
     for kind in ("alone", "swept", "shared"):
@@ -47,7 +47,7 @@ def test_costs_are_told_of_each_and_of_both(engine: SharedEngine, models: dict[s
         assert 0 < one.decided_ms < one.ms
 
 
-def test_ratios_are_medians_of_rounds() -> None:
+def test_ratios_are_medians_of_rounds():
     def usual(ms: float) -> Usual:
         return Usual(ms, ms / 10, 0.0)
 

@@ -26,7 +26,7 @@ async def client() -> AsyncIterator[HttpClient]:
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
-async def test_a_stream_has_its_tokens_and_not_before_their_times(client: HttpClient, path: str) -> None:
+async def test_a_stream_has_its_tokens_and_not_before_their_times(client: HttpClient, path: str):
     for number in (1, 6):
         answer, began = Answer(), time.monotonic()
         await client.request("POST", path, b'{"prompt": [1, 2, 3], "max_tokens": %d, "stream": true}' % number, answer)
@@ -40,7 +40,7 @@ async def test_a_stream_has_its_tokens_and_not_before_their_times(client: HttpCl
         assert answer.last_at - began >= PACE.first_s + (number - 1) * PACE.gap_s
 
 
-async def test_the_rest_of_the_api(client: HttpClient) -> None:
+async def test_the_rest_of_the_api(client: HttpClient):
     models = await fetch_json(client, "GET", "/v1/models")
     assert [model["id"] for model in models["data"]] == ["mock"]
     whole = await fetch_json(client, "POST", "/v1/completions", {"prompt": "a", "max_tokens": 3})

@@ -1,7 +1,7 @@
 from bench.harness.tables import make_table, markdown_table
 
 
-def test_columns_of_words_come_before_columns_of_numbers() -> None:
+def test_columns_of_words_come_before_columns_of_numbers():
     table = make_table("title", ("policy",), ("req/s", "TTFT"))
     assert [(column.header, column.justify) for column in table.columns] == [
         ("policy", "left"),
@@ -10,5 +10,5 @@ def test_columns_of_words_come_before_columns_of_numbers() -> None:
     ]
 
 
-def test_markdown_has_a_line_for_each_row() -> None:
+def test_markdown_has_a_line_for_each_row():
     assert markdown_table(["a", "b"], [["1", "2"]]).splitlines() == ["| a | b |", "|---|---|", "| 1 | 2 |"]

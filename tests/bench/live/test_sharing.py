@@ -44,11 +44,11 @@ class TwoEngines:
         return Answer(number, one.at_s, 200, first_s, first_s if last_s is None else last_s, headers)
 
 
-def test_the_slowdown_of_both_is_found_again() -> None:
+def test_the_slowdown_of_both_is_found_again():
     found = measure_sharing(TwoEngines(), Random(0))  # type: ignore[arg-type]
     assert found.decode == pytest.approx(SLOWER.decode, abs=0.02)
     assert found.prefill == pytest.approx(SLOWER.prefill, abs=0.02)
 
 
-def test_engines_that_never_meet_are_not_slower() -> None:
+def test_engines_that_never_meet_are_not_slower():
     assert measure_sharing(TwoEngines(apart=False), Random(0)) == Sharing()  # type: ignore[arg-type]

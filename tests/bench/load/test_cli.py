@@ -67,9 +67,7 @@ def bench(*arguments: str) -> int:
     return int(options.run(options))
 
 
-def test_a_run_prints_its_block_and_writes_its_files(
-    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_prints_its_block_and_writes_its_files(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     out = tmp_path / "new" / "out"
     options = ("--rate", "60", "--requests", "12", "--output-tokens", "3:5", "--quiet", "--label", "first")
     goodput = ("--goodput", "ttft:100", "--mix", "fast=1,slow=1")
@@ -98,7 +96,7 @@ def test_a_run_prints_its_block_and_writes_its_files(
     assert "<link" not in page
 
 
-def test_runs_are_put_beside_each_other(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_are_put_beside_each_other(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     for name in ("fast", "slow"):
         load = ("--concurrency", "2", "--requests", "4", "--output-tokens", "2", "--model", name)
         assert bench("--url", url, *load, "--quiet", "--json", str(tmp_path / f"{name}.json")) == 0
@@ -114,7 +112,7 @@ def test_runs_are_put_beside_each_other(url: str, tmp_path: Path, capsys: pytest
     assert f'<td class="worse">{ratio:.3f}x</td>' in page
 
 
-def test_the_exit_code_tells_whether_promises_were_kept(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_exit_code_tells_whether_promises_were_kept(url: str, capsys: pytest.CaptureFixture[str]):
     load = (
         "--url",
         url,
@@ -135,7 +133,7 @@ def test_the_exit_code_tells_whether_promises_were_kept(url: str, capsys: pytest
 
 def test_a_sweep_keeps_what_it_measured_if_the_next_mesh_does_not_start(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+):
     @contextmanager
     def live_mesh(path: Path) -> Iterator[SimpleNamespace]:
         if path.stem == "second":
@@ -155,7 +153,7 @@ def test_a_sweep_keeps_what_it_measured_if_the_next_mesh_does_not_start(
     assert "first" in capsys.readouterr().out
 
 
-def test_a_sweep_tells_what_the_server_takes(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_tells_what_the_server_takes(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """A server without limits keeps its promises at every rate; one that is slow keeps none."""
     load = (
         "--url",
@@ -180,7 +178,7 @@ def test_a_sweep_tells_what_the_server_takes(url: str, tmp_path: Path, capsys: p
     assert "up to <100.00" in capsys.readouterr().out
 
 
-def test_chats_of_a_file_are_asked(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_chats_of_a_file_are_asked(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     chats = tmp_path / "chats.jsonl"
     chats.write_text('{"prompt": "Hello", "max_tokens": 3}\n{"conversations": [{"from": "human", "value": "Hi"}]}\n')
     load = ("--url", url, "--model", "fast", "--chats", str(chats), "--api", "completions", "--requests", "4")
@@ -219,7 +217,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("arguments", "named"), MISTAKES)
-def test_a_mistake_is_one_clear_line(url: str, tmp_path: Path, arguments: list[str], named: str) -> None:
+def test_a_mistake_is_one_clear_line(url: str, tmp_path: Path, arguments: list[str], named: str):
     empty = tmp_path / "empty"
     empty.touch()
     model = [] if {"--model", "--mix"} & set(arguments) else ["--model", "fast"]
@@ -246,24 +244,24 @@ def test_a_mistake_is_one_clear_line(url: str, tmp_path: Path, arguments: list[s
         ["--warmup", "x"],
     ],
 )
-def test_a_bad_value_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bad_value_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as end:
         bench(*arguments)
     assert end.value.code == 2
     assert arguments[0] in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_several_models_are_not_guessed(url: str) -> None:
+def test_several_models_are_not_guessed(url: str):
     with pytest.raises(UserError, match="choose with --model or --mix from: fast, slow"):
         bench("--url", url)
 
 
-def test_a_server_that_refuses_the_warm_up_is_told(url: str) -> None:
+def test_a_server_that_refuses_the_warm_up_is_told(url: str):
     with pytest.raises(CommandError, match="404"):
         bench("--url", url, "--model", "fast", "--api", "chat", "--quiet")
 
 
-def test_reports_want_results(tmp_path: Path) -> None:
+def test_reports_want_results(tmp_path: Path):
     wrong = tmp_path / "wrong.json"
     wrong.write_text("{}")
     for file, named in ((wrong, "request_throughput"), (tmp_path / "none.json", "no such file")):
@@ -273,7 +271,7 @@ def test_reports_want_results(tmp_path: Path) -> None:
         bench("report", str(wrong), str(wrong))
 
 
-def test_a_result_of_vllm_can_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_result_of_vllm_can_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     theirs = tmp_path / "theirs.json"
     theirs.write_text(json.dumps({"request_throughput": 2.0, "mean_ttft_ms": 3.5, "ttfts": [0.1], "itls": [[0.2]]}))
     assert bench("report", str(theirs), "--html", str(tmp_path / "page.html")) == 0

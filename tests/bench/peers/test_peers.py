@@ -13,7 +13,7 @@ from bench.peers.meshes import Run, capacities
 CASE, MORE = Case(4, 64), Case(16, 512)
 
 
-def test_the_better_vllm_counts_and_ratios_say_how_many_times_faster_ours_is() -> None:
+def test_the_better_vllm_counts_and_ratios_say_how_many_times_faster_ours_is():
     rate, ttft = figures_of([CASE])
     assert (rate.kind, ttft.kind) == (RATE, TTFT)
     rates = {"ours": [20.0, 30.0], "ours-int8": [60.0, 60.0], "vllm-eager": [10.0, 10.0], "vllm-compiled": [20.0, 20.0]}
@@ -22,7 +22,7 @@ def test_the_better_vllm_counts_and_ratios_say_how_many_times_faster_ours_is() -
     assert advantages(ttft, waits) == {"ours / vLLM, float32": 2.0, "ours / vLLM, best dtype": 0.5}
 
 
-def test_who_never_decoded_all_requests_at_once_has_a_dash() -> None:
+def test_who_never_decoded_all_requests_at_once_has_a_dash():
     figures = figures_of([CASE, MORE])
     values = {
         figure.name: {"ours": [20.0], "vllm-eager": [10.0]} if figure.case == CASE else {"vllm-eager": [30.0]}
@@ -48,13 +48,13 @@ def run(rate: float, outcomes: list[Outcome]) -> Run:
     return Run("mesh", rate, Promise(1.0, 0.2), outcomes, {}, Contention(2, 0.0, 0.0, 0.0))
 
 
-def test_promises_are_also_tried_half_and_twice_as_long() -> None:
+def test_promises_are_also_tried_half_and_twice_as_long():
     made = run(1.0, [outcome(0, 0.4), outcome(1, 0.9), outcome(2, 1.9), outcome(3, 0.1, Failure.REFUSED)])
     assert [made.seen(factor).attainment for factor in (0.5, 1.0, 2.0)] == [0.25, 0.5, 0.75]
 
 
 @pytest.mark.parametrize(("lost", "capacity"), [(0, ">2.00"), (5, "1.20")])
-def test_the_capacity_lies_where_the_goal_is_crossed(lost: int, capacity: str) -> None:
+def test_the_capacity_lies_where_the_goal_is_crossed(lost: int, capacity: str):
     kept = [outcome(number, 0.4) for number in range(10)]
     broken = [outcome(number, 9.0 if number < lost else 0.4) for number in range(10)]
     assert capacities([run(1.0, kept), run(2.0, broken)])["mesh"][1.0] == capacity

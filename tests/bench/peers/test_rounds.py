@@ -38,30 +38,30 @@ def run(steps: Sequence[Mapping[str, int]], work: Round) -> Measured:
     return measure(Scripted(steps, clock), work, clock.read)
 
 
-def test_the_rate_counts_only_steps_in_which_all_requests_decode() -> None:
+def test_the_rate_counts_only_steps_in_which_all_requests_decode():
     steps = [{}, {"a": 1}, {"a": 1, "b": 1}, {"a": 1, "b": 1}, {"a": 1, "b": 1}, {"b": 1}]
     measured = run(steps, Round(num_requests=2, prompt_tokens=5, new_tokens=4, seed=1))
     assert measured.ttft_ms == 2500.0  # one after 2 s, one after 3
     assert measured.decode_rate == 2.0
 
 
-def test_one_token_has_no_rate() -> None:
+def test_one_token_has_no_rate():
     assert run([{"a": 1}], Round(1, 5, 1, seed=1)).decode_rate is None
 
 
-def test_missing_tokens_are_an_error() -> None:
+def test_missing_tokens_are_an_error():
     with pytest.raises(RuntimeError, match="3 tokens came, not 4 for each of 1 requests"):
         run([{"a": 1}] * 3, Round(1, 5, 4, seed=1))
 
 
-def test_prompts_of_a_seed_are_the_same_in_every_process() -> None:
+def test_prompts_of_a_seed_are_the_same_in_every_process():
     prompts = Round(2, 8, 1, seed=3).prompts()
     assert prompts == Round(2, 8, 1, seed=3).prompts()
     assert prompts[0] != prompts[1]
     assert [len(prompt) for prompt in prompts] == [8, 8]
 
 
-def test_the_torch_engine_gives_every_request_its_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_torch_engine_gives_every_request_its_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MESHSERVE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(rounds, "TOKEN_IDS", range(200))
     engine = CoreEngine(write_tiny_model(tmp_path / "model"), "float32")

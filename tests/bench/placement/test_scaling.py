@@ -24,7 +24,7 @@ RISING = Day((2.0, 2.0, 8.0, 8.0, 8.0, 1.0, 1.0, 1.0))
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_engines_follow_the_load_and_no_request_is_lost(seed: int) -> None:
+def test_engines_follow_the_load_and_no_request_is_lost(seed: int):
     requests = list(RISING.requests(seed))
     scaling = ScalingSpec(down_after_s=20.0)
     result = simulate(make_topology(8, scaling, 1), iter(requests), RISING.seconds, seed)
@@ -34,24 +34,24 @@ def test_engines_follow_the_load_and_no_request_is_lost(seed: int) -> None:
     assert 1.5 * RISING.seconds < result.engine_s < 5 * RISING.seconds
 
 
-def test_the_same_seed_is_the_same_run() -> None:
+def test_the_same_seed_is_the_same_run():
     day = Day((1.0, 5.0))
     assert run_rule("promises", day, 4, 3) == run_rule("promises", day, 4, 3)
 
 
-def test_rules() -> None:
+def test_rules():
     assert make_scaling("utilisation:0.25").utilisation == 0.25
     assert make_scaling("freeness").rule is ScalingRule.FREENESS
     with pytest.raises(ValueError, match="hope"):
         make_scaling("hope")
 
 
-def test_a_number_of_engines_is_that_many_all_day() -> None:
+def test_a_number_of_engines_is_that_many_all_day():
     result = run_rule("2", Day((1.0,)), 12, 0)
     assert (result.engine_s, result.num_changes) == (2 * WINDOW_S, 0)
 
 
-def test_a_day_has_its_mean_and_its_requests_come_in_order() -> None:
+def test_a_day_has_its_mean_and_its_requests_come_in_order():
     day = made_up_day(5.0, 1200.0)
     assert sum(day.rates) / len(day.rates) == pytest.approx(5.0)
     assert max(day.rates) > 2.5 * min(day.rates)
@@ -60,7 +60,7 @@ def test_a_day_has_its_mean_and_its_requests_come_in_order() -> None:
     assert all(one.at_s <= other.at_s for one, other in pairwise(requests))
 
 
-def test_a_recorded_day(tmp_path: Path) -> None:
+def test_a_recorded_day(tmp_path: Path):
     path = tmp_path / "arrivals.csv"
     path.write_text("client,window_start_s,rate_rps\n0,0,1\n1,0,1\n0,600,6\n0,90000,100\n")
     assert recorded_day(path, 4.0, 4 * WINDOW_S).rates == (2.0, 2.0, 6.0, 6.0)
@@ -69,12 +69,12 @@ def test_a_recorded_day(tmp_path: Path) -> None:
         recorded_day(path, 4.0, 120.0)
 
 
-def test_the_least_engines_by_what_fleets_can_do() -> None:
+def test_the_least_engines_by_what_fleets_can_do():
     capacities = {1: 2.0, 2: 5.0, 4: 12.0}
     assert [least_engines(capacities, rate) for rate in (0.0, 2.0, 2.1, 8.5, 12.0, 15.6)] == [1, 1, 2, 3, 4, 6]
 
 
-def test_an_engine_that_packing_asks_for_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_packing_asks_for_starts(monkeypatch: pytest.MonkeyPatch):
     """A rule that looks at memory alone sees no need: gateways say which engines would take what fits on none."""
     day, scaling = Day((6.0,)), make_scaling("utilisation:0.95")
     packing = PolicySpec("packing", {"prefill": "slack"})

@@ -25,7 +25,7 @@ profile = "h100-llama2-70b-tp4"
 """
 
 
-def test_the_fastest_engine_decides() -> None:
+def test_the_fastest_engine_decides():
     assert never_kept(Slo(0.05, 0.05), [SLOW, FAST]) == []
     assert [one.key for one in never_kept(Slo(0.05, 0.2), [SLOW])] == ["ttft_ms"]
     [broken] = never_kept(Slo(0.2, 0.05), [SLOW])
@@ -33,9 +33,7 @@ def test_the_fastest_engine_decides() -> None:
 
 
 @pytest.mark.parametrize(("ttft_ms", "num_lines"), [(1, 1), (1000, 0)])
-def test_an_engine_says_what_it_cannot_keep_when_it_gets_a_service(
-    tmp_path: Path, ttft_ms: int, num_lines: int
-) -> None:
+def test_an_engine_says_what_it_cannot_keep_when_it_gets_a_service(tmp_path: Path, ttft_ms: int, num_lines: int):
     file = tmp_path / "topology.toml"
     file.write_text(TOPOLOGY.format(model=write_tiny_model(tmp_path / "model"), ttft_ms=ttft_ms))
     topology = load(file)

@@ -18,13 +18,13 @@ def service() -> Service:
     return service
 
 
-def test_what_the_model_has_is_no_fault(make_spec: MakeSpec, service: Service) -> None:
+def test_what_the_model_has_is_no_fault(make_spec: MakeSpec, service: Service):
     assert fault_of(make_spec("r", prompt=[0, VOCABULARY - 1]), service) is None
     assert fault_of(make_spec("r", prompt=[1] * 63), service) is None
 
 
 @pytest.mark.parametrize("token", [-1, -(2**63), VOCABULARY, 2**31, 2**32 - 1, 2**63])
-def test_tokens_beyond_the_vocabulary_are(make_spec: MakeSpec, service: Service, token: int) -> None:
+def test_tokens_beyond_the_vocabulary_are(make_spec: MakeSpec, service: Service, token: int):
     def sampled(**changes: object) -> Sampling:
         return Sampling(max_tokens=4, seed=1, **changes)  # type: ignore[arg-type]
 
@@ -50,11 +50,11 @@ def test_tokens_beyond_the_vocabulary_are(make_spec: MakeSpec, service: Service,
 )
 def test_lengths_that_leave_nothing_to_do_are(
     make_spec: MakeSpec, service: Service, overrides: dict[str, object], fault: str
-) -> None:
+):
     assert fault_of(make_spec("r", **overrides), service) == fault
 
 
-def test_a_wild_request_fails_before_it_is_computed_and_harms_nobody(make_spec: MakeSpec) -> None:
+def test_a_wild_request_fails_before_it_is_computed_and_harms_nobody(make_spec: MakeSpec):
     mesh = VirtualMesh()
     engine = mesh.add("e")
     engine.core._services[SERVICE].vocab_size = VOCABULARY
@@ -68,7 +68,7 @@ def test_a_wild_request_fails_before_it_is_computed_and_harms_nobody(make_spec: 
 
 
 @pytest.mark.parametrize("different", [False, True])
-def test_an_engine_takes_over_only_what_its_own_model_made(make_spec: MakeSpec, different: bool) -> None:
+def test_an_engine_takes_over_only_what_its_own_model_made(make_spec: MakeSpec, different: bool):
     mesh = VirtualMesh()
     for name in ("here", "there"):
         mesh.add(name).core._services[SERVICE].identity = name if different else "one"

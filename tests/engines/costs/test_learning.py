@@ -53,7 +53,7 @@ def one_factor(steps: list[tuple[StepLoad, float]]) -> float:
 
 
 @each_seed(SEEDS)
-def test_a_wrong_context_term_is_told_from_right_others_better_than_by_one_factor(seed: int) -> None:
+def test_a_wrong_context_term_is_told_from_right_others_better_than_by_one_factor(seed: int):
     draw = random.Random(seed)
     truth = StepCost(MEASURED.prefill, replace(MEASURED.decode, per_context_token_s=4e-6))
     steps = [(load, measure(draw, truth, load)) for load in (decodes(draw) for _ in range(400))]
@@ -68,7 +68,7 @@ def test_a_wrong_context_term_is_told_from_right_others_better_than_by_one_facto
 
 
 @each_seed(SEEDS)
-def test_iterations_of_prompts_and_decodes_teach_too(seed: int) -> None:
+def test_iterations_of_prompts_and_decodes_teach_too(seed: int):
     draw = random.Random(seed)
     truth = StepCost(replace(MEASURED.prefill, fixed_s=0.02, per_token_s=2e-4), MEASURED.decode)
     learnt = LearntCost(MEASURED)
@@ -81,7 +81,7 @@ def test_iterations_of_prompts_and_decodes_teach_too(seed: int) -> None:
 
 
 @each_seed(SEEDS)
-def test_a_machine_that_slows_down_and_recovers_is_followed(seed: int) -> None:
+def test_a_machine_that_slows_down_and_recovers_is_followed(seed: int):
     draw = random.Random(seed)
     learnt = LearntCost(MEASURED)
     for slowness in (2.0, 1.0):
@@ -99,7 +99,7 @@ def test_a_machine_that_slows_down_and_recovers_is_followed(seed: int) -> None:
         assert p90(learnt.current, truth, [decodes(draw) for _ in range(100)]) < 0.12
 
 
-def test_steps_of_one_shape_move_both_factors_together() -> None:
+def test_steps_of_one_shape_move_both_factors_together():
     learnt = LearntCost(MEASURED)
     load = StepLoad([], 4, 4000)
     for _ in range(100):
@@ -109,7 +109,7 @@ def test_steps_of_one_shape_move_both_factors_together() -> None:
     assert time_s(learnt.current, other) == pytest.approx(2 * time_s(MEASURED, other), rel=0.25)
 
 
-def test_one_outlier_moves_predictions_by_little() -> None:
+def test_one_outlier_moves_predictions_by_little():
     learnt, load = LearntCost(MEASURED), StepLoad([], 8, 8000)
     learnt.observe(load, 1000.0)
     assert time_s(learnt.current, load) < 1.3 * time_s(MEASURED, load)
@@ -119,7 +119,7 @@ def test_one_outlier_moves_predictions_by_little() -> None:
     assert time_s(learnt.current, load) < 1.06 * time_s(MEASURED, load)
 
 
-def test_exact_steps_change_nothing() -> None:
+def test_exact_steps_change_nothing():
     learnt = LearntCost(StepCost(MEASURED.prefill, MEASURED.decode, MixedCost(1e-4, 2e-6)))
     draw = random.Random(0)
     for _ in range(100):
@@ -142,7 +142,7 @@ loads = st.builds(
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(loads, st.floats(0, 1e6)), max_size=60))
-def test_whatever_is_measured_factors_stay_in_bounds(steps: list[tuple[StepLoad, float]]) -> None:
+def test_whatever_is_measured_factors_stay_in_bounds(steps: list[tuple[StepLoad, float]]):
     learnt = LearntCost(MEASURED)
     for load, measured_s in steps:
         learnt.observe(load, measured_s)

@@ -29,7 +29,7 @@ MEASURED = ProfileFile(
 )
 
 
-def test_milliseconds_become_seconds_and_shapes_bytes() -> None:
+def test_milliseconds_become_seconds_and_shapes_bytes():
     profile = load_profile("a100-llama2-70b-tp8-splitwise")
     assert prefill_s(profile.prefill, 1000) == pytest.approx((0.1730 * 1000 + 0.9) / 1000)
     assert decode_step_s(profile.decode, 8, 8000) == pytest.approx((3.354e-4 * 8000 + 0.1897 * 8 + 44.07) / 1000)
@@ -40,7 +40,7 @@ def test_milliseconds_become_seconds_and_shapes_bytes() -> None:
     assert profile.source.endswith("fits within 32% and 6%")
 
 
-def test_composed_presets_say_their_held_out_error_and_grow_quadratically() -> None:
+def test_composed_presets_say_their_held_out_error_and_grow_quadratically():
     profile = load_profile("a100-llama2-70b-tp4")
     assert "AIConfigurator" in profile.source
     assert "held-out points within 3." in profile.source
@@ -48,7 +48,7 @@ def test_composed_presets_say_their_held_out_error_and_grow_quadratically() -> N
     assert 6.5 < prefill_s(profile.prefill, 32768) < 7.5
 
 
-def test_scaled_presets_lie_between_smaller_and_larger_models() -> None:
+def test_scaled_presets_lie_between_smaller_and_larger_models():
     small, scaled, large = (
         load_profile(f"a100-{model}-tp2") for model in ("llama2-13b", "internlm2.5-20b", "llama2-70b")
     )
@@ -61,7 +61,7 @@ def test_scaled_presets_lie_between_smaller_and_larger_models() -> None:
     assert scaled.kv_memory_bytes == int(0.9 * 2 * 80 * 2**30) - 2 * 19_861_149_696
 
 
-def test_shapes_have_as_many_parameters_as_their_models() -> None:
+def test_shapes_have_as_many_parameters_as_their_models():
     """All but BLOOM and OPT are of the Llama family, whose parts add up to what is published."""
     models = tomllib.loads(files("engines.costs").joinpath("presets.toml").read_text(encoding="utf-8"))["models"]
     for name, model in models.items():
@@ -76,7 +76,7 @@ def test_shapes_have_as_many_parameters_as_their_models() -> None:
         assert total == shape.num_parameters, name
 
 
-def test_opt_has_no_gates_and_biases_everywhere_and_positions_that_it_learnt() -> None:
+def test_opt_has_no_gates_and_biases_everywhere_and_positions_that_it_learnt():
     models = tomllib.loads(files("engines.costs").joinpath("presets.toml").read_text(encoding="utf-8"))["models"]
     shape = ModelShape(**models["opt-6.7b"])
     hidden, inner = shape.hidden_size, shape.intermediate_size
@@ -84,7 +84,7 @@ def test_opt_has_no_gates_and_biases_everywhere_and_positions_that_it_learnt() -
     assert shape.num_layers * layer + (shape.vocab_size + 2050 + 2) * hidden == shape.num_parameters
 
 
-def test_opt_costs_about_what_llama_of_its_size_does() -> None:
+def test_opt_costs_about_what_llama_of_its_size_does():
     for size in (1, 2, 4, 8):
         opt, llama = (load_profile(f"a100-{model}-tp{size}") for model in ("opt-6.7b", "llama2-7b"))
         assert opt.kv_bytes_per_token == llama.kv_bytes_per_token
@@ -93,13 +93,13 @@ def test_opt_costs_about_what_llama_of_its_size_does() -> None:
             assert ratio == pytest.approx(1.0, abs=0.25)
 
 
-def test_a_negative_fixed_cost_is_none() -> None:
+def test_a_negative_fixed_cost_is_none():
     cost = load_profile("a100-llama2-70b-tp4-splitwise").prefill
     assert cost.fixed_s == 0.0
     assert cost.per_token_s == pytest.approx(0.2709e-3)
 
 
-def test_every_preset_can_serve() -> None:
+def test_every_preset_can_serve():
     assert {"h100-llama2-7b-tp1", "h200-llama2-13b-tp2", "a100-bloom-176b-tp8"} <= set(preset_names())
     for profile in map(load_profile, preset_names()):
         assert prefill_s(profile.prefill, 1) > 0
@@ -111,14 +111,14 @@ def test_every_preset_can_serve() -> None:
     ("name", "hint"),
     [("a100-lama2-70b-tp4", "did you mean 'a100-llama2-70b-tp4'?"), ("zzz", "names are like 'a10-llama2-7b-tp1'")],
 )
-def test_an_unknown_name_is_answered_with_a_near_one(name: str, hint: str) -> None:
+def test_an_unknown_name_is_answered_with_a_near_one(name: str, hint: str):
     with pytest.raises(ProfileError) as caught:
         load_profile(name)
     assert hint in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_file_is_read_as_it_was_written(tmp_path: Path):
     file = tmp_path / "mine.toml"
     file.write_text(MEASURED.text())
     assert load_profile(str(file)) == MEASURED.profile()
@@ -126,7 +126,7 @@ def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "name = ", "name = 3", MEASURED.text().replace("per_token_s", "per_tokem_s")])
-def test_a_bad_file_is_one_clear_line(tmp_path: Path, text: str | None) -> None:
+def test_a_bad_file_is_one_clear_line(tmp_path: Path, text: str | None):
     file = tmp_path / "bad.toml"
     if text is not None:
         file.write_text(text)
@@ -135,7 +135,7 @@ def test_a_bad_file_is_one_clear_line(tmp_path: Path, text: str | None) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_the_topology_the_profile_or_nothing_says_how_many_devices_there_are() -> None:
+def test_the_topology_the_profile_or_nothing_says_how_many_devices_there_are():
     engine = EngineSpec("main", Role.MULTIPLEX, ("chat",))
     assert num_devices_of(engine) == 1
     profiled = replace(engine, profile="a100-llama2-70b-tp4")
@@ -143,7 +143,7 @@ def test_the_topology_the_profile_or_nothing_says_how_many_devices_there_are() -
     assert num_devices_of(replace(profiled, num_devices=2)) == 2
 
 
-def test_threads_may_decode_profiles_that_nobody_decoded_before() -> None:
+def test_threads_may_decode_profiles_that_nobody_decoded_before():
     """In a process of their own, as what goes wrong otherwise is a crash."""
     program = """
         import sys

@@ -43,9 +43,7 @@ def made(parallel: Parallel, compute: float, all_reduce: float, launch: float) -
 
 @settings(deadline=None)
 @given(share, st.floats(0, 1e-11), st.floats(0, 1e-4), st.sampled_from([1, 2, 4, 8]))
-def test_a_device_that_obeys_the_equation_is_found(
-    compute: float, all_reduce: float, launch: float, devices: int
-) -> None:
+def test_a_device_that_obeys_the_equation_is_found(compute: float, all_reduce: float, launch: float, devices: int):
     known = [made(Parallel(model, n), compute, all_reduce, launch) for model, n in KNOWN]
     wanted = Parallel(MIDDLE, devices)
     truth = made(wanted, compute, all_reduce, launch)
@@ -58,7 +56,7 @@ def test_a_device_that_obeys_the_equation_is_found(
         )
 
 
-def test_more_devices_take_less_time_each_less_than_the_last() -> None:
+def test_more_devices_take_less_time_each_less_than_the_last():
     known = [made(Parallel(model, n), 5e-14, 1e-12, 1e-5) for model, n in KNOWN]
     times_s = [prefill_s(scale_prefill(known, Parallel(MIDDLE, n)), 2048) for n in (1, 2, 4, 8)]
     assert times_s == sorted(times_s, reverse=True)
@@ -67,6 +65,6 @@ def test_more_devices_take_less_time_each_less_than_the_last() -> None:
     assert gains == sorted(gains, reverse=True)
 
 
-def test_nothing_known_is_an_error() -> None:
+def test_nothing_known_is_an_error():
     with pytest.raises(ValueError, match="nothing is known"):
         scale_prefill([], Parallel(MIDDLE, 2))

@@ -21,22 +21,22 @@ def prefill(new: int, before: int) -> Chunk:
     return Chunk("p", [1] * new, before, range(before + new))
 
 
-def test_pure_batches_cost_what_the_cost_models_say() -> None:
+def test_pure_batches_cost_what_the_cost_models_say():
     assert COST.elapsed_s(Batch("s", [prefill(30, 12)])) == pytest.approx(prefill_s(COST.prefill, 30, 12))
     assert COST.elapsed_s(Batch("s", [decode(10), decode(90)])) == pytest.approx(decode_step_s(COST.decode, 2, 100))
 
 
-def test_a_decode_beside_a_prompt_is_a_row_more_and_its_attention() -> None:
+def test_a_decode_beside_a_prompt_is_a_row_more_and_its_attention():
     both = prefill_s(COST.prefill, 30, 12) + 1e-3 + 10 * 3e-6
     assert COST.elapsed_s(Batch("s", [decode(10), prefill(30, 12)])) == pytest.approx(both)
 
 
-def test_decodes_beside_a_short_prompt_take_what_they_take_alone() -> None:
+def test_decodes_beside_a_short_prompt_take_what_they_take_alone():
     both = decode_step_s(COST.decode, 1, 10) + 1e-6 * 1 * (12 + 0.5) + 1e-5 * 12
     assert COST.elapsed_s(Batch("s", [decode(10), prefill(1, 12)])) == pytest.approx(both)
 
 
-def test_what_was_measured_of_mixed_iterations_counts() -> None:
+def test_what_was_measured_of_mixed_iterations_counts():
     cost = StepCost(COST.prefill, COST.decode, MixedCost(0.005, 7e-6, 0.009))
     alone = prefill_s(COST.prefill, 30, 12)
     assert cost.elapsed_s(Batch("s", [decode(10), prefill(30, 12)])) == pytest.approx(alone + 0.005 + 10 * 7e-6)
@@ -57,7 +57,7 @@ costs = st.builds(
 @given(costs, chunks, st.integers(1, 50), st.integers(50, 5000))
 def test_more_work_never_takes_less_and_decodes_cost_at_least_their_products(
     cost: StepCost, chunks: list[tuple[int, int]], num_decodes: int, context: int
-) -> None:
+):
     prompts, both = sum(cost.parts(StepLoad(chunks, 0, 0))), sum(cost.parts(StepLoad(chunks, num_decodes, context)))
     more = sum(cost.parts(StepLoad(chunks, num_decodes + 1, context + 100)))
     assert 0 <= prompts <= both * (1 + 1e-9)
@@ -65,7 +65,7 @@ def test_more_work_never_takes_less_and_decodes_cost_at_least_their_products(
     assert both >= (1 - 1e-9) * requests_s(cost.decode, num_decodes)
 
 
-def test_the_last_token_of_a_prompt_is_not_a_decode() -> None:
+def test_the_last_token_of_a_prompt_is_not_a_decode():
     assert is_decode(decode(5))
     assert not is_decode(Chunk("p", [1], 4, range(5), Draw(SAMPLING, [1] * 5, 5, 5)))
     assert not is_decode(prefill(1, 4))

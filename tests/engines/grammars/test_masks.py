@@ -87,7 +87,7 @@ def written(grammars: Masks, grammar: str, choose: random.Random, most: int = 40
     raise AssertionError(f"no end after {bytes(generated)!r}")
 
 
-def test_an_answer_may_end_where_it_is_whole_and_nowhere_else(grammars: Masks) -> None:
+def test_an_answer_may_end_where_it_is_whole_and_nowhere_else(grammars: Masks):
     digits = set(b"0123456789")
     assert allowed(grammars, NUMBER, "") == digits - {ord("0")} | {ord("-")}
     assert allowed(grammars, NUMBER, "-") == digits - {ord("0")}
@@ -96,7 +96,7 @@ def test_an_answer_may_end_where_it_is_whole_and_nowhere_else(grammars: Masks) -
 
 
 @each_seed(8)
-def test_whatever_is_drawn_is_what_was_asked_for(grammars: Masks, seed: int) -> None:
+def test_whatever_is_drawn_is_what_was_asked_for(grammars: Masks, seed: int):
     choose = random.Random(seed)
     made = json.loads(written(grammars, LLMatcher.grammar_from_json_schema(json.dumps(SCHEMA)), choose))
     assert made.keys() - {"tags"} == {"name", "size"}
@@ -106,7 +106,7 @@ def test_whatever_is_drawn_is_what_was_asked_for(grammars: Masks, seed: int) -> 
     assert re.fullmatch("-?[1-9][0-9]{0,3}", written(grammars, NUMBER, choose))
 
 
-def test_requests_that_take_turns_or_come_back_find_their_place(grammars: Masks) -> None:
+def test_requests_that_take_turns_or_come_back_find_their_place(grammars: Masks):
     """Also where each change of request costs another its place, and a request comes with other tokens than before."""
     texts = ["-12", "7", "1234", "-", "99"]
     expected = {
@@ -122,7 +122,7 @@ def test_requests_that_take_turns_or_come_back_find_their_place(grammars: Masks)
             assert allowed(grammars, NUMBER, part, request=choose.choice("abcdef")) == expected[part]
 
 
-def test_what_does_not_keep_to_its_grammar_fails_alone(grammars: Masks) -> None:
+def test_what_does_not_keep_to_its_grammar_fails_alone(grammars: Masks):
     assert "does not keep to" in refusal(grammars, NUMBER, "x").reason
     broken = refusal(grammars, LLMatcher.grammar_from_lark("start: /[a-/"), "")
     assert re.search(r"cannot be followed: .* unclosed character class$", broken.reason)
@@ -130,19 +130,19 @@ def test_what_does_not_keep_to_its_grammar_fails_alone(grammars: Masks) -> None:
     assert END in allowed(grammars, NUMBER, "5")
 
 
-def test_one_without_any_text_fails(grammars: Masks) -> None:
+def test_one_without_any_text_fails(grammars: Masks):
     schema = LLMatcher.grammar_from_json_schema('{"$ref": "#"}')
     assert refusal(grammars, schema, "").reason == "the grammar cannot be followed: no text at all keeps to it"
 
 
-def test_a_tokenizer_that_cannot_follow_is_named(tmp_path: Path) -> None:
+def test_a_tokenizer_that_cannot_follow_is_named(tmp_path: Path):
     (tmp_path / "tokenizer.json").write_text("{}")
     grammars = Masks(Vocabulary(tmp_path, VOCABULARY.size, (END,)))
     assert "this model's tokenizer cannot follow grammars" in refusal(grammars, NUMBER, "").reason
     grammars.close()
 
 
-def test_one_that_takes_for_ever_fails_and_the_others_go_on(grammars: Masks) -> None:
+def test_one_that_takes_for_ever_fails_and_the_others_go_on(grammars: Masks):
     """Those behind it in the same step, and those that were followed before."""
     assert END not in allowed(grammars, NUMBER, "", request="before")
     draws = [draw(ENDLESS, [], "endless"), draw(NUMBER, list(b"12"), "behind"), draw(NUMBER, list(b"3"), "before")]
@@ -157,7 +157,7 @@ def test_one_that_takes_for_ever_fails_and_the_others_go_on(grammars: Masks) -> 
         assert mask[END]
 
 
-def test_a_mask_that_is_late_does_not_hold_the_batch() -> None:
+def test_a_mask_that_is_late_does_not_hold_the_batch():
     hasty = Masks(VOCABULARY, patience_s=0.0)
     assert hasty.take([draw(NUMBER, [], "r")])["r"] is masks.LATE
     while hasty.take([draw(NUMBER, [], "r")])["r"] is masks.LATE:
@@ -172,14 +172,14 @@ def kill(grammars: Masks) -> None:
     process.wait()
 
 
-def test_a_process_that_is_killed_costs_nobody(grammars: Masks) -> None:
+def test_a_process_that_is_killed_costs_nobody(grammars: Masks):
     assert END in allowed(grammars, NUMBER, "1", request="a")
     kill(grammars)
     assert END in allowed(grammars, NUMBER, "12", request="a")
     assert END in allowed(grammars, NUMBER, "12", request="b")
 
 
-def test_a_process_that_cannot_be_started_is_not_the_grammars_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_cannot_be_started_is_not_the_grammars_fault(monkeypatch: pytest.MonkeyPatch):
     def fail(*_: object, **__: object) -> None:
         raise BlockingIOError("Resource temporarily unavailable")
 
@@ -191,7 +191,7 @@ def test_a_process_that_cannot_be_started_is_not_the_grammars_fault(monkeypatch:
     grammars.close()
 
 
-def test_a_process_is_heard_whatever_the_number_of_its_descriptor(grammars: Masks) -> None:
+def test_a_process_is_heard_whatever_the_number_of_its_descriptor(grammars: Masks):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
     assert END in allowed(grammars, NUMBER, "1")
@@ -202,7 +202,7 @@ def test_a_process_is_heard_whatever_the_number_of_its_descriptor(grammars: Mask
     assert END in allowed(grammars, NUMBER, "12")
 
 
-def test_all_requests_of_a_grammar_that_is_too_dear_fail_at_its_first_death(grammars: Masks) -> None:
+def test_all_requests_of_a_grammar_that_is_too_dear_fail_at_its_first_death(grammars: Masks):
     deaths: list[Bad] = []
     hear = grammars._hear
 
@@ -224,7 +224,7 @@ def test_all_requests_of_a_grammar_that_is_too_dear_fail_at_its_first_death(gram
     del grammars._hear  # type: ignore[method-assign]
 
 
-def test_a_grammar_that_stays_dear_fails(grammars: Masks, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_grammar_that_stays_dear_fails(grammars: Masks, monkeypatch: pytest.MonkeyPatch):
     """One that passes any check, and takes more time for each token of an answer."""
     ambiguous = LLMatcher.grammar_from_lark('start: s\ns: s s s | s s | "a" | ""')
     monkeypatch.setattr(masks, "CPU_S_AT_FIRST", 0.01)
@@ -238,21 +238,21 @@ def test_a_grammar_that_stays_dear_fails(grammars: Masks, monkeypatch: pytest.Mo
     raise AssertionError("it goes on")
 
 
-def test_a_grammar_that_is_cheap_never_uses_up_its_account() -> None:
+def test_a_grammar_that_is_cheap_never_uses_up_its_account():
     account = masks._Account()
     for _ in range(10_000):
         account.book(0.004)
     assert account.refusal is None
 
 
-def test_tokens_come_in_parts_where_they_are_many(grammars: Masks, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_come_in_parts_where_they_are_many(grammars: Masks, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(masks, "TOKENS_PER_JOB", 3)
     letters = LLMatcher.grammar_from_regex("[a-z]*")
     assert END in allowed(grammars, letters, "abcdefghij", request="parts")
     assert END in allowed(grammars, letters, "abcdefghijklmnop", request="parts")
 
 
-def test_masks_that_nobody_takes_any_more_are_kept_as_bits(grammars: Masks) -> None:
+def test_masks_that_nobody_takes_any_more_are_kept_as_bits(grammars: Masks):
     grammars.ask([draw(NUMBER, [], "gone")])
     assert END in allowed(grammars, NUMBER, "1", request="there")
     _, kept = grammars._ready["gone"]

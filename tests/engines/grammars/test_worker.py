@@ -37,7 +37,7 @@ class Recording:
         return Mask(job.job, b"") if isinstance(job, Check) or job.is_last else None
 
 
-def test_of_the_jobs_that_wait_the_cheapest_is_next_and_parts_keep_their_order(ends: Ends) -> None:
+def test_of_the_jobs_that_wait_the_cheapest_is_next_and_parts_keep_their_order(ends: Ends):
     ours, theirs = ends
     running = Running()
     follower = Recording(running)
@@ -54,7 +54,7 @@ def test_of_the_jobs_that_wait_the_cheapest_is_next_and_parts_keep_their_order(e
     assert running.job == -1
 
 
-def test_a_tokenizer_that_cannot_follow_answers_each_job_once(ends: Ends) -> None:
+def test_a_tokenizer_that_cannot_follow_answers_each_job_once(ends: Ends):
     ours, theirs = ends
     for job in (follow(0, 0.0, "r", is_last=False), follow(1, 0.0, "r"), Check(2, "")):
         ours.send(encode(job))
@@ -68,7 +68,7 @@ def test_a_tokenizer_that_cannot_follow_answers_each_job_once(ends: Ends) -> Non
     child.join(5.0)
 
 
-def test_what_a_child_left_is_thrown_away(ends: Ends) -> None:
+def test_what_a_child_left_is_thrown_away(ends: Ends):
     ours, theirs = ends
     for job in range(5):
         ours.send(encode(follow(job, 0.0)))

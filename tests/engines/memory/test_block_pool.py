@@ -32,7 +32,7 @@ def fill(pool: BlockPool, tokens: list[int]) -> list[int]:
     return blocks
 
 
-def test_released_full_blocks_are_found_again_by_their_prefix() -> None:
+def test_released_full_blocks_are_found_again_by_their_prefix():
     pool = BlockPool(PagePool(8), SIZE)
     blocks = fill(pool, list(range(10)))
     pool.release(blocks)
@@ -41,13 +41,13 @@ def test_released_full_blocks_are_found_again_by_their_prefix() -> None:
     assert pool.num_free == 6
 
 
-def test_a_different_beginning_does_not_match_the_same_later_tokens() -> None:
+def test_a_different_beginning_does_not_match_the_same_later_tokens():
     pool = BlockPool(PagePool(8), SIZE)
     pool.release(fill(pool, [1, 2, 3, 4, 5, 6, 7, 8]))
     assert pool.match([9, 2, 3, 4, 5, 6, 7, 8], 8) == []
 
 
-def test_the_tail_of_a_cached_prefix_is_given_up_before_its_head() -> None:
+def test_the_tail_of_a_cached_prefix_is_given_up_before_its_head():
     pool = BlockPool(PagePool(4), SIZE)
     blocks = fill(pool, list(range(16)))
     pool.release(blocks)
@@ -55,7 +55,7 @@ def test_the_tail_of_a_cached_prefix_is_given_up_before_its_head() -> None:
     assert pool.match(list(range(16)), 16) == blocks[:2]
 
 
-def test_a_cached_block_whose_content_turns_out_to_be_known_elsewhere_is_free() -> None:
+def test_a_cached_block_whose_content_turns_out_to_be_known_elsewhere_is_free():
     """Of two that computed the same at a time, the tail of one outlives the head of the other."""
     pool, tokens = BlockPool(PagePool(12), SIZE), [7] * 12
     first, second = fill(pool, tokens[:8]), fill(pool, tokens)
@@ -72,7 +72,7 @@ def test_a_cached_block_whose_content_turns_out_to_be_known_elsewhere_is_free() 
     assert third[2] in pool.allocate(pool.num_free)
 
 
-def test_reuse_is_announced_before_a_block_gets_new_content() -> None:
+def test_reuse_is_announced_before_a_block_gets_new_content():
     told = Told()
     pool = BlockPool(PagePool(2), SIZE, told)
     first = pool.allocate(2)
@@ -82,20 +82,20 @@ def test_reuse_is_announced_before_a_block_gets_new_content() -> None:
     assert len(told.pages) == 3
 
 
-def test_asking_for_too_many_holds_none() -> None:
+def test_asking_for_too_many_holds_none():
     pool = BlockPool(PagePool(3), SIZE)
     with pytest.raises(OutOfBlocksError, match="4 blocks wanted, 3 of 3"):
         pool.allocate(4)
     assert pool.num_free == 3
 
 
-def test_releasing_a_free_block_is_an_error() -> None:
+def test_releasing_a_free_block_is_an_error():
     pool = BlockPool(PagePool(1), SIZE)
     with pytest.raises(ValueError, match="nobody holds it"):
         pool.release([0])
 
 
-def test_what_is_not_to_be_relied_on_is_found_by_nobody() -> None:
+def test_what_is_not_to_be_relied_on_is_found_by_nobody():
     pool, tokens = BlockPool(PagePool(8), SIZE), list(range(3 * SIZE))
     blocks = pool.allocate(3)
     pool.publish(Run(tokens), blocks, 3)
@@ -106,7 +106,7 @@ def test_what_is_not_to_be_relied_on_is_found_by_nobody() -> None:
     assert pool.match(tokens, len(tokens)) == []
 
 
-def test_the_chain_depends_on_everything_before() -> None:
+def test_the_chain_depends_on_everything_before():
     assert chain(ROOT, [1]) != chain(chain(ROOT, [1]), [1])
 
 

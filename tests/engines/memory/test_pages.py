@@ -36,7 +36,7 @@ def pools_of(num_pages: int, *slots: int) -> list[BlockPool]:
     return [block_pool(pages, SIZE, number) for number in slots]
 
 
-def test_a_service_alone_has_the_whole_memory() -> None:
+def test_a_service_alone_has_the_whole_memory():
     for pool in pools_of(3, 1, 4, 2):
         assert (pool.num_blocks, pool.num_free) == (3 * pool.slots, 3 * pool.slots)
         blocks = pool.allocate(pool.num_blocks)
@@ -44,7 +44,7 @@ def test_a_service_alone_has_the_whole_memory() -> None:
         pool.release(blocks)
 
 
-def test_pages_come_back_when_all_of_their_blocks_are_free() -> None:
+def test_pages_come_back_when_all_of_their_blocks_are_free():
     large, small = pools_of(2, 1, 4)
     blocks = small.allocate(5)
     assert large.num_free == 0
@@ -54,7 +54,7 @@ def test_pages_come_back_when_all_of_their_blocks_are_free() -> None:
     assert large.num_free == 2
 
 
-def test_slots_of_a_page_are_filled_before_another_page_is_taken() -> None:
+def test_slots_of_a_page_are_filled_before_another_page_is_taken():
     large, small = pools_of(4, 1, 4)
     first = small.allocate(4)
     small.release(first[1:3])
@@ -62,7 +62,7 @@ def test_slots_of_a_page_are_filled_before_another_page_is_taken() -> None:
     assert large.num_free == 3
 
 
-def test_the_page_that_has_been_idle_for_longest_is_given_up_whosever_it_is() -> None:
+def test_the_page_that_has_been_idle_for_longest_is_given_up_whosever_it_is():
     large, small, wanting = pools_of(3, 1, 2, 3)
     tokens = [1, 2, 3, 4]
     for pool in (small, large, small):
@@ -77,7 +77,7 @@ def test_the_page_that_has_been_idle_for_longest_is_given_up_whosever_it_is() ->
     assert wanting.num_free == 2
 
 
-def test_a_pool_gives_up_its_own_oldest_block_before_a_page_that_was_used_later() -> None:
+def test_a_pool_gives_up_its_own_oldest_block_before_a_page_that_was_used_later():
     large, small = pools_of(2, 1, 2)
     small.release(publish(small, [1, 2, 3, 4]))
     large.release(publish(large, [1, 2]))
@@ -86,7 +86,7 @@ def test_a_pool_gives_up_its_own_oldest_block_before_a_page_that_was_used_later(
     assert len(small.match([1, 2, 3, 4], 4)) == 1, "the tail of its prefix went first"
 
 
-def test_a_page_with_one_held_block_is_kept_and_the_rest_of_it_stays_its_services() -> None:
+def test_a_page_with_one_held_block_is_kept_and_the_rest_of_it_stays_its_services():
     large, small = pools_of(1, 1, 3)
     blocks = publish(small, [1, 2, 3, 4, 5, 6])
     small.release(blocks[1:])
@@ -96,7 +96,7 @@ def test_a_page_with_one_held_block_is_kept_and_the_rest_of_it_stays_its_service
     assert small.match([1, 2, 3, 4], 4) == blocks[:2]
 
 
-def test_releasing_a_free_slot_is_an_error() -> None:
+def test_releasing_a_free_slot_is_an_error():
     _, small = pools_of(1, 1, 3)
     [block] = small.allocate(1)
     small.release([block])
@@ -104,7 +104,7 @@ def test_releasing_a_free_slot_is_an_error() -> None:
         small.release([block])
 
 
-def test_another_dtype_finds_zeros_where_its_own_finds_what_was_there() -> None:
+def test_another_dtype_finds_zeros_where_its_own_finds_what_was_there():
     """What is masked in attention is multiplied by nought, which infinity survives."""
     shapes = [KVShape(1, 1, 8, 2, dtype) for dtype in ("float32", "float32", "bfloat16")]
     memory = PagedMemory(PageLayout.of(shapes, 1))
@@ -119,7 +119,7 @@ def test_another_dtype_finds_zeros_where_its_own_finds_what_was_there() -> None:
 
 
 @pytest.mark.parametrize("slots", [1, 3])
-def test_a_pool_holds_no_more_than_its_quota_however_much_is_free(slots: int) -> None:
+def test_a_pool_holds_no_more_than_its_quota_however_much_is_free(slots: int):
     pages = PagePool(8)
     bounded, other = block_pool(pages, SIZE, slots, quota=0.25), block_pool(pages, SIZE, 1)
     assert (bounded.num_blocks, bounded.num_free) == (2 * slots, 2 * slots)
@@ -134,7 +134,7 @@ def test_a_pool_holds_no_more_than_its_quota_however_much_is_free(slots: int) ->
 
 
 @pytest.mark.parametrize("slots", [1, 2])
-def test_cached_blocks_count_against_a_quota_once_they_are_held_again(slots: int) -> None:
+def test_cached_blocks_count_against_a_quota_once_they_are_held_again(slots: int):
     pool = block_pool(PagePool(4), SIZE, slots, quota=0.5)
     tokens = list(range(2 * slots * SIZE))
     pool.release(publish(pool, tokens))
@@ -144,7 +144,7 @@ def test_cached_blocks_count_against_a_quota_once_they_are_held_again(slots: int
     assert not pool.can_allocate(1)
 
 
-def test_a_quota_has_room_for_a_block_at_least() -> None:
+def test_a_quota_has_room_for_a_block_at_least():
     assert block_pool(PagePool(3), SIZE, 1, quota=0.01).num_blocks == 1
 
 

@@ -36,7 +36,7 @@ def services(mesh: VirtualMesh, engine: str) -> dict[str, ServiceStatus]:
     return {service.name: service for service in mesh.engines[engine].core.status(mesh.now).services}
 
 
-def test_a_loaded_service_serves(make_spec: MakeSpec) -> None:
+def test_a_loaded_service_serves(make_spec: MakeSpec):
     mesh = two_engines(a=(SERVICE,))
     spec = make_spec("r", 9, 5, service=OTHER)
     mesh.submit("a", spec)
@@ -51,7 +51,7 @@ def test_a_loaded_service_serves(make_spec: MakeSpec) -> None:
     assert mesh.streams["r"] == continuation(spec.prompt, 5)
 
 
-def test_to_load_what_is_here_or_on_its_way_changes_nothing(make_spec: MakeSpec) -> None:
+def test_to_load_what_is_here_or_on_its_way_changes_nothing(make_spec: MakeSpec):
     mesh = two_engines(a=(SERVICE,))
     for service in (SERVICE, OTHER, OTHER):
         mesh.deliver(CLI, "a", LoadService(service))
@@ -60,7 +60,7 @@ def test_to_load_what_is_here_or_on_its_way_changes_nothing(make_spec: MakeSpec)
     assert set(services(mesh, "a")) == {SERVICE, OTHER}
 
 
-def test_a_service_that_cannot_be_had_is_told_and_serving_goes_on(make_spec: MakeSpec) -> None:
+def test_a_service_that_cannot_be_had_is_told_and_serving_goes_on(make_spec: MakeSpec):
     mesh = two_engines(a=(SERVICE,))
     mesh.deliver(CLI, "a", LoadService("elsewhere"))
     core = mesh.engines["a"].core
@@ -79,7 +79,7 @@ def test_a_service_that_cannot_be_had_is_told_and_serving_goes_on(make_spec: Mak
     assert core.status(mesh.now).failed_loads == [failed], "what was loaded since is not told any more"
 
 
-def test_of_many_failed_loads_the_last_are_told() -> None:
+def test_of_many_failed_loads_the_last_are_told():
     mesh = two_engines(a=(SERVICE,))
     for number in range(2 * MOST_FAILED):
         mesh.deliver(CLI, "a", LoadService(f"nothing {number}"))
@@ -88,7 +88,7 @@ def test_of_many_failed_loads_the_last_are_told() -> None:
 
 
 @each_seed(20)
-def test_what_runs_moves_away_before_its_service_goes(make_spec: MakeSpec, seed: int) -> None:
+def test_what_runs_moves_away_before_its_service_goes(make_spec: MakeSpec, seed: int):
     mesh = two_engines(seed)
     specs = [make_spec(f"r{i}", 5 + i, 30, first=100 * i, service=(SERVICE, OTHER)[i % 2]) for i in range(4)]
     for spec in specs:
@@ -107,7 +107,7 @@ def test_what_runs_moves_away_before_its_service_goes(make_spec: MakeSpec, seed:
     assert hops == {"r0": 0, "r1": 1, "r2": 0, "r3": 1}
 
 
-def test_what_nobody_else_serves_ends_here_first(make_spec: MakeSpec) -> None:
+def test_what_nobody_else_serves_ends_here_first(make_spec: MakeSpec):
     mesh = two_engines(b=(SERVICE,))
     running, late = make_spec("r", 5, 20, service=OTHER), make_spec("late", 5, 20, service=OTHER)
     mesh.submit("a", running)
@@ -121,7 +121,7 @@ def test_what_nobody_else_serves_ends_here_first(make_spec: MakeSpec) -> None:
     assert [answer.code for answer in mesh.answers if isinstance(answer, Refused)] == [RefusalCode.DRAINING]
 
 
-def test_prompts_that_have_not_begun_are_sent_back_if_others_can_compute_them(make_spec: MakeSpec) -> None:
+def test_prompts_that_have_not_begun_are_sent_back_if_others_can_compute_them(make_spec: MakeSpec):
     mesh = two_engines()
     specs = [make_spec(f"r{i}", 40, 4, first=100 * i, service=OTHER) for i in range(3)]
     for spec in specs:
@@ -134,7 +134,7 @@ def test_prompts_that_have_not_begun_are_sent_back_if_others_can_compute_them(ma
     assert refused | set(mesh.finished) == {spec.id for spec in specs}
 
 
-def test_loading_undoes_unloading(make_spec: MakeSpec) -> None:
+def test_loading_undoes_unloading(make_spec: MakeSpec):
     mesh = two_engines(b=(SERVICE,))
     mesh.submit("a", make_spec("r", 5, 20, service=OTHER))
     mesh.step()
@@ -145,7 +145,7 @@ def test_loading_undoes_unloading(make_spec: MakeSpec) -> None:
     assert not services(mesh, "a")[OTHER].is_leaving
 
 
-def test_routers_do_not_see_what_is_leaving(make_spec: MakeSpec) -> None:
+def test_routers_do_not_see_what_is_leaving(make_spec: MakeSpec):
     mesh = two_engines()
     mesh.submit("a", make_spec("r", 5, 20, service=OTHER))
     mesh.step()
@@ -154,7 +154,7 @@ def test_routers_do_not_see_what_is_leaving(make_spec: MakeSpec) -> None:
 
 
 @each_seed(40)
-def test_whatever_comes_and_goes_tokens_are_right_and_nothing_leaks(make_spec: MakeSpec, seed: int) -> None:
+def test_whatever_comes_and_goes_tokens_are_right_and_nothing_leaks(make_spec: MakeSpec, seed: int):
     draw, mesh = random.Random(seed), two_engines(seed)
     specs = {}
     for number in range(12):
@@ -181,7 +181,7 @@ def test_whatever_comes_and_goes_tokens_are_right_and_nothing_leaks(make_spec: M
     assert len(accepted) > 3
 
 
-def test_the_last_word_counts_while_a_service_is_on_its_way() -> None:
+def test_the_last_word_counts_while_a_service_is_on_its_way():
     residency = Residency({}, Limits(4, 64), {OTHER})
     residency.unload(OTHER)  # it is not here
     assert residency.load(OTHER) == [LoadModel(OTHER)]

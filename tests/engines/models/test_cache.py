@@ -23,12 +23,12 @@ def interrupt(entry: Entry) -> None:
         raise KeyboardInterrupt
 
 
-def test_the_folder_is_the_users_choice() -> None:
+def test_the_folder_is_the_users_choice():
     assert Cache.of_user({"MESHSERVE_CACHE": "/big/disk"}).root == Path("/big/disk")
     assert Cache.of_user({}).root == Path.home() / ".cache" / "meshserve"
 
 
-def test_an_entry_is_there_when_it_is_whole(cache: Cache) -> None:
+def test_an_entry_is_there_when_it_is_whole(cache: Cache):
     entry = cache.entry(REFERENCE)
     assert entry.prepared() is None
     fill(entry, Manifest(REFERENCE, sha256="00"))
@@ -39,7 +39,7 @@ def test_an_entry_is_there_when_it_is_whole(cache: Cache) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_is_one_line_that_says_where(cache: Cache, code: int) -> None:
+def test_a_full_disk_is_one_line_that_says_where(cache: Cache, code: int):
     entry = cache.entry(REFERENCE)
     entry.folder.mkdir(parents=True)
     with pytest.raises(ModelError, match="the disk is full") as caught, entry.staged(entry.model):
@@ -49,7 +49,7 @@ def test_a_full_disk_is_one_line_that_says_where(cache: Cache, code: int) -> Non
     assert not list(entry.folder.iterdir())
 
 
-def test_what_an_interrupted_process_left_is_not_an_entry(cache: Cache) -> None:
+def test_what_an_interrupted_process_left_is_not_an_entry(cache: Cache):
     entry = cache.entry(REFERENCE)
     with pytest.raises(KeyboardInterrupt):
         interrupt(entry)
@@ -62,7 +62,7 @@ def test_what_an_interrupted_process_left_is_not_an_entry(cache: Cache) -> None:
     assert not (entry.model / "junk").exists()
 
 
-def test_another_format_or_a_damaged_manifest_is_not_an_entry(cache: Cache) -> None:
+def test_another_format_or_a_damaged_manifest_is_not_an_entry(cache: Cache):
     entry = cache.entry(REFERENCE)
     fill(entry, Manifest(REFERENCE, format=0))
     assert entry.prepared() is None
@@ -72,7 +72,7 @@ def test_another_format_or_a_damaged_manifest_is_not_an_entry(cache: Cache) -> N
     assert entry.prepared() == entry.model
 
 
-def test_what_was_fetched_serves_any_format(cache: Cache) -> None:
+def test_what_was_fetched_serves_any_format(cache: Cache):
     entry = cache.entry(REFERENCE)
     with entry.locked(ignore), entry.staged(entry.source) as partial:
         write_manifest(partial, Manifest(REFERENCE, format=0))
@@ -80,7 +80,7 @@ def test_what_was_fetched_serves_any_format(cache: Cache) -> None:
     assert entry.prepared() is None
 
 
-def test_a_model_elsewhere_counts_while_it_is_there(cache: Cache, tmp_path: Path) -> None:
+def test_a_model_elsewhere_counts_while_it_is_there(cache: Cache, tmp_path: Path):
     elsewhere = tmp_path / "snapshot"
     elsewhere.mkdir()
     (elsewhere / "weights").write_bytes(b"1" * 1000)
@@ -94,7 +94,7 @@ def test_a_model_elsewhere_counts_while_it_is_there(cache: Cache, tmp_path: Path
     assert entry.prepared() is None
 
 
-def test_an_entry_is_not_removed_while_it_is_being_prepared(cache: Cache) -> None:
+def test_an_entry_is_not_removed_while_it_is_being_prepared(cache: Cache):
     entry = cache.entry(REFERENCE)
     fill(entry, Manifest(REFERENCE))
     with entry.locked(ignore), pytest.raises(ModelError, match="another process is preparing it"):
@@ -103,7 +103,7 @@ def test_an_entry_is_not_removed_while_it_is_being_prepared(cache: Cache) -> Non
     assert cache.entries() == []
 
 
-def test_references_that_end_alike_have_entries_of_their_own(cache: Cache) -> None:
+def test_references_that_end_alike_have_entries_of_their_own(cache: Cache):
     first, second = cache.entry("/a/model.gguf"), cache.entry("/b/model.gguf")
     assert first.folder != second.folder
     assert first.folder.name.startswith("model-")

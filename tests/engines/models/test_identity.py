@@ -15,7 +15,7 @@ def model(tmp_path: Path) -> Path:
     return write_tiny_model(tmp_path / "one")
 
 
-def test_the_same_model_is_the_same_in_other_files(model: Path, tmp_path: Path) -> None:
+def test_the_same_model_is_the_same_in_other_files(model: Path, tmp_path: Path):
     sharded = write_tiny_model(tmp_path / "sharded")
     tensors = load_file(sharded / "model.safetensors")
     (sharded / "model.safetensors").unlink()
@@ -28,11 +28,11 @@ def test_the_same_model_is_the_same_in_other_files(model: Path, tmp_path: Path) 
     assert identity_of(sharded) == identity_of(model) == identity_of(write_tiny_model(tmp_path / "again"))
 
 
-def test_other_weights_are_another_model(model: Path, tmp_path: Path) -> None:
+def test_other_weights_are_another_model(model: Path, tmp_path: Path):
     assert identity_of(write_tiny_model(tmp_path / "other", seed=1)) != identity_of(model)
 
 
-def test_one_tensor_that_was_trained_further_makes_another_model(model: Path) -> None:
+def test_one_tensor_that_was_trained_further_makes_another_model(model: Path):
     before, file = identity_of(model), model / "model.safetensors"
     tensors = load_file(file)
     name = sorted(tensors)[-1]
@@ -42,7 +42,7 @@ def test_one_tensor_that_was_trained_further_makes_another_model(model: Path) ->
 
 
 @pytest.mark.parametrize("file", ["tokenizer.json", "config.json"])
-def test_another_tokenizer_or_shape_makes_another_model(model: Path, file: str) -> None:
+def test_another_tokenizer_or_shape_makes_another_model(model: Path, file: str):
     before, path = identity_of(model), model / file
     content = json.loads(path.read_text())
     content |= {"rope_theta": 9.0} if file == "config.json" else {"truncation": None, "version": "2.0"}

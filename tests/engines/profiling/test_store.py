@@ -13,7 +13,7 @@ SHAPE = KVShape(2, 2, 16, 8, "float32")
 COSTS = StepCost(PrefillCost(0.1, 0.01), DecodeCost(0.2, 0.02))
 
 
-def test_what_was_saved_is_found_under_its_key(tmp_path: Path) -> None:
+def test_what_was_saved_is_found_under_its_key(tmp_path: Path):
     store, profile = ProfileStore(tmp_path / "profiles"), profile_of(ENGINE, SERVICE, SHAPE, COSTS, "measured", {})
     store.save("key", profile)
     assert store.load("key") == profile
@@ -23,13 +23,13 @@ def test_what_was_saved_is_found_under_its_key(tmp_path: Path) -> None:
     assert [file.name for file in store.folder.iterdir()] == ["key.toml"]
 
 
-def test_nothing_usable_is_none(tmp_path: Path) -> None:
+def test_nothing_usable_is_none(tmp_path: Path):
     store = ProfileStore(tmp_path)
     store.path("bad").write_text("prefill = 3")
     assert store.load("bad") is None
     assert store.load("missing") is None
 
 
-def test_every_part_is_of_the_key() -> None:
+def test_every_part_is_of_the_key():
     assert profile_key(model="a", threads=1) == profile_key(threads=1, model="a")
     assert len({profile_key(model="a", threads=1), profile_key(model="a", threads=2), profile_key(model="b")}) == 3

@@ -62,21 +62,21 @@ def engine(make_spec: MakeSpec) -> Engine:
     return Engine(make_spec)
 
 
-def test_tokens_of_a_step_go_to_a_gateway_in_one_message(engine: Engine) -> None:
+def test_tokens_of_a_step_go_to_a_gateway_in_one_message(engine: Engine):
     engine.submit("a")
     engine.submit("b")
     [message] = engine.step()
     assert [(delta.request, delta.tokens) for delta in deltas([message])] == [("a", [7]), ("b", [7])]
 
 
-def test_the_last_token_ends_a_request(engine: Engine) -> None:
+def test_the_last_token_ends_a_request(engine: Engine):
     engine.submit("a", max_tokens=1)
     [delta] = deltas(engine.step())
     assert delta.finish is FinishReason.LENGTH
     assert engine.core.is_idle
 
 
-def test_a_request_that_was_cancelled_meanwhile_is_told_nothing(engine: Engine) -> None:
+def test_a_request_that_was_cancelled_meanwhile_is_told_nothing(engine: Engine):
     engine.submit("a")
     step = engine.next()
     assert step is not None
@@ -87,7 +87,7 @@ def test_a_request_that_was_cancelled_meanwhile_is_told_nothing(engine: Engine) 
     assert not engine.core._services[SERVICE].pool.num_held
 
 
-def test_a_used_up_slice_goes_back_to_its_gateway(engine: Engine) -> None:
+def test_a_used_up_slice_goes_back_to_its_gateway(engine: Engine):
     engine.submit("a", max_tokens=9, slice_tokens=2)
     engine.step()
     messages = engine.step()
@@ -95,13 +95,13 @@ def test_a_used_up_slice_goes_back_to_its_gateway(engine: Engine) -> None:
     assert engine.core.is_idle
 
 
-def test_what_was_not_sampled_is_computed_again(engine: Engine) -> None:
+def test_what_was_not_sampled_is_computed_again(engine: Engine):
     engine.submit("a")
     assert engine.step(ChunkResult(unsampled=Unsampled("later", None))) == []
     assert [delta.tokens for delta in deltas(engine.step())] == [[7]]
 
 
-def test_a_request_whose_token_cannot_be_sampled_fails_alone(engine: Engine) -> None:
+def test_a_request_whose_token_cannot_be_sampled_fails_alone(engine: Engine):
     engine.submit("a")
     engine.submit("b")
     messages = engine.step(ChunkResult(unsampled=Unsampled("no such token", FailureCode.INVALID)), TOKEN)
@@ -110,7 +110,7 @@ def test_a_request_whose_token_cannot_be_sampled_fails_alone(engine: Engine) -> 
     assert [delta.request for delta in deltas(messages)] == ["b"]
 
 
-def test_of_a_batch_that_fails_the_halves_are_tried_by_themselves(engine: Engine) -> None:
+def test_of_a_batch_that_fails_the_halves_are_tried_by_themselves(engine: Engine):
     for name in "abc":
         engine.submit(name)
     assert members(engine.next()) == ["a", "b", "c"]
@@ -126,7 +126,7 @@ def test_of_a_batch_that_fails_the_halves_are_tried_by_themselves(engine: Engine
     assert members(engine.next()) == ["b", "c"]
 
 
-def test_a_part_of_a_failed_batch_that_ended_is_passed_over(engine: Engine) -> None:
+def test_a_part_of_a_failed_batch_that_ended_is_passed_over(engine: Engine):
     for name in "ab":
         engine.submit(name)
     engine.next()
@@ -135,7 +135,7 @@ def test_a_part_of_a_failed_batch_that_ended_is_passed_over(engine: Engine) -> N
     assert members(engine.next()) == ["b"]
 
 
-def test_what_outgrows_the_memory_ends_with_what_it_has(engine: Engine) -> None:
+def test_what_outgrows_the_memory_ends_with_what_it_has(engine: Engine):
     engine.submit("a", max_tokens=500)
     finished: list[Delta] = []
     while not finished:
@@ -147,6 +147,6 @@ def test_what_outgrows_the_memory_ends_with_what_it_has(engine: Engine) -> None:
     assert engine.core.is_idle
 
 
-def test_a_step_that_was_not_begun_cannot_end(engine: Engine) -> None:
+def test_a_step_that_was_not_begun_cannot_end(engine: Engine):
     with pytest.raises(RuntimeError, match="not started"):
         engine.core.finish_step(StepResult([TOKEN], 0.01), 0.0)

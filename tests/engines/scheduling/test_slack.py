@@ -63,7 +63,7 @@ def budget(slack: Tightest, margin: float = 1.0, min_chunk_tokens: int = 32) -> 
     return SlackBudget(iteration_s, slack, margin, min_chunk_tokens)
 
 
-def test_the_tightest_decode_is_the_one_with_the_least_slack(make_sequence: MakeSequence) -> None:
+def test_the_tightest_decode_is_the_one_with_the_least_slack(make_sequence: MakeSequence):
     early = decoding(make_sequence, "early", 3, 0.0, max_tokens=100)
     tight = decoding(make_sequence, "tight", 2, 0.0, max_tokens=100)
     found = tightest([early, tight], 0.1, STEP_S)
@@ -71,27 +71,27 @@ def test_the_tightest_decode_is_the_one_with_the_least_slack(make_sequence: Make
     assert found.recovers_at == pytest.approx(0.1)
 
 
-def test_a_late_decode_recovers_by_what_each_step_gains(make_sequence: MakeSequence) -> None:
+def test_a_late_decode_recovers_by_what_each_step_gains(make_sequence: MakeSequence):
     late = decoding(make_sequence, "late", 2, 0.0, max_tokens=100)
     now = 0.28  # late by 0.12, and each step of 0.04 gains 0.06
     found = tightest([late], now, STEP_S)
     assert (found.slack_s, found.recovers_at) == (pytest.approx(-0.12), pytest.approx(now + 2 * STEP_S))
 
 
-def test_a_decode_that_cannot_keep_its_promise_holds_nobody_back(make_sequence: MakeSequence) -> None:
+def test_a_decode_that_cannot_keep_its_promise_holds_nobody_back(make_sequence: MakeSequence):
     lost = decoding(make_sequence, "lost", 2, 0.0, max_tokens=4)  # gains 0.06 before its last token, too little
     assert tightest([lost], 0.28, STEP_S) == Tightest(inf, -inf)
     kept = decoding(make_sequence, "kept", 2, 0.0, max_tokens=5)
     assert tightest([lost, kept], 0.28, STEP_S).slack_s == pytest.approx(-0.12)
 
 
-def test_steps_longer_than_the_promise_leave_no_slack_for_good(make_sequence: MakeSequence) -> None:
+def test_steps_longer_than_the_promise_leave_no_slack_for_good(make_sequence: MakeSequence):
     ahead = decoding(make_sequence, "ahead", 5, 0.0, max_tokens=100)
     assert tightest([ahead], 0.1, 0.2) == Tightest(pytest.approx(0.2), inf)
 
 
 @given(st.floats(-0.1, 0.5), st.floats(0.1, 1), st.integers(0, 5000), st.integers(1, 2000))
-def test_a_chunk_is_the_largest_that_fits(slack_s: float, margin: float, before: int, at_most: int) -> None:
+def test_a_chunk_is_the_largest_that_fits(slack_s: float, margin: float, before: int, at_most: int):
     request = EngineRequest.of(SPEC, Epoch(1), 0.0, frozenset(), 10_000)
     request.num_computed = before
     size = budget(Tightest(slack_s), margin, 1).chunk_tokens(request, at_most, 0.0)
@@ -101,7 +101,7 @@ def test_a_chunk_is_the_largest_that_fits(slack_s: float, margin: float, before:
     assert size == min(at_most, request.num_uncomputed) or iteration_s([(size + 1, before)]) > longest_s
 
 
-def test_what_is_spent_is_gone(make_sequence: MakeSequence) -> None:
+def test_what_is_spent_is_gone(make_sequence: MakeSequence):
     room = budget(Tightest(0.155, 0.0))
     first, second = make_sequence("a", 100), make_sequence("b", 100)
     assert room.chunk_tokens(first, 1000, 0.0) == 100
@@ -110,13 +110,13 @@ def test_what_is_spent_is_gone(make_sequence: MakeSequence) -> None:
     assert iteration_s([(100, 0), (size, 0)]) <= STEP_S + 0.155 < iteration_s([(100, 0), (size + 1, 0)])
 
 
-def test_a_chunk_too_small_to_be_worth_it_waits(make_sequence: MakeSequence) -> None:
+def test_a_chunk_too_small_to_be_worth_it_waits(make_sequence: MakeSequence):
     room = budget(Tightest(0.03, 0.0))
     assert room.chunk_tokens(make_sequence("long", 100), 1000, 0.0) == 0
     assert room.chunk_tokens(make_sequence("short", 20), 1000, 0.0) == 20
 
 
-def test_a_prefill_that_would_wait_past_its_deadline_gets_the_least_chunk(make_sequence: MakeSequence) -> None:
+def test_a_prefill_that_would_wait_past_its_deadline_gets_the_least_chunk(make_sequence: MakeSequence):
     prefill = make_sequence("p", 100)  # due at 10.0
     assert budget(Tightest(-0.1, 9.9)).chunk_tokens(prefill, 1000, 1.0) == 0
     assert budget(Tightest(-0.1, 10.1)).chunk_tokens(prefill, 1000, 1.0) == 32
@@ -125,7 +125,7 @@ def test_a_prefill_that_would_wait_past_its_deadline_gets_the_least_chunk(make_s
     assert budget(Tightest(0.0, inf)).chunk_tokens(prefill, 8, 1.0) == 8
 
 
-def test_without_decodes_there_is_room_for_all(make_sequence: MakeSequence) -> None:
+def test_without_decodes_there_is_room_for_all(make_sequence: MakeSequence):
     assert budget(Tightest()).chunk_tokens(make_sequence("p", 100), 64, 0.0) == 64
 
 
@@ -137,7 +137,7 @@ def status_of(service: Service, now: float) -> tuple[float, float]:
 @pytest.mark.parametrize("promise_s", [1e-300, 1e-9, 0.5 * STEP_S, STEP_S])
 def test_a_promise_that_no_step_can_keep_closes_an_engine_to_nobody(
     make_sequence: MakeSequence, make_service: MakeService, promise_s: float
-) -> None:
+):
     honest = decoding(make_sequence, "honest", 3, 0.0, max_tokens=100)
     hostile = decoding(make_sequence, "hostile", 3, 0.0, max_tokens=100, slo_tpot_s=promise_s)
     alone, together = make_service([honest]), make_service([honest, hostile])
@@ -149,16 +149,14 @@ def test_a_promise_that_no_step_can_keep_closes_an_engine_to_nobody(
 
 def test_a_debt_beyond_repair_does_not_count_and_one_that_can_be_paid_does(
     make_sequence: MakeSequence, make_service: MakeService
-) -> None:
+):
     short = decoding(make_sequence, "short", 2, 0.0, max_tokens=4)  # wins 0.06 alone before its last token
     long = decoding(make_sequence, "long", 2, 0.0, max_tokens=40)
     assert status_of(make_service([short, long]), 0.5) == (pytest.approx(0.2), 0.1)
     assert (short.is_hopeless, long.is_hopeless) == (True, False)
 
 
-def test_steps_that_repeat_leave_lost_promises_out_as_others_do(
-    make_sequence: MakeSequence, make_service: MakeService
-) -> None:
+def test_steps_that_repeat_leave_lost_promises_out_as_others_do(make_sequence: MakeSequence, make_service: MakeService):
     sampling = Sampling(max_tokens=200, seed=1, ignore_eos=True)
     promises = [0.1, 1e-9, 0.1, 0.5 * STEP_S, 0.2]
     for passed in range(0, 30, 7):
@@ -180,7 +178,7 @@ def test_steps_that_repeat_leave_lost_promises_out_as_others_do(
             assert one.decodes(now) == pytest.approx(other.decodes(now))
 
 
-def test_a_tight_ttft_promise_that_is_broken_does_not_pass_the_others(make_sequence: MakeSequence) -> None:
+def test_a_tight_ttft_promise_that_is_broken_does_not_pass_the_others(make_sequence: MakeSequence):
     request = make_sequence("hostile", 4, slo_ttft_s=1e-3)
     assert request.starves_at == pytest.approx(1e-3)
     request.service_ttft_s = 2.0

@@ -70,7 +70,7 @@ def names(requests: Sequence[EngineRequest]) -> list[str]:
     return [request.id for request in requests]
 
 
-def test_with_room_one_slice_follows_the_other(make_spec: MakeSpec) -> None:
+def test_with_room_one_slice_follows_the_other(make_spec: MakeSpec):
     engine = Engine(make_spec)
     over, goes_on = engine.running("over", 4), engine.running("goes on", 2)
     goes_on.granted = len(goes_on.tokens) + 1
@@ -79,14 +79,14 @@ def test_with_room_one_slice_follows_the_other(make_spec: MakeSpec) -> None:
     assert engine.core._standing.num_kept == 1
 
 
-def test_a_request_that_a_transfer_reads_is_left_alone(make_spec: MakeSpec) -> None:
+def test_a_request_that_a_transfer_reads_is_left_alone(make_spec: MakeSpec):
     engine = Engine(make_spec)
     request = engine.running("r", 4)
     engine.queue.pinned.add(request)
     assert (engine.look(), request.granted) == ([], len(request.tokens))
 
 
-def test_the_last_blocks_go_to_the_one_with_the_least_slack(make_spec: MakeSpec) -> None:
+def test_the_last_blocks_go_to_the_one_with_the_least_slack(make_spec: MakeSpec):
     engine = Engine(make_spec)
     calm, hasty = engine.running("calm", 4), engine.running("hasty", 4, slo_tpot_s=0.5)
     (effect,) = engine.look()
@@ -96,7 +96,7 @@ def test_the_last_blocks_go_to_the_one_with_the_least_slack(make_spec: MakeSpec)
     assert hasty.granted == len(hasty.tokens) + SLICE
 
 
-def test_what_the_calmest_gives_back_is_room_for_the_others(make_spec: MakeSpec) -> None:
+def test_what_the_calmest_gives_back_is_room_for_the_others(make_spec: MakeSpec):
     engine = Engine(make_spec, num_blocks=9)
     engine.running("hasty", 4, slo_tpot_s=0.5)
     engine.running("calm", 4)
@@ -104,7 +104,7 @@ def test_what_the_calmest_gives_back_is_room_for_the_others(make_spec: MakeSpec)
     assert (names(engine.queue.running), names(engine.queue.offloading)) == (["hasty"], ["calm"])
 
 
-def test_importance_comes_before_slack(make_spec: MakeSpec) -> None:
+def test_importance_comes_before_slack(make_spec: MakeSpec):
     engine = Engine(make_spec)
     engine.running("hasty", 4, slo_tpot_s=0.5)
     engine.running("important", 4, priority=1)
@@ -112,14 +112,14 @@ def test_importance_comes_before_slack(make_spec: MakeSpec) -> None:
     assert names(engine.queue.running) == ["important"]
 
 
-def test_without_room_anywhere_it_goes_on_without_a_grant(make_spec: MakeSpec) -> None:
+def test_without_room_anywhere_it_goes_on_without_a_grant(make_spec: MakeSpec):
     engine = Engine(make_spec, offload_blocks=3)
     engine.pool.allocate(5)
     request = engine.running("r", 4)
     assert (engine.look(), request.granted, names(engine.queue.running)) == ([], len(request.tokens), ["r"])
 
 
-def test_one_with_much_slack_gives_way_to_one_that_has_to_begin(make_spec: MakeSpec) -> None:
+def test_one_with_much_slack_gives_way_to_one_that_has_to_begin(make_spec: MakeSpec):
     engine = Engine(make_spec)
     engine.running("calm", 6)
     engine.waiting("new", 16)
@@ -135,14 +135,14 @@ def test_one_with_much_slack_gives_way_to_one_that_has_to_begin(make_spec: MakeS
         (8, {}),  # fits beside it
     ],
 )
-def test_it_gives_way_to_nobody_else(make_spec: MakeSpec, num_tokens: int, fields: dict[str, float]) -> None:
+def test_it_gives_way_to_nobody_else(make_spec: MakeSpec, num_tokens: int, fields: dict[str, float]):
     engine = Engine(make_spec, num_blocks=12)
     calm = engine.running("calm", 6)
     engine.waiting("new", num_tokens, **fields)
     assert (engine.look(), calm.granted) == ([], len(calm.tokens) + SLICE)
 
 
-def test_one_that_has_no_place_waits_for_one_though_it_would_fit(make_spec: MakeSpec) -> None:
+def test_one_that_has_no_place_waits_for_one_though_it_would_fit(make_spec: MakeSpec):
     engine = Engine(make_spec, num_blocks=12, max_running=1)
     engine.running("calm", 6)
     engine.waiting("new", 8)
@@ -162,7 +162,7 @@ def away(engine: Engine) -> EngineRequest:
     return request
 
 
-def test_an_offloaded_request_goes_on_as_soon_as_there_is_room_for_its_slice(make_spec: MakeSpec) -> None:
+def test_an_offloaded_request_goes_on_as_soon_as_there_is_room_for_its_slice(make_spec: MakeSpec):
     engine = Engine(make_spec)
     request = away(engine)
     in_the_way = engine.pool.allocate(5)
@@ -178,14 +178,14 @@ def test_an_offloaded_request_goes_on_as_soon_as_there_is_room_for_its_slice(mak
     assert (engine.slicing.copies(request), engine.slicing.is_idle) == (False, True)
 
 
-def test_an_offloaded_request_waits_for_a_place(make_spec: MakeSpec) -> None:
+def test_an_offloaded_request_waits_for_a_place(make_spec: MakeSpec):
     engine = Engine(make_spec, max_running=1)
     away(engine)
     engine.running("new", 1).granted = 1000
     assert engine.look() == []
 
 
-def test_an_offloaded_request_waits_for_one_that_has_to_begin_sooner(make_spec: MakeSpec) -> None:
+def test_an_offloaded_request_waits_for_one_that_has_to_begin_sooner(make_spec: MakeSpec):
     engine = Engine(make_spec)
     away(engine)
     engine.waiting("new", 8)
@@ -193,7 +193,7 @@ def test_an_offloaded_request_waits_for_one_that_has_to_begin_sooner(make_spec: 
 
 
 @pytest.mark.parametrize("on_the_way_back", [False, True])
-def test_what_could_not_be_copied_is_computed_again(make_spec: MakeSpec, on_the_way_back: bool) -> None:
+def test_what_could_not_be_copied_is_computed_again(make_spec: MakeSpec, on_the_way_back: bool):
     engine = Engine(make_spec)
     if on_the_way_back:
         request = away(engine)
@@ -206,7 +206,7 @@ def test_what_could_not_be_copied_is_computed_again(make_spec: MakeSpec, on_the_
     assert engine.core._standing.num_preempted == 1
 
 
-def test_what_ends_in_host_memory_is_forgotten_there(make_spec: MakeSpec) -> None:
+def test_what_ends_in_host_memory_is_forgotten_there(make_spec: MakeSpec):
     engine = Engine(make_spec)
     request = away(engine)
     engine.queue.remove(request)
@@ -214,7 +214,7 @@ def test_what_ends_in_host_memory_is_forgotten_there(make_spec: MakeSpec) -> Non
     assert engine.slicing.ended(request) == []
 
 
-def test_what_ends_while_it_is_copied_is_forgotten_behind_the_copy(make_spec: MakeSpec) -> None:
+def test_what_ends_while_it_is_copied_is_forgotten_behind_the_copy(make_spec: MakeSpec):
     engine = Engine(make_spec)
     request = engine.running("away", 4)
     engine.running("other", 5, slo_tpot_s=FAST)
@@ -228,7 +228,7 @@ def test_what_ends_while_it_is_copied_is_forgotten_behind_the_copy(make_spec: Ma
 @pytest.mark.parametrize(("num_free", "granted"), [(2, 16 + SLICE), (1, 16)])
 def test_one_that_comes_with_its_kv_is_granted_a_slice_or_what_it_holds(
     make_spec: MakeSpec, num_free: int, granted: int
-) -> None:
+):
     engine = Engine(make_spec)
     engine.pool.allocate(6 - num_free)
     request = engine.running("r", 4)

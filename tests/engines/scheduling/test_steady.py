@@ -70,7 +70,7 @@ def without_pace(core: EngineCore, now: float = 1.0) -> EngineStatus:
     return msgspec.structs.replace(core.status(now), seq=0, pace_s=0.0)
 
 
-def test_passed_steps_leave_what_steps_leave(make_spec: MakeSpec) -> None:
+def test_passed_steps_leave_what_steps_leave(make_spec: MakeSpec):
     passed, stepped = decoding(make_spec), decoding(make_spec)
     num_steps = passed.num_steady_steps()
     passed.pass_steps(num_steps, TOKEN, 1.0)
@@ -87,7 +87,7 @@ def test_passed_steps_leave_what_steps_leave(make_spec: MakeSpec) -> None:
 
 
 @each_seed(20)
-def test_what_is_said_between_them_is_what_steps_make_true(make_spec: MakeSpec, seed: int) -> None:
+def test_what_is_said_between_them_is_what_steps_make_true(make_spec: MakeSpec, seed: int):
     random = Random(seed)
     deliver_every = random.choice([1, 7, HELD])
     passed, stepped = new_core(400, deliver_every), new_core(400, deliver_every)
@@ -123,7 +123,7 @@ def test_what_is_said_between_them_is_what_steps_make_true(make_spec: MakeSpec, 
     assert stepped.is_idle
 
 
-def test_a_step_is_as_much_work_as_its_batch(make_spec: MakeSpec) -> None:
+def test_a_step_is_as_much_work_as_its_batch(make_spec: MakeSpec):
     core, num_passed = new_core(400), 0
     for number, num_prompt in enumerate((3, 70, 17)):
         submit(core, make_spec, 20 + number, num_prompt, str(number))
@@ -151,7 +151,7 @@ def held(core: EngineCore) -> list[tuple[int, int, int, int]]:
     ]
 
 
-def test_who_is_cancelled_between_them_has_its_tokens(make_spec: MakeSpec) -> None:
+def test_who_is_cancelled_between_them_has_its_tokens(make_spec: MakeSpec):
     core = decoding(make_spec)
     [first, second] = core._requests.values()
     before = first.num_generated, second.num_generated
@@ -163,7 +163,7 @@ def test_who_is_cancelled_between_them_has_its_tokens(make_spec: MakeSpec) -> No
     core.check_invariants()
 
 
-def test_some_can_be_passed_and_then_more(make_spec: MakeSpec) -> None:
+def test_some_can_be_passed_and_then_more(make_spec: MakeSpec):
     core = decoding(make_spec)
     num_steps = core.num_steady_steps()
     core.pass_steps(3, TOKEN, 1.0)
@@ -171,7 +171,7 @@ def test_some_can_be_passed_and_then_more(make_spec: MakeSpec) -> None:
     core.check_invariants()
 
 
-def test_nothing_is_passed_when_somebody_waits_or_is_over(make_spec: MakeSpec) -> None:
+def test_nothing_is_passed_when_somebody_waits_or_is_over(make_spec: MakeSpec):
     core = decoding(make_spec)
     submit(core, make_spec, 5, id_="late")
     assert core.num_steady_steps() == 0
@@ -180,7 +180,7 @@ def test_nothing_is_passed_when_somebody_waits_or_is_over(make_spec: MakeSpec) -
     assert other.num_steady_steps() == 0
 
 
-def test_nothing_is_passed_that_the_pool_cannot_hold(make_spec: MakeSpec) -> None:
+def test_nothing_is_passed_that_the_pool_cannot_hold(make_spec: MakeSpec):
     core = new_core(num_blocks=4)  # 16 tokens
     submit(core, make_spec, max_tokens=40)
     finish(core, start(core, 0.0), 0.0)
@@ -188,14 +188,14 @@ def test_nothing_is_passed_that_the_pool_cannot_hold(make_spec: MakeSpec) -> Non
     assert core.num_steady_steps() == 0
 
 
-def test_a_prefill_is_not_passed(make_spec: MakeSpec) -> None:
+def test_a_prefill_is_not_passed(make_spec: MakeSpec):
     core = new_core()
     submit(core, make_spec, max_tokens=40)
     start(core, 0.0)
     assert core.num_steady_steps() == 0
 
 
-def test_tokens_are_not_held_back_for_long(make_spec: MakeSpec) -> None:
+def test_tokens_are_not_held_back_for_long(make_spec: MakeSpec):
     core = new_core(num_blocks=400)
     submit(core, make_spec, max_tokens=1000)
     assert finish(core, start(core, 0.0), 0.0) == [(0, 1)]
@@ -208,7 +208,7 @@ def test_tokens_are_not_held_back_for_long(make_spec: MakeSpec) -> None:
     assert finish(core, batch, 1.1) == []
 
 
-def test_an_engine_that_holds_no_tokens_back_delivers_each(make_spec: MakeSpec) -> None:
+def test_an_engine_that_holds_no_tokens_back_delivers_each(make_spec: MakeSpec):
     core = new_core(deliver_every=1)
     submit(core, make_spec, max_tokens=40)
     assert finish(core, start(core, 0.0), 0.0) == [(0, 1)]
@@ -218,7 +218,7 @@ def test_an_engine_that_holds_no_tokens_back_delivers_each(make_spec: MakeSpec) 
         assert delivered(core.pass_steps(1, TOKEN, 1.0)) == [(number, 1)]
 
 
-def test_there_must_be_a_step_to_pass() -> None:
+def test_there_must_be_a_step_to_pass():
     core = new_core()
     assert core.num_steady_steps() == 0
     with pytest.raises(RuntimeError, match="none runs"):

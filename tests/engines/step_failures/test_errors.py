@@ -28,22 +28,22 @@ CUPY = type("CUDARuntimeError", (RuntimeError,), {})
         (RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), StepError.MEMORY),
     ],
 )
-def test_errors_are_told_apart(error: Exception, kind: StepError) -> None:
+def test_errors_are_told_apart(error: Exception, kind: StepError):
     assert classify(error) is kind
 
 
-def test_what_an_error_was_raised_from_counts() -> None:
+def test_what_an_error_was_raised_from_counts():
     error = ValueError("a worker failed")
     error.__cause__ = RuntimeError("CUDA error: device-side assert triggered")
     assert classify(error) is StepError.DEVICE
 
 
-def test_one_request_that_fails_again_and_again_ends_no_engine() -> None:
+def test_one_request_that_fails_again_and_again_ends_no_engine():
     failures = StepFailures()
     assert not any(failures.failed(["r"]) for _ in range(100))
 
 
-def test_requests_that_fail_while_others_are_computed_end_no_engine() -> None:
+def test_requests_that_fail_while_others_are_computed_end_no_engine():
     failures = StepFailures()
     for number in range(100):
         assert not failures.failed([f"r{number}"])
@@ -51,12 +51,12 @@ def test_requests_that_fail_while_others_are_computed_end_no_engine() -> None:
             failures.computed()
 
 
-def test_an_engine_that_computes_nothing_ends() -> None:
+def test_an_engine_that_computes_nothing_ends():
     failures = StepFailures()
     results = [failures.failed([f"r{number % LEAST_REQUESTS}"]) for number in range(MOST_IN_A_ROW)]
     assert results == [*[False] * (MOST_IN_A_ROW - 1), True]
 
 
-def test_parts_of_a_batch_are_tried_before_an_engine_is_given_up() -> None:
+def test_parts_of_a_batch_are_tried_before_an_engine_is_given_up():
     failures = StepFailures()
     assert not any(failures.failed([f"r{number}", "other"]) for number in range(100))

@@ -57,7 +57,7 @@ def draw(sampling: Sampling, num_generated: int = 2, request: str = "r") -> Draw
 @given(hostile=samplings, num_generated=st.integers(0, 4), data=st.data())
 def test_whatever_one_request_asks_for_the_others_draw_what_they_draw_alone(
     width: int, hostile: Sampling, num_generated: int, data: st.DataObject
-) -> None:
+):
     logits = torch.randn(4, width, generator=torch.Generator().manual_seed(data.draw(st.integers(0, 99))))
     honest = [plain(), plain(top_p=0.7, seed=3), plain(temperature=0.0, logit_bias={3: 2.0})]
     alone = [sampler(width).draw(logits[i : i + 1].clone(), [draw(one)])[0] for i, one in enumerate(honest)]
@@ -88,7 +88,7 @@ def test_whatever_one_request_asks_for_the_others_draw_what_they_draw_alone(
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_parameters_that_leave_no_distribution_are_the_requests_own_fault(
     width: int, changes: dict[str, object], temperature: float
-) -> None:
+):
     logits = torch.ones(2, width)
     sampled = sampler(width).draw(logits, [draw(plain(temperature=temperature, **changes)), draw(plain())])
     assert sampled[0] is NOTHING_LEFT
@@ -101,7 +101,7 @@ def test_parameters_that_leave_no_distribution_are_the_requests_own_fault(
 @pytest.mark.parametrize("changes", [{}, {"temperature": 0.0}, {"presence_penalty": 1.0}, {"logprobs": 2}])
 def test_an_output_that_is_no_number_is_the_engines_fault_and_one_requests_trouble(
     width: int, wrong: float, changes: dict[str, object]
-) -> None:
+):
     logits = torch.randn(3, width, generator=torch.Generator().manual_seed(1))
     sound = [sampler(width).draw(logits[i : i + 1].clone(), [draw(plain())])[0] for i in (0, 2)]
     logits[1, width - 1] = wrong
@@ -111,7 +111,7 @@ def test_an_output_that_is_no_number_is_the_engines_fault_and_one_requests_troub
     assert NOT_FINITE.code is FailureCode.STEP
 
 
-def test_a_row_that_forbids_some_tokens_is_sound() -> None:
+def test_a_row_that_forbids_some_tokens_is_sound():
     logits = torch.zeros(1, 12)
     logits[0, 1:] = -inf
     assert sampler(12).draw(logits, [draw(plain())]) == [0]

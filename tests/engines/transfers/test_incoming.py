@@ -64,33 +64,33 @@ def messages(outcomes: list[EngineOutcome]) -> list[Message]:
     return [outcome.message for outcome in outcomes if isinstance(outcome, Send)]
 
 
-def test_blocks_are_held_for_a_request_that_fits(receiver: Receiver, make_reserve: MakeReserve) -> None:
+def test_blocks_are_held_for_a_request_that_fits(receiver: Receiver, make_reserve: MakeReserve):
     assert isinstance(receiver.open(make_reserve(num_tokens=3 * BLOCK_SIZE)), Reserved)
     assert (receiver.num_held, len(receiver.arrivals)) == (3, 1)
     assert receiver.arrivals.expects("r", 1)
     assert not receiver.arrivals.expects("r", 2)
 
 
-def test_what_does_not_fit_is_declined(receiver: Receiver, make_reserve: MakeReserve) -> None:
+def test_what_does_not_fit_is_declined(receiver: Receiver, make_reserve: MakeReserve):
     too_many = make_reserve(num_tokens=(NUM_BLOCKS + 1) * BLOCK_SIZE)
     assert receiver.refusal(too_many) is RefusalCode.NO_MEMORY
 
 
-def test_kv_of_another_shape_is_declined(receiver: Receiver, make_reserve: MakeReserve) -> None:
+def test_kv_of_another_shape_is_declined(receiver: Receiver, make_reserve: MakeReserve):
     other = msgspec.structs.replace(SHAPE, num_layers=2)
     assert receiver.refusal(make_reserve(shape=other)) is RefusalCode.UNKNOWN_SERVICE
 
 
-def test_kv_of_another_model_is_declined(receiver: Receiver, make_reserve: MakeReserve) -> None:
+def test_kv_of_another_model_is_declined(receiver: Receiver, make_reserve: MakeReserve):
     assert receiver.refusal(make_reserve(model="another")) is RefusalCode.UNKNOWN_SERVICE
 
 
-def test_a_service_that_leaves_takes_nobody(receiver: Receiver, make_reserve: MakeReserve) -> None:
+def test_a_service_that_leaves_takes_nobody(receiver: Receiver, make_reserve: MakeReserve):
     receiver.service.is_leaving = True
     assert receiver.refusal(make_reserve()) is RefusalCode.DRAINING
 
 
-def test_an_engine_that_is_full_with_what_comes_declines(receiver: Receiver, make_reserve: MakeReserve) -> None:
+def test_an_engine_that_is_full_with_what_comes_declines(receiver: Receiver, make_reserve: MakeReserve):
     assert isinstance(receiver.open(make_reserve("a")), Reserved)
     assert isinstance(receiver.open(make_reserve("b")), Reserved)
     answer = receiver.open(make_reserve("c"))
@@ -98,13 +98,13 @@ def test_an_engine_that_is_full_with_what_comes_declines(receiver: Receiver, mak
     assert answer.code is RefusalCode.FULL
 
 
-def test_a_migration_leaves_the_receiver_as_free_as_it_wants(make_reserve: MakeReserve) -> None:
+def test_a_migration_leaves_the_receiver_as_free_as_it_wants(make_reserve: MakeReserve):
     reserve = make_reserve(is_migration=True, min_freeness=100.0)
     assert Receiver(freeness=50.0).refusal(reserve) is RefusalCode.FULL
     assert isinstance(Receiver(freeness=500.0).open(reserve), Reserved)
 
 
-def test_a_request_arrives_with_what_was_copied(receiver: Receiver, make_reserve: MakeReserve) -> None:
+def test_a_request_arrives_with_what_was_copied(receiver: Receiver, make_reserve: MakeReserve):
     receiver.open(make_reserve())
     blocks = Blocks("r.t", 0, 0, 2 * BLOCK_SIZE, [4, 5], [0, 0], [])
     receiver.arrivals.told(blocks, (), 0.1)
@@ -116,7 +116,7 @@ def test_a_request_arrives_with_what_was_copied(receiver: Receiver, make_reserve
     assert not len(receiver.arrivals)
 
 
-def test_a_commit_that_comes_again_is_answered_again(receiver: Receiver, make_reserve: MakeReserve) -> None:
+def test_a_commit_that_comes_again_is_answered_again(receiver: Receiver, make_reserve: MakeReserve):
     receiver.open(make_reserve())
     commit = Commit("r.t", [7], 0, 0.2, 0.1)
     first = receiver.arrivals.told(commit, (), 0.2)
@@ -127,9 +127,7 @@ def test_a_commit_that_comes_again_is_answered_again(receiver: Receiver, make_re
 
 
 @pytest.mark.parametrize("process", [PEER, "gateway"])
-def test_what_is_held_for_a_dead_process_is_free_again(
-    receiver: Receiver, make_reserve: MakeReserve, process: str
-) -> None:
+def test_what_is_held_for_a_dead_process_is_free_again(receiver: Receiver, make_reserve: MakeReserve, process: str):
     receiver.open(make_reserve())
     receiver.arrivals.lose_peer("somebody else", 0.1)
     assert receiver.num_held
@@ -137,7 +135,7 @@ def test_what_is_held_for_a_dead_process_is_free_again(
     assert (receiver.num_held, len(receiver.arrivals)) == (0, 0)
 
 
-def test_a_cancelled_request_holds_nothing(receiver: Receiver, make_reserve: MakeReserve) -> None:
+def test_a_cancelled_request_holds_nothing(receiver: Receiver, make_reserve: MakeReserve):
     receiver.open(make_reserve())
     receiver.arrivals.cancel("r", Epoch(0, 5), 0.1)
     assert receiver.num_held  # an earlier attempt was meant
@@ -145,7 +143,7 @@ def test_a_cancelled_request_holds_nothing(receiver: Receiver, make_reserve: Mak
     assert not receiver.num_held
 
 
-def test_memory_is_taken_back_from_migrations_alone(receiver: Receiver, make_reserve: MakeReserve) -> None:
+def test_memory_is_taken_back_from_migrations_alone(receiver: Receiver, make_reserve: MakeReserve):
     receiver.open(make_reserve("handed"))
     receiver.open(make_reserve("migrates", is_migration=True))
     receiver.arrivals.reclaim(0.1)
@@ -153,7 +151,7 @@ def test_memory_is_taken_back_from_migrations_alone(receiver: Receiver, make_res
     assert not receiver.arrivals.expects("migrates", 1)
 
 
-def test_a_peer_that_falls_silent_holds_nothing_for_ever(receiver: Receiver, make_reserve: MakeReserve) -> None:
+def test_a_peer_that_falls_silent_holds_nothing_for_ever(receiver: Receiver, make_reserve: MakeReserve):
     receiver.open(make_reserve())
     deadline = receiver.arrivals.next_deadline()
     assert deadline is not None

@@ -49,7 +49,7 @@ def engine(make_spec: MakeSpec) -> Engine:
     return Engine(make_spec)
 
 
-def test_a_request_that_decodes_moves_by_order(engine: Engine) -> None:
+def test_a_request_that_decodes_moves_by_order(engine: Engine):
     engine.decode()
     [reserve] = engine.receive(ORDER)
     assert isinstance(reserve, Reserve)
@@ -64,20 +64,20 @@ def test_a_request_that_decodes_moves_by_order(engine: Engine) -> None:
         ("decode", Migrate("r", "here", ""), "r to here: it is there already"),
     ],
 )
-def test_what_cannot_move_stays_and_says_why(engine: Engine, prepare: str, order: Migrate, reason: str) -> None:
+def test_what_cannot_move_stays_and_says_why(engine: Engine, prepare: str, order: Migrate, reason: str):
     getattr(engine, prepare, list)()
     assert engine.receive(order) == []
     assert engine.last_abort == reason
 
 
-def test_a_request_moves_once_at_a_time(engine: Engine) -> None:
+def test_a_request_moves_once_at_a_time(engine: Engine):
     engine.decode()
     engine.receive(ORDER)
     assert engine.receive(ORDER) == []
     assert engine.last_abort == "r to there: it is on its way already"
 
 
-def test_an_engine_that_is_drained_sends_its_requests_away(engine: Engine) -> None:
+def test_an_engine_that_is_drained_sends_its_requests_away(engine: Engine):
     engine.decode("runs")
     engine.submit("waits")
     engine.core.observe("there", engine.there, 0.0)
@@ -86,13 +86,13 @@ def test_an_engine_that_is_drained_sends_its_requests_away(engine: Engine) -> No
     assert [message.spec.id for message in messages if isinstance(message, Reserve)] == ["runs"]
 
 
-def test_a_drained_engine_keeps_what_nobody_can_take(engine: Engine) -> None:
+def test_a_drained_engine_keeps_what_nobody_can_take(engine: Engine):
     engine.decode("runs")
     engine.submit("waits")
     assert engine.receive(Drain()) == []
 
 
-def test_an_engine_that_declined_is_tried_again_later(engine: Engine) -> None:
+def test_an_engine_that_declined_is_tried_again_later(engine: Engine):
     engine.decode()
     engine.core.observe("there", engine.there, 0.0)
     [reserve] = engine.receive(Drain())
@@ -104,7 +104,7 @@ def test_an_engine_that_declined_is_tried_again_later(engine: Engine) -> None:
     assert [type(message) for message in again] == [Reserve]
 
 
-def test_a_drain_can_be_undone(engine: Engine) -> None:
+def test_a_drain_can_be_undone(engine: Engine):
     engine.decode()
     engine.receive(Drain())
     engine.receive(Drain(undo=True))
@@ -112,11 +112,11 @@ def test_a_drain_can_be_undone(engine: Engine) -> None:
     assert engine.core.look(0.0) == []
 
 
-def test_a_service_is_dropped_once_it_is_empty(engine: Engine) -> None:
+def test_a_service_is_dropped_once_it_is_empty(engine: Engine):
     assert engine.core.receive(GATEWAY, UnloadService(SERVICE), (), 0.0) == [DropModel(SERVICE)]
 
 
-def test_a_service_that_is_in_use_leaves_after_its_requests(engine: Engine) -> None:
+def test_a_service_that_is_in_use_leaves_after_its_requests(engine: Engine):
     engine.decode()
     assert engine.core.receive(GATEWAY, UnloadService(SERVICE), (), 0.0) == []
     effects = engine.core.lose_peer(GATEWAY, 0.0)

@@ -83,7 +83,7 @@ def hand_over(sender: Sender, request: EngineRequest) -> tuple[str, list[EngineO
     return transfer, outcomes
 
 
-def test_a_prefill_begins_once_its_blocks_are_kept(sender: Sender) -> None:
+def test_a_prefill_begins_once_its_blocks_are_kept(sender: Sender):
     request = sender.request()
     transfer = sender.reserve(request)
     assert sender.departures.reserving(SERVICE) == [request]
@@ -91,21 +91,21 @@ def test_a_prefill_begins_once_its_blocks_are_kept(sender: Sender) -> None:
     assert sender.departures.reserving(SERVICE) == []
 
 
-def test_a_request_that_ended_meanwhile_does_not_begin(sender: Sender) -> None:
+def test_a_request_that_ended_meanwhile_does_not_begin(sender: Sender):
     request = sender.request()
     transfer = sender.reserve(request)
     request.is_over = True
     assert not [one for one in sender.hear(Reserved(transfer, 0, "shm")) if isinstance(one, Admitted)]
 
 
-def test_only_some_reservations_are_open_at_a_time(sender: Sender) -> None:
+def test_only_some_reservations_are_open_at_a_time(sender: Sender):
     for number in range(RESERVED_AHEAD):
         assert sender.departures.may_reserve(SERVICE)
         sender.reserve(sender.request(f"r{number}"))
     assert not sender.departures.may_reserve(SERVICE)
 
 
-def test_a_declined_request_is_for_its_gateway(sender: Sender) -> None:
+def test_a_declined_request_is_for_its_gateway(sender: Sender):
     request = sender.request()
     transfer = sender.reserve(request)
     outcomes = sender.hear(Declined(transfer, RefusalCode.NO_MEMORY, "no room"))
@@ -114,7 +114,7 @@ def test_a_declined_request_is_for_its_gateway(sender: Sender) -> None:
     assert sender.departures.is_idle
 
 
-def test_a_request_is_handed_over_when_the_peer_says_so(sender: Sender) -> None:
+def test_a_request_is_handed_over_when_the_peer_says_so(sender: Sender):
     request = sender.request()
     transfer, outcomes = hand_over(sender, request)
     assert sent(outcomes)[-1] is Commit
@@ -125,14 +125,14 @@ def test_a_request_is_handed_over_when_the_peer_says_so(sender: Sender) -> None:
     assert sender.departures.is_idle
 
 
-def test_a_peer_that_dies_before_the_commit_leaves_the_request_to_its_gateway(sender: Sender) -> None:
+def test_a_peer_that_dies_before_the_commit_leaves_the_request_to_its_gateway(sender: Sender):
     request = sender.request()
     sender.reserve(request)
     outcomes = sender.departures.lose_peer("decode", 0.1)
     assert [type(one) for one in outcomes if not isinstance(one, Send | Unpinned)] == [NotHandedOver]
 
 
-def test_a_migrating_request_stays_if_its_taker_declines(sender: Sender) -> None:
+def test_a_migrating_request_stays_if_its_taker_declines(sender: Sender):
     request = sender.request(decodes=True)
     transfer = sender.migrate(request)
     outcomes = sender.hear(Declined(transfer, RefusalCode.FULL, "full"))
@@ -141,7 +141,7 @@ def test_a_migrating_request_stays_if_its_taker_declines(sender: Sender) -> None
     assert sender.departures.tally.num_aborted == 1
 
 
-def test_a_migrated_request_is_the_takers(sender: Sender) -> None:
+def test_a_migrated_request_is_the_takers(sender: Sender):
     request = sender.request(decodes=True)
     transfer = sender.migrate(request)
     sender.export_all(sender.hear(Reserved(transfer, 0, "shm")))
@@ -152,7 +152,7 @@ def test_a_migrated_request_is_the_takers(sender: Sender) -> None:
     assert sender.departures.tally.num_completed == 1
 
 
-def test_after_its_commit_nobody_knows_who_has_a_migrating_request(sender: Sender) -> None:
+def test_after_its_commit_nobody_knows_who_has_a_migrating_request(sender: Sender):
     request = sender.request(decodes=True)
     transfer = sender.migrate(request)
     sender.export_all(sender.hear(Reserved(transfer, 0, "shm")))
@@ -162,14 +162,14 @@ def test_after_its_commit_nobody_knows_who_has_a_migrating_request(sender: Sende
     assert failed.code is RefusalCode.UNKNOWN_OWNER
 
 
-def test_migrations_are_numbered_anew(sender: Sender) -> None:
+def test_migrations_are_numbered_anew(sender: Sender):
     request = sender.request(decodes=True)
     first = sender.migrate(request)
     sender.hear(Declined(first, RefusalCode.FULL, "full"))
     assert sender.migrate(request) != first
 
 
-def test_a_reserve_carries_what_the_request_needs_there(sender: Sender) -> None:
+def test_a_reserve_carries_what_the_request_needs_there(sender: Sender):
     request = sender.request()
     [ask] = sender.departures.reserve(sender.service, request, 1.5, 2.0)
     assert isinstance(ask, Send)

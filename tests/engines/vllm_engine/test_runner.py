@@ -6,7 +6,7 @@ from pathlib import Path
 from engines.vllm_engine import runner
 
 
-def test_workers_have_each_method_that_is_called_by_name() -> None:
+def test_workers_have_each_method_that_is_called_by_name():
     source = Path(runner.__file__)
     assert _called(ast.parse(source.read_text())) <= _methods(ast.parse((source.parent / "in_pages.py").read_text()))
 

@@ -23,7 +23,7 @@ def shifted(seed: int = 0, **options) -> World:
 
 
 @each_seed(3)
-def test_what_is_asked_for_moves_services_and_none_is_ever_without_an_engine(seed: int) -> None:
+def test_what_is_asked_for_moves_services_and_none_is_ever_without_an_engine(seed: int):
     world = shifted(seed, loss=0.3)
     assert world.status().decision.verdict != "replace"
     before = world.held()
@@ -40,7 +40,7 @@ def test_what_is_asked_for_moves_services_and_none_is_ever_without_an_engine(see
 
 
 @each_seed(2)
-def test_constant_load_changes_nothing(seed: int) -> None:
+def test_constant_load_changes_nothing(seed: int):
     world = World(TWO, seed, loss=0.2)
     world.ask_for(a=12.0, b=4.0)
     world.run(200)
@@ -49,7 +49,7 @@ def test_constant_load_changes_nothing(seed: int) -> None:
     assert world.held() == {name: sorted(services) for name, services in TWO.items()}
 
 
-def test_shadow_says_what_it_would_do_and_does_nothing() -> None:
+def test_shadow_says_what_it_would_do_and_does_nothing():
     world = shifted(mode=PlacementMode.SHADOW)
     world.until(lambda: world.status().decision.verdict == "replace")
     decision = world.status().decision
@@ -62,13 +62,13 @@ def test_shadow_says_what_it_would_do_and_does_nothing() -> None:
 
 
 @pytest.mark.parametrize("mode", list(PlacementMode))
-def test_it_waits_between_its_turns_whatever_it_may_do(mode: PlacementMode) -> None:
+def test_it_waits_between_its_turns_whatever_it_may_do(mode: PlacementMode):
     world = shifted(mode=mode) if mode is not PlacementMode.OFF else World(TWO, mode=mode)
     world.run(100)
     assert (world.told == []) is (mode is not PlacementMode.APPLY)
 
 
-def test_what_is_told_of_a_decision() -> None:
+def test_what_is_told_of_a_decision():
     world = shifted()
     world.until(lambda: world.status().decision.verdict == "replace")
     decision = world.status().decision
@@ -85,7 +85,7 @@ def test_what_is_told_of_a_decision() -> None:
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.3])
-def test_a_plan_is_searched_for_with_those_that_wait(loss: float) -> None:
+def test_a_plan_is_searched_for_with_those_that_wait(loss: float):
     world = World(TWO, loss=loss)
     world.ask_for(a=12.0, b=4.0)
     for gateway, number in zip(world.gateways, (30, 12), strict=True):
@@ -97,7 +97,7 @@ def test_a_plan_is_searched_for_with_those_that_wait(loss: float) -> None:
     assert {name: one.num_waiting for name, one in world.asked[1].asked.services.items()} == {"a": 5, "b": 43}
 
 
-def test_bursts_are_planned_for() -> None:
+def test_bursts_are_planned_for():
     world = World(TWO, interval_s=60.0, shortest_s=60.0)
     while not world.asked:
         for rate in (20.0, 2.0):
@@ -115,7 +115,7 @@ def test_bursts_are_planned_for() -> None:
 
 @each_seed(3)
 @pytest.mark.parametrize("loss", [0.0, 0.3])
-def test_a_successor_goes_on_with_the_interval(seed: int, loss: float) -> None:
+def test_a_successor_goes_on_with_the_interval(seed: int, loss: float):
     world = World(TWO, seed, loss=loss, interval_s=40.0, shortest_s=40.0)
     world.ask_for(a=12.0, b=4.0)
     world.until(lambda: world.status().decision is not None)
@@ -134,7 +134,7 @@ def test_a_successor_goes_on_with_the_interval(seed: int, loss: float) -> None:
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.3])
-def test_a_successor_plans_for_the_traffic_of_all_intervals_of_before(loss: float) -> None:
+def test_a_successor_plans_for_the_traffic_of_all_intervals_of_before(loss: float):
     world = World(TWO, loss=loss)
     world.ask_for(a=12.0, b=4.0)
     world.until(lambda: len(world.asked) == 3)
@@ -150,7 +150,7 @@ def test_a_successor_plans_for_the_traffic_of_all_intervals_of_before(loss: floa
 
 
 @each_seed(6)
-def test_a_daemon_killed_at_any_moment_leaves_a_change_that_its_successor_finishes(seed: int) -> None:
+def test_a_daemon_killed_at_any_moment_leaves_a_change_that_its_successor_finishes(seed: int):
     world = shifted(seed, loss=0.2)
     world.until(lambda: world.daemon.doing is Doing.CHANGING)
     world.run(world.random.random() * 5)
@@ -165,7 +165,7 @@ def test_a_daemon_killed_at_any_moment_leaves_a_change_that_its_successor_finish
     assert world.status().decision.achieved.attainment > 0.9
 
 
-def test_a_plan_that_not_all_engines_heard_of_is_forgotten() -> None:
+def test_a_plan_that_not_all_engines_heard_of_is_forgotten():
     world = World(TWO)
     world.ask_for(a=12.0, b=4.0)
     world.engines["e0"].place = EnginePlace(7, 4, ("b",), Role.MULTIPLEX)
@@ -176,7 +176,7 @@ def test_a_plan_that_not_all_engines_heard_of_is_forgotten() -> None:
     assert world.daemon.plan.number == 8
 
 
-def test_what_was_changed_by_hand_after_a_plan_stays_even_for_a_successor() -> None:
+def test_what_was_changed_by_hand_after_a_plan_stays_even_for_a_successor():
     world = shifted()
     world.until(lambda: world.status().changes_total == 1)
     world.ask_for(a=1.0, b=1.0)
@@ -194,7 +194,7 @@ def test_what_was_changed_by_hand_after_a_plan_stays_even_for_a_successor() -> N
 # --- others that change something -------------------------------------------------------------------------------------
 
 
-def test_a_plan_by_hand_is_finished_and_then_measured() -> None:
+def test_a_plan_by_hand_is_finished_and_then_measured():
     world = World(TWO)
     world.ask_for(a=4.0, b=4.0)
     world.run(5)
@@ -206,7 +206,7 @@ def test_a_plan_by_hand_is_finished_and_then_measured() -> None:
     assert world.status().made is None
 
 
-def test_a_newer_plan_ends_an_older_one_and_is_taken_up() -> None:
+def test_a_newer_plan_ends_an_older_one_and_is_taken_up():
     world = shifted()
     world.until(lambda: world.daemon.doing is Doing.CHANGING)
     for engine in world.engines.values():
@@ -217,7 +217,7 @@ def test_a_newer_plan_ends_an_older_one_and_is_taken_up() -> None:
     assert world.status().changes_failed_total == 1
 
 
-def test_a_service_loaded_by_hand_during_a_search_makes_its_answer_worthless() -> None:
+def test_a_service_loaded_by_hand_during_a_search_makes_its_answer_worthless():
     world = shifted()
     world.until(lambda: world.daemon.doing is Doing.SEARCHING)
     world.engines["e0"].services.append("b")
@@ -226,7 +226,7 @@ def test_a_service_loaded_by_hand_during_a_search_makes_its_answer_worthless() -
     assert world.told == []
 
 
-def test_a_service_that_was_taken_away_by_hand_is_not_given_back() -> None:
+def test_a_service_that_was_taken_away_by_hand_is_not_given_back():
     world = World({"e0": ["a"], "e1": ["a"], "e2": ["b"]})
     world.ask_for(a=4.0, b=1.0)
     world.run(5)
@@ -239,7 +239,7 @@ def test_a_service_that_was_taken_away_by_hand_is_not_given_back() -> None:
 
 
 @each_seed(4)
-def test_an_engine_that_dies_in_the_middle_of_a_change(seed: int) -> None:
+def test_an_engine_that_dies_in_the_middle_of_a_change(seed: int):
     world = shifted(seed, loss=0.2)
     world.until(lambda: world.daemon.doing is Doing.CHANGING)
     world.run(world.random.random() * 4)
@@ -251,7 +251,7 @@ def test_an_engine_that_dies_in_the_middle_of_a_change(seed: int) -> None:
     assert sum("b" in services for services in world.held().values()) >= 3
 
 
-def test_an_engine_that_restarts_last_does_not_leave_its_service_to_nobody() -> None:
+def test_an_engine_that_restarts_last_does_not_leave_its_service_to_nobody():
     """It comes back with what the topology gives it, when the others have let go of what it was to serve."""
     world = World({"e0": ["a"], "e1": ["b"]})
     world.ask_for(a=1.0, b=1.0)
@@ -264,7 +264,7 @@ def test_an_engine_that_restarts_last_does_not_leave_its_service_to_nobody() -> 
     assert world.held() == {"e0": ["b"], "e1": ["a"]}
 
 
-def test_weights_that_cannot_be_had_are_told_and_the_mesh_goes_on() -> None:
+def test_weights_that_cannot_be_had_are_told_and_the_mesh_goes_on():
     world = shifted()
     for engine in world.engines.values():
         engine.is_broken = True
@@ -279,7 +279,7 @@ def test_weights_that_cannot_be_had_are_told_and_the_mesh_goes_on() -> None:
 
 
 @pytest.mark.parametrize("since_s", [5.0, 25.0, 45.0, 65.0])
-def test_an_interval_ends_with_the_first_part_that_shows_other_traffic(since_s: float) -> None:
+def test_an_interval_ends_with_the_first_part_that_shows_other_traffic(since_s: float):
     """The shift comes so long after an interval of 80 s began, whose parts are of 20 s: two of them show it at most."""
     world = World(TWO, interval_s=80.0)
     world.ask_for(a=12.0, b=4.0)
@@ -291,7 +291,7 @@ def test_an_interval_ends_with_the_first_part_that_shows_other_traffic(since_s: 
     world.until(lambda: world.status().changes_total == 1, limit_s=15.0)
 
 
-def test_an_interval_that_keeps_its_length_does_not_end_early() -> None:
+def test_an_interval_that_keeps_its_length_does_not_end_early():
     world = World(TWO, interval_s=80.0, shortest_s=80.0)
     world.ask_for(a=12.0, b=4.0)
     world.until(lambda: len(world.asked) == 1)
@@ -301,7 +301,7 @@ def test_an_interval_that_keeps_its_length_does_not_end_early() -> None:
     assert len(world.asked) == 1
 
 
-def test_traffic_that_stays_ends_no_interval_early() -> None:
+def test_traffic_that_stays_ends_no_interval_early():
     world = World(TWO, interval_s=80.0, mode=PlacementMode.SHADOW)
     world.ask_for(a=12.0, b=4.0)
     world.until(lambda: len(world.asked) == 1)
@@ -313,7 +313,7 @@ def test_traffic_that_stays_ends_no_interval_early() -> None:
     assert lengths == sorted(lengths), "intervals add up"
 
 
-def test_what_leaves_may_take_its_time_and_the_next_decision_does_not_wait_for_it() -> None:
+def test_what_leaves_may_take_its_time_and_the_next_decision_does_not_wait_for_it():
     world = World(TWO)
     world.ask_for(a=12.0, b=4.0)
     world.run(5)
@@ -328,7 +328,7 @@ def test_what_leaves_may_take_its_time_and_the_next_decision_does_not_wait_for_i
     assert world.asked[0].present.groups[0].services == ("b",)
 
 
-def test_a_plan_that_engines_have_no_room_for_is_told_and_not_tried() -> None:
+def test_a_plan_that_engines_have_no_room_for_is_told_and_not_tried():
     world = shifted()
     for engine in world.engines.values():
         engine.weight_memory = 1
@@ -341,7 +341,7 @@ def test_a_plan_that_engines_have_no_room_for_is_told_and_not_tried() -> None:
     world.until(lambda: world.status().changes_total == 1)
 
 
-def test_what_engines_could_not_load_is_not_asked_of_them_again_for_some_intervals() -> None:
+def test_what_engines_could_not_load_is_not_asked_of_them_again_for_some_intervals():
     """All of them, not only the one whose failure was heard first."""
     world = shifted()
     for engine in world.engines.values():
@@ -361,7 +361,7 @@ def test_what_engines_could_not_load_is_not_asked_of_them_again_for_some_interva
     world.until(lambda: any("b" in world.held()[name] for name in ("e0", "e1", "e2")))
 
 
-def test_a_plan_is_made_for_the_engines_that_have_not_failed() -> None:
+def test_a_plan_is_made_for_the_engines_that_have_not_failed():
     world = shifted()
     for name in ("e0", "e1"):
         world.engines[name].is_broken = True
@@ -371,7 +371,7 @@ def test_a_plan_is_made_for_the_engines_that_have_not_failed() -> None:
     assert world.status().changes_failed_total == 1
 
 
-def test_loads_that_fail_after_their_plan_was_given_up_are_remembered_too() -> None:
+def test_loads_that_fail_after_their_plan_was_given_up_are_remembered_too():
     world = shifted()
     for engine in world.engines.values():
         engine.is_broken = True
@@ -390,7 +390,7 @@ def test_loads_that_fail_after_their_plan_was_given_up_are_remembered_too() -> N
         world.step()
 
 
-def test_all_that_could_not_be_loaded_is_told() -> None:
+def test_all_that_could_not_be_loaded_is_told():
     world = World({"e0": ["a"], "e1": ["a"], "e2": ["a"], "e3": ["b"]})
     world.ask_for(a=1.0, b=1.0)
     world.run(5)
@@ -402,7 +402,7 @@ def test_all_that_could_not_be_loaded_is_told() -> None:
         assert f"{name} did not load b: its weights are corrupt" in world.status().error
 
 
-def test_a_service_that_lost_its_last_engine_gets_another_one() -> None:
+def test_a_service_that_lost_its_last_engine_gets_another_one():
     world = World({"e0": ["a"], "e1": ["a"], "e2": ["b"]})
     world.ask_for(a=4.0, b=1.0)
     world.run(30)
@@ -412,7 +412,7 @@ def test_a_service_that_lost_its_last_engine_gets_another_one() -> None:
     assert "plan 1 is to be carried out: no engine serves b" in world.notes
 
 
-def test_a_service_is_back_as_soon_as_the_engine_that_alone_held_it_is() -> None:
+def test_a_service_is_back_as_soon_as_the_engine_that_alone_held_it_is():
     """The engine comes back with what the topology gives it."""
     world = World({"e0": ["a"], "e1": ["a"], "e2": ["b"]})
     world.ask_for(a=4.0, b=1.0)
@@ -426,7 +426,7 @@ def test_a_service_is_back_as_soon_as_the_engine_that_alone_held_it_is() -> None
     assert "b" not in world.held()["e2"]
 
 
-def test_a_successor_knows_which_services_are_to_be_served() -> None:
+def test_a_successor_knows_which_services_are_to_be_served():
     world = World({"e0": ["a"], "e1": ["a"], "e2": ["b"]})
     world.ask_for(a=4.0, b=1.0)
     world.run(30)
@@ -437,7 +437,7 @@ def test_a_successor_knows_which_services_are_to_be_served() -> None:
     assert world.served() == {"a", "b"}
 
 
-def test_a_search_that_fails_is_told_and_the_next_interval_has_another_one() -> None:
+def test_a_search_that_fails_is_told_and_the_next_interval_has_another_one():
     world = shifted()
     world.searches_fail = True
     world.until(lambda: world.status().error is not None)
@@ -448,7 +448,7 @@ def test_a_search_that_fails_is_told_and_the_next_interval_has_another_one() -> 
     world.until(lambda: world.status().changes_total == 1)
 
 
-def test_a_search_that_does_not_end_is_given_up() -> None:
+def test_a_search_that_does_not_end_is_given_up():
     world = World(TWO, improve_s=1.0)
     world.ask_for(a=4.0, b=12.0)
     world.nobody_answers = True
@@ -459,7 +459,7 @@ def test_a_search_that_does_not_end_is_given_up() -> None:
     world.until(lambda: world.status().changes_total == 1)
 
 
-def test_a_service_that_fits_nowhere_is_told_with_what_is_missing() -> None:
+def test_a_service_that_fits_nowhere_is_told_with_what_is_missing():
     world = World({"e0": ["a"], "e1": ["b"]})
     world.ask_for(a=1.0, b=1.0)
     for gateway in world.gateways:
@@ -478,7 +478,7 @@ def _long(tally):
     return replace(tally, input_tokens=2000 * tally.arrived, input_squares=2000**2 * tally.arrived)
 
 
-def test_silence_is_no_reason_for_anything() -> None:
+def test_silence_is_no_reason_for_anything():
     world = World(TWO)
     world.run(60)
     assert world.asked == []
@@ -490,14 +490,14 @@ def test_silence_is_no_reason_for_anything() -> None:
     assert world.status().decision.reason == "no engine is ready"
 
 
-def test_orders_are_repeated_but_not_at_every_turn() -> None:
+def test_orders_are_repeated_but_not_at_every_turn():
     world = shifted()
     world.until(lambda: world.status().changes_total == 1)
     assert sum(isinstance(order, LoadService) for _, order in world.told) <= 6
 
 
 @each_seed(4)
-def test_whatever_happens_every_service_is_served_in_the_end(seed: int) -> None:
+def test_whatever_happens_every_service_is_served_in_the_end(seed: int):
     """Traffic shifts, engines and daemons die, weights are corrupt, searches fail, hands interfere, words are lost."""
     world = World(TWO, seed, loss=0.2)
     draw, engines = world.random, list(world.engines.values())

@@ -81,7 +81,7 @@ ALL_OF_IT = Cancel("r", Epoch(0, ANY_HOP))
 
 
 @pytest.mark.parametrize("code", list(RefusalCode))
-def test_whoever_refused_a_request_is_avoided_unless_it_is_nobodys_fault(code: RefusalCode) -> None:
+def test_whoever_refused_a_request_is_avoided_unless_it_is_nobodys_fault(code: RefusalCode):
     world = World()
     request = world.sent()
     assert world.recovery.refuse(P0, refused(code), NOW)
@@ -89,7 +89,7 @@ def test_whoever_refused_a_request_is_avoided_unless_it_is_nobodys_fault(code: R
     assert (request.losses.avoids(NOW), request.assignment.is_waiting) == (avoided, True)
 
 
-def test_after_it_was_accepted_a_refusal_is_the_decode_engines_doing() -> None:
+def test_after_it_was_accepted_a_refusal_is_the_decode_engines_doing():
     world = World()
     request = world.sent()
     request.assignment.own(P0)
@@ -99,7 +99,7 @@ def test_after_it_was_accepted_a_refusal_is_the_decode_engines_doing() -> None:
 
 
 @pytest.mark.parametrize("code", list(RefusalCode))
-def test_only_refusals_that_tell_of_failures_count_against_an_engine(code: RefusalCode) -> None:
+def test_only_refusals_that_tell_of_failures_count_against_an_engine(code: RefusalCode):
     world = World()
     for attempt in range(20):
         request = world.sent()
@@ -108,7 +108,7 @@ def test_only_refusals_that_tell_of_failures_count_against_an_engine(code: Refus
     assert world.breakers.all_closed == (code not in FAILURES)
 
 
-def test_a_refusal_of_an_older_attempt_says_nothing() -> None:
+def test_a_refusal_of_an_older_attempt_says_nothing():
     world = World()
     request = world.sent()
     world.recovery.refuse(P0, refused(RefusalCode.FULL), NOW)
@@ -122,7 +122,7 @@ def test_a_refusal_of_an_older_attempt_says_nothing() -> None:
 # --- engines end
 
 
-def test_what_a_lost_engine_held_goes_on_elsewhere_and_the_others_stay() -> None:
+def test_what_a_lost_engine_held_goes_on_elsewhere_and_the_others_stay():
     world = World()
     lost, other = world.sent("r"), world.sent("other", M0, M1)
     world.monitor.observe(sender_of(D0, 2), make_status(D0), NOW)
@@ -133,7 +133,7 @@ def test_what_a_lost_engine_held_goes_on_elsewhere_and_the_others_stay() -> None
     assert other.engines == (M0, M1)
 
 
-def test_an_engine_that_was_only_silent_is_told_once_to_stop_what_it_held() -> None:
+def test_an_engine_that_was_only_silent_is_told_once_to_stop_what_it_held():
     world = World()
     world.sent()
     world.recovery.lose(sender_of(P0), NOW, died=False)
@@ -141,7 +141,7 @@ def test_an_engine_that_was_only_silent_is_told_once_to_stop_what_it_held() -> N
     assert world.recovery.join(sender_of(P0)) == []
 
 
-def test_a_new_incarnation_is_told_nothing_and_the_old_one_is_forgotten() -> None:
+def test_a_new_incarnation_is_told_nothing_and_the_old_one_is_forgotten():
     world = World()
     world.sent()
     world.recovery.lose(sender_of(P0), NOW, died=False)
@@ -150,7 +150,7 @@ def test_a_new_incarnation_is_told_nothing_and_the_old_one_is_forgotten() -> Non
 
 
 @pytest.mark.parametrize(("num_generated", "is_moved"), [(11, True), (12, False)])
-def test_requests_leave_a_stuck_engine_only_if_there_is_anywhere_to_go(num_generated: int, is_moved: bool) -> None:
+def test_requests_leave_a_stuck_engine_only_if_there_is_anywhere_to_go(num_generated: int, is_moved: bool):
     world = World(M0, M1, num_blocks=7)  # for 112 tokens; the prompt has 100
     request, other = world.running(*range(num_generated)), world.sent("other", P0, P0)
     world.recovery.leave_stuck(M0, "no step ends", NOW)
@@ -158,7 +158,7 @@ def test_requests_leave_a_stuck_engine_only_if_there_is_anywhere_to_go(num_gener
     assert (request.losses.num_deaths, request.losses.avoids(NOW)) == ((1, {M0}) if is_moved else (0, set()))
 
 
-def test_a_request_that_engines_die_of_is_given_up() -> None:
+def test_a_request_that_engines_die_of_is_given_up():
     world = World()
     request = world.running()
     for num_deaths in range(LIMITS.max_deaths):
@@ -173,7 +173,7 @@ def test_a_request_that_engines_die_of_is_given_up() -> None:
 
 
 @pytest.mark.parametrize(("after_s", "is_given_up"), [(LIMITS.stall_s, False), (LIMITS.stall_s + 0.1, True)])
-def test_a_request_is_given_up_when_losses_bring_no_token_for_long(after_s: float, is_given_up: bool) -> None:
+def test_a_request_is_given_up_when_losses_bring_no_token_for_long(after_s: float, is_given_up: bool):
     world = World()
     request = world.running()
     world.recovery.interrupt(request, "silence", (), NOW)
@@ -183,7 +183,7 @@ def test_a_request_is_given_up_when_losses_bring_no_token_for_long(after_s: floa
     assert (request in list(world.requests)) != is_given_up
 
 
-def test_only_living_engines_are_told_to_stop() -> None:
+def test_only_living_engines_are_told_to_stop():
     world = World(P0)
     assert world.recovery.stop(world.sent()) == [SendToEngine(P0, ALL_OF_IT)]
 
@@ -191,7 +191,7 @@ def test_only_living_engines_are_told_to_stop() -> None:
 # --- engines give up a request
 
 
-def test_a_step_that_fails_twice_with_nothing_but_the_request_ends_it_and_blames_nobody() -> None:
+def test_a_step_that_fails_twice_with_nothing_but_the_request_ends_it_and_blames_nobody():
     world = World()
     request = world.running()
     effects = world.recovery.fail(M0, failed(FailureCode.STEP), NOW)
@@ -205,7 +205,7 @@ def test_a_step_that_fails_twice_with_nothing_but_the_request_ends_it_and_blames
 
 
 @pytest.mark.parametrize("code", [code for code in FailureCode if code is not FailureCode.STEP])
-def test_what_would_fail_anywhere_ends_at_once(code: FailureCode) -> None:
+def test_what_would_fail_anywhere_ends_at_once(code: FailureCode):
     world = World()
     world.running()
     effects = world.recovery.fail(M0, failed(code), NOW)
@@ -213,7 +213,7 @@ def test_what_would_fail_anywhere_ends_at_once(code: FailureCode) -> None:
     assert (cancels(effects), error.fault, len(world.requests)) == ([(M0, ALL_OF_IT)], Fault.CLIENT, 0)
 
 
-def test_a_failure_of_an_older_attempt_says_nothing() -> None:
+def test_a_failure_of_an_older_attempt_says_nothing():
     world = World()
     request = world.running()
     world.recovery.refuse(M0, refused(RefusalCode.FULL), NOW)
@@ -227,7 +227,7 @@ def test_a_failure_of_an_older_attempt_says_nothing() -> None:
 
 
 @pytest.mark.parametrize(("phase", "blamed"), [("sent", {P0}), ("running", {P0, D0})])
-def test_silence_is_the_fault_of_whoever_was_to_speak(phase: str, blamed: set[str]) -> None:
+def test_silence_is_the_fault_of_whoever_was_to_speak(phase: str, blamed: set[str]):
     world = World()
     for now in (NOW, NOW + 1, NOW + 2, NOW + 3):
         request = world.sent()
@@ -240,7 +240,7 @@ def test_silence_is_the_fault_of_whoever_was_to_speak(phase: str, blamed: set[st
     assert world.breakers.blocked([P0, D0, M0], now) == blamed
 
 
-def test_what_none_of_its_engines_has_goes_on_and_nobody_is_avoided() -> None:
+def test_what_none_of_its_engines_has_goes_on_and_nobody_is_avoided():
     world = World()
     request = world.sent()
     world.recovery.deny(P0, NotHeld([("r", 0)]), NOW)
@@ -255,7 +255,7 @@ def test_what_none_of_its_engines_has_goes_on_and_nobody_is_avoided() -> None:
 )
 def test_only_an_engine_of_this_attempt_can_say_that_it_holds_a_request(
     engine: str, request_id: str, attempt: int, held_at: float | None
-) -> None:
+):
     world = World()
     request = world.sent()
     world.recovery.hold(engine, Held([Holding(request_id, attempt, 3)]), NOW)

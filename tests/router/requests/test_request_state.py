@@ -21,20 +21,20 @@ from router.requests.request_state import (
 
 
 @pytest.mark.parametrize(("at", "moved"), [(5.0, 13.0), (20.0, 20.0)])
-def test_a_lost_request_has_the_promise_of_a_first_token_but_no_earlier_one(at: float, moved: float) -> None:
+def test_a_lost_request_has_the_promise_of_a_first_token_but_no_earlier_one(at: float, moved: float):
     deadline = TokenDeadline(at, 0.0)
     deadline.move(0, slo_ttft_s=3.0, now=10.0)
     assert deadline.at == moved
 
 
-def test_a_deadline_stays_where_it_is_until_another_token_has_come() -> None:
+def test_a_deadline_stays_where_it_is_until_another_token_has_come():
     deadline = TokenDeadline(0.0, 0.0)
     for num_tokens, now, at in ((4, 10.0, 13.0), (4, 20.0, 13.0), (5, 20.0, 23.0)):
         deadline.move(num_tokens, slo_ttft_s=3.0, now=now)
         assert deadline.at == at
 
 
-def test_each_dispatch_is_an_attempt_of_its_own() -> None:
+def test_each_dispatch_is_an_attempt_of_its_own():
     assignment = Assignment()
     assert assignment.is_waiting
     assignment.send(Dispatch("p", "d", "a rule", 0.1, 0.2), 1.0)
@@ -46,7 +46,7 @@ def test_each_dispatch_is_an_attempt_of_its_own() -> None:
     assert (assignment.attempt, assignment.engines) == (1, ("m",))
 
 
-def test_a_new_owner_has_to_prove_itself() -> None:
+def test_a_new_owner_has_to_prove_itself():
     assignment = Assignment()
     assignment.send(Dispatch("p", "d", "a rule", 0.1, 0.2), 1.0)
     assignment.is_proven = True
@@ -57,7 +57,7 @@ def test_a_new_owner_has_to_prove_itself() -> None:
     assert assignment.is_proven
 
 
-def test_a_request_is_heard_of_by_progress_and_by_its_holder() -> None:
+def test_a_request_is_heard_of_by_progress_and_by_its_holder():
     contact = Contact(progress_at=3.0)
     assert contact.heard_at == 3.0
     contact.held_at = 4.0
@@ -67,7 +67,7 @@ def test_a_request_is_heard_of_by_progress_and_by_its_holder() -> None:
     assert (contact.asked_at, contact.denied) == (5.0, set())
 
 
-def test_losses_without_a_token_in_between_are_fruitless() -> None:
+def test_losses_without_a_token_in_between_are_fruitless():
     losses = Losses()
     for num_tokens, now, num_losses, since in ((0, 1.0, 1, 1.0), (0, 2.0, 2, 1.0), (1, 3.0, 1, 3.0), (1, 4.0, 2, 3.0)):
         losses.count(num_tokens, now, died=False)
@@ -76,7 +76,7 @@ def test_losses_without_a_token_in_between_are_fruitless() -> None:
     assert losses.num_deaths == 0
 
 
-def test_deaths_count_while_they_come_soon_after_one_another() -> None:
+def test_deaths_count_while_they_come_soon_after_one_another():
     losses = Losses()
     soon = SOON_TOKENS - 1
     for num_tokens, num_deaths in ((0, 1), (soon, 2), (2 * soon, 3), (2 * soon + SOON_TOKENS, 1)):
@@ -84,7 +84,7 @@ def test_deaths_count_while_they_come_soon_after_one_another() -> None:
         assert losses.num_deaths == num_deaths
 
 
-def test_engines_are_avoided_for_longer_after_each_refusal_up_to_a_bound() -> None:
+def test_engines_are_avoided_for_longer_after_each_refusal_up_to_a_bound():
     losses = Losses(num_refusals=1)
     losses.avoid(["p"], 0.0)
     assert losses.avoids(2 * BACKOFF_S - 0.001) == {"p"}
@@ -97,7 +97,7 @@ def test_engines_are_avoided_for_longer_after_each_refusal_up_to_a_bound() -> No
     assert losses.avoided == {"m": 1.0 + MAX_BACKOFF_S}
 
 
-def test_one_that_was_held_back_keeps_the_time_of_its_first_turn() -> None:
+def test_one_that_was_held_back_keeps_the_time_of_its_first_turn():
     queue = QueueState(reason="full")
     queue.take_turn(1.0)
     assert (queue.reason, queue.turn_at) == ("", -inf)

@@ -32,7 +32,7 @@ def fed(rate: ArrivalRate, arrivals: list[int]) -> list[float]:
 
 @each_seed(SEEDS)
 @pytest.mark.parametrize("mean", [0.3, 4.0, 30.0])
-def test_chance_is_no_change(seed: int, mean: float) -> None:
+def test_chance_is_no_change(seed: int, mean: float):
     rate = ArrivalRate()
     fed(rate, counts(mean, 20 / mean, Random(f"{seed}/start")))
     assert fed(rate, counts(mean, 1200, Random(seed))) == []
@@ -43,7 +43,7 @@ def test_chance_is_no_change(seed: int, mean: float) -> None:
 @pytest.mark.parametrize(("before", "after", "within_s"), [(5.0, 15.0, 10), (5.0, 1.0, 20), (20.0, 60.0, 4)])
 def test_a_change_is_seen_soon_and_what_was_before_is_forgotten(
     seed: int, before: float, after: float, within_s: float
-) -> None:
+):
     rate, random = ArrivalRate(), Random(seed)
     fed(rate, counts(before, 300, random))
     seen = fed(rate, counts(after, within_s, random))
@@ -53,21 +53,21 @@ def test_a_change_is_seen_soon_and_what_was_before_is_forgotten(
 
 
 @each_seed(SEEDS)
-def test_bursts_that_are_usual_are_no_change(seed: int) -> None:
+def test_bursts_that_are_usual_are_no_change(seed: int):
     """Each arrival is one of four at once."""
     rate, random = ArrivalRate(), Random(seed)
     fed(rate, [4 * count for count in counts(1.0, 240, random)])
     assert len(fed(rate, [4 * count for count in counts(1.0, 600, random)])) <= 1
 
 
-def test_silence_is_a_change_too() -> None:
+def test_silence_is_a_change_too():
     rate = ArrivalRate()
     fed(rate, counts(4.0, 120, Random(0)))
     assert fed(rate, [0] * 40)
     assert rate.rate < 0.5
 
 
-def test_what_is_not_known_is_nothing() -> None:
+def test_what_is_not_known_is_nothing():
     rate = ArrivalRate()
     assert (rate.rate, rate.above(2.0)) == (0.0, 0.0)
     assert not rate.observe(3, 0.0)
@@ -76,7 +76,7 @@ def test_what_is_not_known_is_nothing() -> None:
     assert rate.above(1.0) == pytest.approx((4 + 5**0.5) / 2)
 
 
-def test_the_past_counts_less_and_less() -> None:
+def test_the_past_counts_less_and_less():
     """A slow drift, of a tenth each five minutes, is followed without a change being seen."""
     rate, random, mean = ArrivalRate(), Random(1), 10.0
     for _ in range(12):

@@ -25,31 +25,31 @@ def needed(demand: ServiceLoad, work: Work = BOTH, margin: float = 1.0) -> float
     return engines_needed([(demand, work)], margin)
 
 
-def test_decodes_by_hand() -> None:
+def test_decodes_by_hand():
     """40 requests make a step of 50 ms; 4 a second with 100 steps of 50 ms are 20 at a time."""
     assert needed(DEMAND, DECODES) == pytest.approx(20 / 40, rel=2e-3)
     assert needed(replace(DEMAND, rate=400.0), DECODES) == pytest.approx(50, rel=2e-3)
 
 
-def test_prefills_by_hand() -> None:
+def test_prefills_by_hand():
     """60 ms each. Nine of ten are to wait no more than 940 ms: u = 0.93 (exp(-2 (1 - u) 0.94 / 0.06) u = 0.1)."""
     rate = 100.0
     in_use = rate * 0.06 / needed(replace(DEMAND, rate=rate), PREFILLS)
     assert in_use == pytest.approx(0.929, abs=2e-3)
 
 
-def test_memory_by_hand() -> None:
+def test_memory_by_hand():
     """Nine tenths of 5505 tokens hold 9 requests of 550.5: a step of 19 ms, and 4 a second make 7.6 at a time."""
     assert needed(replace(DEMAND, kv_tokens=5505), DECODES) == pytest.approx(7.6 / 9, rel=5e-3)
 
 
-def test_long_answers_are_met_more_often() -> None:
+def test_long_answers_are_met_more_often():
     assert replace(DEMAND, num_output=Moments(100, 0)).context_tokens == 550
     assert replace(DEMAND, num_output=Moments(100, 100)).context_tokens == 600
 
 
 @each_seed(30)
-def test_it_grows_with_the_load_and_is_nearly_proportional_to_large_ones(seed: int) -> None:
+def test_it_grows_with_the_load_and_is_nearly_proportional_to_large_ones(seed: int):
     random = Random(seed)
     demand = replace(
         DEMAND,
@@ -67,14 +67,14 @@ def test_it_grows_with_the_load_and_is_nearly_proportional_to_large_ones(seed: i
 
 
 @each_seed(10)
-def test_services_that_share_need_as_much_as_alone_or_more(seed: int) -> None:
+def test_services_that_share_need_as_much_as_alone_or_more(seed: int):
     random = Random(seed)
     demands = [replace(DEMAND, service=name, rate=random.uniform(1, 20)) for name in "ab"]
     both = engines_needed([(demand, BOTH) for demand in demands])
     assert both >= max(needed(demand) for demand in demands)
 
 
-def test_no_demand_needs_no_engine() -> None:
+def test_no_demand_needs_no_engine():
     assert engines_needed([]) == 0.0
     assert needed(replace(DEMAND, rate=0.0)) == 0.0
     assert needed(DEMAND, Work(0.0, 0.0)) == 0.0
@@ -94,13 +94,13 @@ def test_no_demand_needs_no_engine() -> None:
         (replace(DEMAND, kv_tokens=600), "chat: a request has 601 tokens, KV memory holds 600"),
     ],
 )
-def test_what_is_impossible_is_said(demand: ServiceLoad, said: str) -> None:
+def test_what_is_impossible_is_said(demand: ServiceLoad, said: str):
     with pytest.raises(ImpossibleError) as caught:
         needed(demand)
     assert str(caught.value) == said
 
 
-def test_a_published_profile() -> None:
+def test_a_published_profile():
     """Llama 2 13B on one A100, 13 requests a second: an engine that is as busy as reckoned keeps its promises."""
     profile = load_profile("a100-llama2-13b-tp1")
     demand = ServiceLoad(

@@ -15,7 +15,7 @@ RATE = 40.0
 
 @each_seed(SEEDS)
 @pytest.mark.parametrize("truth", [0.8, 1.3])
-def test_at_constant_load_the_number_stays_what_it_is(tmp_path: Path, seed: int, truth: float) -> None:
+def test_at_constant_load_the_number_stays_what_it_is(tmp_path: Path, seed: int, truth: float):
     """Twenty minutes, after what it takes to learn that reckoning errs."""
     world = World(write(tmp_path), seed, truth)
     world.run(1500, RATE)
@@ -27,7 +27,7 @@ def test_at_constant_load_the_number_stays_what_it_is(tmp_path: Path, seed: int,
 
 
 @each_seed(SEEDS)
-def test_a_burst_is_met_as_soon_as_engines_start(tmp_path: Path, seed: int) -> None:
+def test_a_burst_is_met_as_soon_as_engines_start(tmp_path: Path, seed: int):
     """Three times the load, within ten seconds."""
     world = World(write(tmp_path), seed)
     world.run(120, 12.0)
@@ -37,7 +37,7 @@ def test_a_burst_is_met_as_soon_as_engines_start(tmp_path: Path, seed: int) -> N
 
 
 @each_seed(SEEDS)
-def test_a_quiet_night_needs_few_and_the_morning_more(tmp_path: Path, seed: int) -> None:
+def test_a_quiet_night_needs_few_and_the_morning_more(tmp_path: Path, seed: int):
     world = World(write(tmp_path), seed)
     world.run(100, 36.0)
     assert len(world.running) >= 4
@@ -47,7 +47,7 @@ def test_a_quiet_night_needs_few_and_the_morning_more(tmp_path: Path, seed: int)
     assert len(world.running) >= world.need()
 
 
-def test_a_limit_is_said_and_kept(tmp_path: Path) -> None:
+def test_a_limit_is_said_and_kept(tmp_path: Path):
     world = World(write(tmp_path, count=3, standby=2))
     world.run(200, 100.0)
     (pool,) = world.scaler.pools()
@@ -55,7 +55,7 @@ def test_a_limit_is_said_and_kept(tmp_path: Path) -> None:
     assert pool.problem == f"{ceil(pool.need)} engines are needed, there are 3"
 
 
-def test_fewer_than_at_least_never_run(tmp_path: Path) -> None:
+def test_fewer_than_at_least_never_run(tmp_path: Path):
     path = write(tmp_path)
     path.write_text(path.read_text().replace("at_least = 1", "at_least = 4"))
     world = World(path)
@@ -66,7 +66,7 @@ def test_fewer_than_at_least_never_run(tmp_path: Path) -> None:
     assert len(world.running) == 4
 
 
-def test_an_engine_that_does_not_start_is_left_alone_for_long_and_others_start(tmp_path: Path) -> None:
+def test_an_engine_that_does_not_start_is_left_alone_for_long_and_others_start(tmp_path: Path):
     world = World(write(tmp_path))
     world.broken = {"all-1", "all-2"}
     world.run(600, RATE)
@@ -85,7 +85,7 @@ def test_an_engine_that_does_not_start_is_left_alone_for_long_and_others_start(t
     assert len(world.running) == 2
 
 
-def test_what_a_user_starts_is_stopped_again_when_it_was_not_needed_for_long(tmp_path: Path) -> None:
+def test_what_a_user_starts_is_stopped_again_when_it_was_not_needed_for_long(tmp_path: Path):
     world = World(write(tmp_path))
     world.run(100, 2.0)
     assert len(world.running) == 1
@@ -96,7 +96,7 @@ def test_what_a_user_starts_is_stopped_again_when_it_was_not_needed_for_long(tmp
     assert len(world.running) == 1
 
 
-def test_what_dies_is_replaced(tmp_path: Path) -> None:
+def test_what_dies_is_replaced(tmp_path: Path):
     world = World(write(tmp_path))
     world.run(300, RATE)
     world.broken = {world.running[0]}
@@ -106,7 +106,7 @@ def test_what_dies_is_replaced(tmp_path: Path) -> None:
     assert world.broken.isdisjoint(world.running)
 
 
-def test_nothing_is_done_before_supervisors_are_heard(tmp_path: Path) -> None:
+def test_nothing_is_done_before_supervisors_are_heard(tmp_path: Path):
     world = World(write(tmp_path))
     world.is_heard = False
     world.run(100, 60.0)
@@ -114,7 +114,7 @@ def test_nothing_is_done_before_supervisors_are_heard(tmp_path: Path) -> None:
     assert world.scaler.pools()[0].problem == "not all of its supervisors were heard"
 
 
-def test_the_last_engine_of_a_service_stays(tmp_path: Path) -> None:
+def test_the_last_engine_of_a_service_stays(tmp_path: Path):
     text = (
         write(tmp_path, count=3, standby=0)
         .read_text()
@@ -128,7 +128,7 @@ def test_the_last_engine_of_a_service_stays(tmp_path: Path) -> None:
     assert world.running == ["all-1"]
 
 
-def test_requests_that_wait_are_a_need_too(tmp_path: Path) -> None:
+def test_requests_that_wait_are_a_need_too(tmp_path: Path):
     world = World(write(tmp_path))
     world.run(300, 20.0)
     number = len(world.running)
@@ -137,7 +137,7 @@ def test_requests_that_wait_are_a_need_too(tmp_path: Path) -> None:
     assert len(world.running) > number
 
 
-def test_engines_that_a_policy_that_packs_asks_for_start(tmp_path: Path) -> None:
+def test_engines_that_a_policy_that_packs_asks_for_start(tmp_path: Path):
     world = World(write(tmp_path))
     world.run(150, 2.0)
     assert len(world.running) == 1
@@ -150,7 +150,7 @@ def test_engines_that_a_policy_that_packs_asks_for_start(tmp_path: Path) -> None
     assert len(world.running) == 3
 
 
-def test_what_a_dead_gateway_waited_for_starts_nothing(tmp_path: Path) -> None:
+def test_what_a_dead_gateway_waited_for_starts_nothing(tmp_path: Path):
     """Its last status asked for engines, and said that requests waited."""
     world = World(write(tmp_path))
     world.run(150, 2.0)
@@ -164,14 +164,14 @@ def test_what_a_dead_gateway_waited_for_starts_nothing(tmp_path: Path) -> None:
     assert not started
 
 
-def test_utilisation_is_kept_near_its_target(tmp_path: Path) -> None:
+def test_utilisation_is_kept_near_its_target(tmp_path: Path):
     world = World(write(tmp_path, scaling='rule = "utilisation"\nutilisation = 0.5'))
     world.used = 2.2
     world.run(300, RATE)
     assert len(world.running) == 5
 
 
-def test_freeness_is_kept_between_its_bounds(tmp_path: Path) -> None:
+def test_freeness_is_kept_between_its_bounds(tmp_path: Path):
     bounds = f"low_freeness = {0.4 * 64000}\nhigh_freeness = {0.7 * 64000}"
     world = World(write(tmp_path, scaling=f'rule = "freeness"\n{bounds}'))
     world.used = 2.2

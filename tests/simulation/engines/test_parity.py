@@ -240,16 +240,14 @@ def _be_the_model_of(service: Service, there: Service) -> None:
 
 
 @pytest.mark.parametrize("engine", ["prefill", "decode"])
-def test_the_simulator_does_what_a_process_did(
-    topology: Topology, recordings: dict[str, Recording], engine: str
-) -> None:
+def test_the_simulator_does_what_a_process_did(topology: Topology, recordings: dict[str, Recording], engine: str):
     recording = recordings[engine]
     answers = recording.replay(simulated(topology, engine))
     for event, live, replayed in zip(recording.events, recording.answers, answers, strict=True):
         assert replayed == live, event
 
 
-def test_the_recorded_stream_has_all_that_matters(recordings: dict[str, Recording]) -> None:
+def test_the_recorded_stream_has_all_that_matters(recordings: dict[str, Recording]):
     events = [event for recording in recordings.values() for event in recording.events]
     assert {name for name, _ in events} == set(EVENTS)
     said = {type(arguments[1]).__name__ for name, arguments in events if name in ("receive", "hear")}

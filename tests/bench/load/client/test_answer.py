@@ -34,7 +34,7 @@ def answered(*reads: tuple[float, bytes], status: int = 200) -> Answer:
     return answer
 
 
-def test_times_are_those_of_events_with_output() -> None:
+def test_times_are_those_of_events_with_output():
     answer = answered(
         (1.0, event([delta(role="assistant", content="")])),
         (2.0, event([delta(content="one")])),
@@ -53,7 +53,7 @@ def test_times_are_those_of_events_with_output() -> None:
     assert "".join(answer.texts) == "one two three"
 
 
-def test_thoughts_and_calls_are_output() -> None:
+def test_thoughts_and_calls_are_output():
     answer = answered(
         (1.0, event([delta(reasoning_content="hm")])),
         (2.0, event([delta(tool_calls=[{"index": 0}])])),
@@ -62,7 +62,7 @@ def test_thoughts_and_calls_are_output() -> None:
     assert (answer.first_at, answer.last_at, answer.num_chunks) == (1.0, 3.0, 3)
 
 
-def test_gaps_are_within_a_choice() -> None:
+def test_gaps_are_within_a_choice():
     answer = answered(
         (1.0, event([text("a", 0)])), (1.5, event([text("b", 1)])), (3.0, event([text("c", 0), text("d", 1)]) + DONE)
     )
@@ -70,13 +70,13 @@ def test_gaps_are_within_a_choice() -> None:
     assert answer.num_chunks == 4
 
 
-def test_an_answer_may_say_nothing() -> None:
+def test_an_answer_may_say_nothing():
     answer = answered((1.0, event([text("")])), (2.0, DONE))
     assert answer.is_whole
     assert (answer.first_at, answer.last_at, answer.num_chunks) == (1.0, 1.0, 0)
 
 
-def test_an_error_in_midstream_is_told_and_not_whole() -> None:
+def test_an_error_in_midstream_is_told_and_not_whole():
     openai = answered((1.0, event([text("a")])), (2.0, b'data: {"error": {"message": "lost"}}\n\n' + DONE))
     vllm = answered((1.0, event([text("a")])), (2.0, b'data: {"object": "error", "message": "lost"}\n\n' + DONE))
     for answer in (openai, vllm):
@@ -85,17 +85,17 @@ def test_an_error_in_midstream_is_told_and_not_whole() -> None:
         assert answer.first_at == 1.0
 
 
-def test_a_stream_without_its_end_is_not_whole() -> None:
+def test_a_stream_without_its_end_is_not_whole():
     assert not answered((1.0, event([text("a")]))).is_whole
 
 
-def test_an_event_that_is_no_chunk_is_told() -> None:
+def test_an_event_that_is_no_chunk_is_told():
     answer = answered((1.0, b"data: {broken\n\n" + DONE))
     assert not answer.is_whole
     assert "{broken" in str(answer.problem)
 
 
-def test_a_refusal_says_why_in_the_servers_words() -> None:
+def test_a_refusal_says_why_in_the_servers_words():
     assert answered((1.0, b'{"error": {"message": "too many"}}'), status=429).problem == "too many"
     assert answered((1.0, b'{"error"'), (2.0, b': "plain"}'), status=400).problem == "plain"
     assert answered((1.0, b"<html>Bad Gateway\n</html>"), status=502).problem == "<html>Bad Gateway </html>"
@@ -103,7 +103,7 @@ def test_a_refusal_says_why_in_the_servers_words() -> None:
 
 @settings(deadline=None)
 @given(places=st.lists(st.integers(0, 10_000), max_size=20))
-def test_reads_may_be_cut_anywhere(places: list[int]) -> None:
+def test_reads_may_be_cut_anywhere(places: list[int]):
     stream = b"".join(event([text(f"wörd{index} ")]) for index in range(9)) + event(usage=USAGE) + DONE
     answer = answered(*((float(now), part) for now, part in enumerate(cut(stream, places))))
     assert answer.is_whole

@@ -19,7 +19,7 @@ async def ask(client: HttpClient, body: bytes = b"{}") -> Answer:
     return answer
 
 
-async def test_connections_are_kept_and_used_again() -> None:
+async def test_connections_are_kept_and_used_again():
     async def answer(asked: Asked) -> None:
         asked.writer.write(stream_of(["a", "b"], completion_tokens=2))
 
@@ -31,7 +31,7 @@ async def test_connections_are_kept_and_used_again() -> None:
     assert here.num_connections == 1
 
 
-async def test_requests_side_by_side_have_connections_of_their_own() -> None:
+async def test_requests_side_by_side_have_connections_of_their_own():
     both = asyncio.Event()
 
     async def answer(asked: Asked) -> None:
@@ -48,7 +48,7 @@ async def test_requests_side_by_side_have_connections_of_their_own() -> None:
     assert here.num_connections == 2
 
 
-async def test_a_kept_connection_that_died_is_no_error() -> None:
+async def test_a_kept_connection_that_died_is_no_error():
     async def answer(asked: Asked) -> None:
         if len(here.asked) == 2:
             asked.writer.transport.abort()  # after it was kept, before anything of an answer
@@ -64,7 +64,7 @@ async def test_a_kept_connection_that_died_is_no_error() -> None:
     assert here.num_connections == 2
 
 
-async def test_every_byte_in_a_read_of_its_own() -> None:
+async def test_every_byte_in_a_read_of_its_own():
     async def answer(asked: Asked) -> None:
         for byte in stream_of(["é", "b"], completion_tokens=2):
             asked.writer.write(bytes([byte]))
@@ -78,7 +78,7 @@ async def test_every_byte_in_a_read_of_its_own() -> None:
     assert found.texts == ["é", "b"]
 
 
-async def test_a_body_may_end_with_its_connection() -> None:
+async def test_a_body_may_end_with_its_connection():
     async def answer(asked: Asked) -> None:
         asked.writer.write(b'HTTP/1.1 200 OK\r\n\r\ndata: {"choices": [{"text": "a"}]}\n\ndata: [DONE]\n\n')
         asked.writer.close()
@@ -87,7 +87,7 @@ async def test_a_body_may_end_with_its_connection() -> None:
         assert (await ask(HttpClient(here.address))).is_whole
 
 
-async def test_a_stream_that_breaks_off_is_told_from_one_that_never_began() -> None:
+async def test_a_stream_that_breaks_off_is_told_from_one_that_never_began():
     async def answer(asked: Asked) -> None:
         if b"midst" in asked.body:
             asked.writer.write(HEAD + chunked(b'data: {"choices": [{"text": "a"}]}\n\n'))
@@ -102,7 +102,7 @@ async def test_a_stream_that_breaks_off_is_told_from_one_that_never_began() -> N
     assert (midst.value.has_begun, before.value.has_begun) == (True, False)
 
 
-async def test_what_is_not_http_is_an_error() -> None:
+async def test_what_is_not_http_is_an_error():
     async def answer(asked: Asked) -> None:
         asked.writer.write(b"SSH-2.0-OpenSSH_9.2\r\n")
 
@@ -111,14 +111,14 @@ async def test_what_is_not_http_is_an_error() -> None:
             await ask(HttpClient(here.address))
 
 
-async def test_nobody_listens() -> None:
+async def test_nobody_listens():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         with pytest.raises(ConnectError, match="refused"):
             await ask(HttpClient(Address("127.0.0.1", taken.getsockname()[1])))
 
 
-async def test_a_request_that_is_given_up_does_not_disturb_the_next() -> None:
+async def test_a_request_that_is_given_up_does_not_disturb_the_next():
     async def answer(asked: Asked) -> None:
         if len(here.asked) > 1:
             asked.writer.write(stream_of(["second"]))
@@ -137,7 +137,7 @@ async def test_a_request_that_is_given_up_does_not_disturb_the_next() -> None:
     assert here.num_connections == 2
 
 
-async def test_headers_and_prefix_are_sent() -> None:
+async def test_headers_and_prefix_are_sent():
     async def answer(asked: Asked) -> None:
         asked.writer.write(stream_of(["a"]))
 
@@ -152,7 +152,7 @@ async def test_headers_and_prefix_are_sent() -> None:
     assert "x-priority: 3\r\n" in head
 
 
-async def test_tls_is_verified_unless_told_otherwise() -> None:
+async def test_tls_is_verified_unless_told_otherwise():
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(stream_of(["a"]))
@@ -182,11 +182,11 @@ async def test_tls_is_verified_unless_told_otherwise() -> None:
         ("http://[::1]:9", "http://[::1]:9"),
     ],
 )
-def test_base_urls(url: str, wanted: str) -> None:
+def test_base_urls(url: str, wanted: str):
     assert Address.parse(url).url == wanted
 
 
 @pytest.mark.parametrize("url", ["", "ftp://x", "http://", "http://a:99999", "http://a/?b=c"])
-def test_bad_urls_are_named(url: str) -> None:
+def test_bad_urls_are_named(url: str):
     with pytest.raises(UserError, match="--url"):
         Address.parse(url)

@@ -36,7 +36,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 )
 def test_any_split_gives_the_same_events(
     events: list[list[str]], noise: list[str], end: str, has_space: bool, places: list[int]
-) -> None:
+):
     splitter = EventSplitter()
     found = [event for part in cut(serialize(events, noise, end, has_space), places) for event in splitter.feed(part)]
     found += splitter.finish()
@@ -48,7 +48,7 @@ def test_any_split_gives_the_same_events(
     events=st.lists(DATA.filter(lambda text: text[0] != " "), max_size=5),
     end=st.sampled_from(["\n", "\r\n"]),
 )
-def test_an_event_comes_with_its_last_byte(events: list[str], end: str) -> None:
+def test_an_event_comes_with_its_last_byte(events: list[str], end: str):
     splitter = EventSplitter()
     for event in events:
         data = f"data: {event}{end}{end}".encode()
@@ -56,7 +56,7 @@ def test_an_event_comes_with_its_last_byte(events: list[str], end: str) -> None:
         assert splitter.feed(data[-1:]) == [event.encode()]
 
 
-def test_an_event_without_an_empty_line_is_not_lost() -> None:
+def test_an_event_without_an_empty_line_is_not_lost():
     splitter = EventSplitter()
     assert splitter.feed(b"data: [DONE]") == []
     assert splitter.finish() == [b"[DONE]"]

@@ -23,7 +23,7 @@ def parts(here: Server, plan: Plan, count: int) -> list[Assignment]:
     ]
 
 
-async def test_processes_send_each_request_once() -> None:
+async def test_processes_send_each_request_once():
     plan = Plan(tuple(Shape("tiny", number + 1, 2) for number in range(11)), Pace((0.01,) * 11))
     heard: list[int] = []
     async with server(quick) as here:
@@ -37,7 +37,7 @@ async def test_processes_send_each_request_once() -> None:
     assert all(told.cpu_s > 0 for told in crew.told)
 
 
-async def test_stopping_keeps_what_had_ended() -> None:
+async def test_stopping_keeps_what_had_ended():
     stop = asyncio.Event()
 
     def hear(crew: Crew) -> None:
@@ -57,14 +57,14 @@ async def test_stopping_keeps_what_had_ended() -> None:
     assert crew.num_cancelled == 1
 
 
-async def test_a_process_that_dies_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+async def test_a_process_that_dies_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: object):
     monkeypatch.setattr("bench.load.generator.crew.sys.executable", "/bin/false")
     async with server(quick) as here:
         with pytest.raises(CommandError, match="died"):
             await drive(parts(here, Plan((Shape("tiny", 4, 2),), Pace()), 1), asyncio.Event())
 
 
-def test_a_generator_that_keeps_up_says_nothing() -> None:
+def test_a_generator_that_keeps_up_says_nothing():
     assert Health.of([0.3, 0.5], [0.001] * 100, [0.001] * 100).warnings(0.1) == []
     assert Health.of([], [], []).warnings(None) == []
 
@@ -77,12 +77,12 @@ def test_a_generator_that_keeps_up_says_nothing() -> None:
         (Health.of([0.3], [0.0], [0.0] * 90 + [0.03] * 10), "up to 30.0 ms late"),
     ],
 )
-def test_a_generator_that_lags_says_how(health: Health, named: str) -> None:
+def test_a_generator_that_lags_says_how(health: Health, named: str):
     (line,) = health.warnings(1.0)
     assert named in line
 
 
-def test_a_lag_counts_beside_what_is_measured() -> None:
+def test_a_lag_counts_beside_what_is_measured():
     health = Health.of([0.3], [0.006] * 100, [0.0])
     assert health.warnings(0.05)
     assert not health.warnings(0.5)

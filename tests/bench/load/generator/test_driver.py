@@ -28,7 +28,7 @@ async def quick(asked: Asked) -> None:
 
 
 @pytest.mark.parametrize("num_slots", [None, 1])
-async def test_waiting_is_counted_from_when_a_request_was_due(num_slots: int | None) -> None:
+async def test_waiting_is_counted_from_when_a_request_was_due(num_slots: int | None):
     """A server that hangs for a while makes all late that were due meanwhile, whether they could be sent or not."""
     began = time.monotonic()
 
@@ -52,7 +52,7 @@ async def test_waiting_is_counted_from_when_a_request_was_due(num_slots: int | N
         assert last.first_s - last.sent_s < last.ttft_s  # type: ignore[operator]
 
 
-async def test_a_slot_is_one_request_at_a_time() -> None:
+async def test_a_slot_is_one_request_at_a_time():
     active, most = 0, 0
 
     async def answer(asked: Asked) -> None:
@@ -73,7 +73,7 @@ async def test_a_slot_is_one_request_at_a_time() -> None:
     assert all(one.is_finished and one.due_s == one.woke_s <= one.sent_s for one in closed)
 
 
-async def test_a_closed_loop_with_a_duration_takes_its_shapes_again() -> None:
+async def test_a_closed_loop_with_a_duration_takes_its_shapes_again():
     async def answer(asked: Asked) -> None:
         await asyncio.sleep(0.01)
         await quick(asked)
@@ -120,19 +120,19 @@ FIRST = HEAD + chunked(b'data: {"choices": [{"text": "a"}]}\n\n')
         ([HEAD + chunked(b"data: [DONE]\n\n") + b"0\r\n\r\n"], Failure.BROKEN, 200, "nothing"),
     ],
 )
-async def test_failures_are_told_apart(answer: Sequence[bytes], failure: Failure, status: int, reason: str) -> None:
+async def test_failures_are_told_apart(answer: Sequence[bytes], failure: Failure, status: int, reason: str):
     outcome = await failures(answer)
     assert (outcome.failure, outcome.status) == (failure, status)
     assert reason in str(outcome.reason)
 
 
-async def test_an_answer_that_takes_too_long_is_given_up() -> None:
+async def test_an_answer_that_takes_too_long_is_given_up():
     outcome = await failures([FIRST], timeout_s=0.2)
     assert outcome.failure is Failure.TIMEOUT
     assert outcome.first_s is not None
 
 
-async def test_stopping_cancels_what_is_on_its_way_and_sends_no_more() -> None:
+async def test_stopping_cancels_what_is_on_its_way_and_sends_no_more():
     stop, never = asyncio.Event(), asyncio.Event()
 
     async def answer(asked: Asked) -> None:
@@ -150,7 +150,7 @@ async def test_stopping_cancels_what_is_on_its_way_and_sends_no_more() -> None:
     assert len(outcomes) < 4
 
 
-async def test_promises_and_priorities_go_along_when_they_are_to() -> None:
+async def test_promises_and_priorities_go_along_when_they_are_to():
     shape = Shape("tiny", 4, 2, promise=Promise(ttft_s=0.5, tpot_s=0.05), priority=3)
     async with server(quick) as here:
         await driven(assignment(here.address, [shape], Pace(None, 1), sends_promises=True))
@@ -162,7 +162,7 @@ async def test_promises_and_priorities_go_along_when_they_are_to() -> None:
     assert "x-slo" not in second
 
 
-async def test_tokens_are_the_servers_count_or_else_the_events() -> None:
+async def test_tokens_are_the_servers_count_or_else_the_events():
     async def answer(asked: Asked) -> None:
         usage = {"prompt_tokens": 40, "completion_tokens": 20} if len(here.asked) == 1 else {}
         asked.writer.write(stream_of(["a", "b", "c"], **usage))

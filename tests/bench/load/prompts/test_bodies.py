@@ -40,7 +40,7 @@ def made(recipe: Recipe, number: int, shape: Shape) -> dict[str, object]:
 
 @pytest.mark.parametrize("api", ["completions", "chat"])
 @pytest.mark.parametrize("has_text", [False, True])
-async def test_prompts_are_exact_for_the_tokenizer(tiny: LocalTokens, api: Api, has_text: bool) -> None:
+async def test_prompts_are_exact_for_the_tokenizer(tiny: LocalTokens, api: Api, has_text: bool):
     pieces = await fillers(tiny)
     around = await overhead(tiny, api, pieces)
     assert around is not None
@@ -55,7 +55,7 @@ async def test_prompts_are_exact_for_the_tokenizer(tiny: LocalTokens, api: Api, 
         assert body["max_tokens"] == 4
 
 
-async def test_token_ids_are_exact(tiny: LocalTokens) -> None:
+async def test_token_ids_are_exact(tiny: LocalTokens):
     pieces = await fillers(tiny)
     running = await running_ids(tiny, TEXT)
     for runs in ((), running):
@@ -65,14 +65,14 @@ async def test_token_ids_are_exact(tiny: LocalTokens) -> None:
     assert all(token in {one.ids[0] for one in running} for token in prompts[0])  # type: ignore[attr-defined]
 
 
-async def test_common_words_are_found_where_they_are_single_tokens() -> None:
+async def test_common_words_are_found_where_they_are_single_tokens():
     found = await fillers(Words())
     assert {piece.text.strip() for piece in found} == set(WORDS)
     assert await overhead(Words(), "completions", found) == 1
     assert await overhead(Words(), "chat", found) == 5
 
 
-async def test_tokens_that_do_not_add_up_are_noticed() -> None:
+async def test_tokens_that_do_not_add_up_are_noticed():
     class Merging(Words):
         async def count(self, api: Api, text: str) -> int:
             return len(text.split()) // 2
@@ -87,7 +87,7 @@ def prompt_of(recipe: Recipe, number: int, shape: Shape) -> list[int]:
 IDS = Recipe("completions", sends_ids=True, seed=0, fillers=FILLERS)
 
 
-def test_equal_seeds_and_numbers_make_equal_prompts() -> None:
+def test_equal_seeds_and_numbers_make_equal_prompts():
     shape = Shape("tiny", 64, 4)
     prompts = [prompt_of(IDS, number, shape) for number in range(50)]
     assert prompts == [prompt_of(IDS, number, shape) for number in range(50)]
@@ -97,7 +97,7 @@ def test_equal_seeds_and_numbers_make_equal_prompts() -> None:
 
 
 @pytest.mark.parametrize("num_prefixes", [1, 3])
-def test_beginnings_are_shared_by_as_many_as_were_asked_for(num_prefixes: int) -> None:
+def test_beginnings_are_shared_by_as_many_as_were_asked_for(num_prefixes: int):
     recipe = msgspec.structs.replace(IDS, prefix_tokens=40, num_prefixes=num_prefixes)
     prompts = [prompt_of(recipe, number, Shape("tiny", 60, 4)) for number in range(60)]
     assert len({tuple(prompt[:40]) for prompt in prompts}) == num_prefixes
@@ -106,7 +106,7 @@ def test_beginnings_are_shared_by_as_many_as_were_asked_for(num_prefixes: int) -
     assert len(prompt_of(recipe, 0, Shape("tiny", 25, 4))) == 25
 
 
-def test_blocks_of_a_trace_are_shared_where_the_trace_says_so() -> None:
+def test_blocks_of_a_trace_are_shared_where_the_trace_says_so():
     one, two, other = (
         prompt_of(IDS, number, Shape("tiny", 1300, 4, blocks))
         for number, blocks in enumerate([(7, 8, 9), (7, 8, 4), (5, 8, 9)])
@@ -118,7 +118,7 @@ def test_blocks_of_a_trace_are_shared_where_the_trace_says_so() -> None:
     assert len(prompt_of(IDS, 0, Shape("tiny", 700, 4, (7, 8)))) == 700
 
 
-def test_given_chats_are_sent_as_they_are() -> None:
+def test_given_chats_are_sent_as_they_are():
     chats = (Chat(messages=({"role": "system", "content": "Be brief."},)), Chat(prompt="Hello"))
     recipe = Recipe("chat", sends_ids=False, seed=0, chats=chats, fields={"stream": True, "top_p": 0.5})
     first, second = (made(recipe, number, Shape("tiny", 0, 9, chat=number)) for number in range(2))
@@ -127,11 +127,11 @@ def test_given_chats_are_sent_as_they_are() -> None:
     assert (first["model"], first["max_tokens"], first["stream"], first["top_p"]) == ("tiny", 9, True, 0.5)
 
 
-def test_pieces_know_how_many_tokens_they_have() -> None:
+def test_pieces_know_how_many_tokens_they_have():
     assert [Piece("a").num_tokens, Piece("a", (1,)).num_tokens, Piece("ab", (1, 2)).num_tokens] == [1, 1, 2]
 
 
-def test_a_tokenizer_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_tokenizer_that_is_not_there_is_named(tmp_path: Path):
     from mesh.errors import UserError
 
     with pytest.raises(UserError, match="--tokenizer"):

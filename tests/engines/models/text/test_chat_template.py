@@ -13,32 +13,32 @@ def template(**sources: str) -> ChatTemplate:
     return ChatTemplate(sources, {"bos_token": "<s>"}, Path("model"))
 
 
-def test_special_tokens_tools_and_parameters_are_variables() -> None:
+def test_special_tokens_tools_and_parameters_are_variables():
     source = "{{ bos_token }}{% if tools %}{{ tools | tojson }}{% endif %}{{ mood }}{{ add_generation_prompt }}"
     tools = [{"type": "function", "function": {"name": "<f>"}}]
     rendered = template(default=source).render(HELLO, tools, add_generation_prompt=False, parameters={"mood": "calm"})
     assert rendered == '<s>[{"type": "function", "function": {"name": "<f>"}}]calmFalse'
 
 
-def test_white_space_and_loop_controls_are_those_of_hugging_face() -> None:
+def test_white_space_and_loop_controls_are_those_of_hugging_face():
     source = (
         "{% for m in messages %}\n    {% if loop.first %}\n{% continue %}\n{% endif %}\n{{ m.content }}\n{% endfor %}"
     )
     assert template(default=source).render(HELLO * 2) == "hello\n"
 
 
-def test_generation_blocks_show_what_they_hold() -> None:
+def test_generation_blocks_show_what_they_hold():
     source = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
     assert template(default=source).render(HELLO) == "hello"
 
 
-def test_chats_with_tools_have_their_own_template_where_there_is_one() -> None:
+def test_chats_with_tools_have_their_own_template_where_there_is_one():
     templates = template(default="chat", tool_use="tools")
     assert templates.render(HELLO) == "chat"
     assert templates.render(HELLO, [{"type": "function"}]) == "tools"
 
 
-def test_content_in_parts_is_joined() -> None:
+def test_content_in_parts_is_joined():
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     assert "user\na\nb<|im_end|>" in template(default=TEMPLATE).render([{"role": "user", "content": parts}])
 
@@ -57,16 +57,16 @@ def test_content_in_parts_is_joined() -> None:
         ),
     ],
 )
-def test_messages_that_cannot_be_rendered_say_why(source: str, messages: list[dict[str, object]], message: str) -> None:
+def test_messages_that_cannot_be_rendered_say_why(source: str, messages: list[dict[str, object]], message: str):
     with pytest.raises(ChatError, match=message):
         template(default=source).render(messages)
 
 
-def test_a_model_without_a_template_points_to_completions() -> None:
+def test_a_model_without_a_template_points_to_completions():
     with pytest.raises(ChatError, match="no chat template; use /v1/completions"):
         template().render(HELLO)
 
 
-def test_a_malformed_template_is_a_fault_of_the_model() -> None:
+def test_a_malformed_template_is_a_fault_of_the_model():
     with pytest.raises(ModelError, match="model: the chat template is malformed"):
         template(default="{% for %}")

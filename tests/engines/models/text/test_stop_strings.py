@@ -33,7 +33,7 @@ def expected(stops: list[str], text: str) -> Checked:
     return Checked(next(text[:cut] for cut in range(len(text) + 1) if text[cut:] in beginnings))
 
 
-def test_what_may_become_a_stop_string_is_held_back() -> None:
+def test_what_may_become_a_stop_string_is_held_back():
     checker = checker_of("</answer>")
     assert checker.feed("yes </ans") == Checked("yes ")
     assert checker.feed("werk") == Checked("</answerk")
@@ -42,17 +42,17 @@ def test_what_may_become_a_stop_string_is_held_back() -> None:
     assert checker.finish() == ""
 
 
-def test_the_text_ends_before_the_stop_string() -> None:
+def test_the_text_ends_before_the_stop_string():
     assert run(checker_of("STOP"), ["a ST", "OP b"]) == Checked("a ", "STOP")
 
 
 @pytest.mark.parametrize("pieces", [["xabcd"], list("xabcd"), ["xab", "cd"]])
-def test_the_stop_string_that_is_complete_first_counts(pieces: list[str]) -> None:
+def test_the_stop_string_that_is_complete_first_counts(pieces: list[str]):
     assert run(checker_of("abcd", "bc"), pieces) == Checked("xa", "bc")
     assert run(checker_of("c", "abc"), pieces) == Checked("x", "abc")
 
 
-def test_choices_of_a_call_follow_the_same_strings_each_for_itself() -> None:
+def test_choices_of_a_call_follow_the_same_strings_each_for_itself():
     stops = StopStrings(["ab"])
     first, second = StopChecker(stops), StopChecker(stops)
     assert first.feed("xa") == Checked("x")
@@ -61,7 +61,7 @@ def test_choices_of_a_call_follow_the_same_strings_each_for_itself() -> None:
 
 
 @given(st.lists(st.text("abc", min_size=1, max_size=5), min_size=1, max_size=6), st.lists(st.text("abc", max_size=5)))
-def test_each_piece_shows_what_no_stop_string_can_take_back(stops: list[str], pieces: list[str]) -> None:
+def test_each_piece_shows_what_no_stop_string_can_take_back(stops: list[str], pieces: list[str]):
     checker, shown, text = checker_of(*stops), "", ""
     for piece in pieces:
         text += piece
@@ -75,7 +75,7 @@ def test_each_piece_shows_what_no_stop_string_can_take_back(stops: list[str], pi
 
 
 @given(st.lists(st.text("ab", min_size=1, max_size=9), min_size=1, max_size=6), st.text("ab", max_size=30))
-def test_a_stop_string_is_found_however_the_others_overlap_with_it(stops: list[str], text: str) -> None:
+def test_a_stop_string_is_found_however_the_others_overlap_with_it(stops: list[str], text: str):
     assert checker_of(*stops).feed(text) == expected(stops, text)
 
 
@@ -88,7 +88,7 @@ def test_a_stop_string_is_found_however_the_others_overlap_with_it(stops: list[s
         lambda length: ["ab" * (length // 2) + "c", "ba" * (length // 2) + "c"],
     ],
 )
-def test_long_stop_strings_cost_no_more_a_character_than_short_ones(stops_of: Any) -> None:
+def test_long_stop_strings_cost_no_more_a_character_than_short_ones(stops_of: Any):
     text = "a" * 2000 + "ab" * 1000
 
     def num_lines(length: int) -> int:
@@ -100,7 +100,7 @@ def test_long_stop_strings_cost_no_more_a_character_than_short_ones(stops_of: An
     assert num_lines_run(lambda: StopStrings(stops_of(480))) < 2 * 15 * num_lines_run(lambda: StopStrings(stops_of(32)))
 
 
-def test_long_stop_strings_take_memory_in_proportion() -> None:
+def test_long_stop_strings_take_memory_in_proportion():
     tracemalloc.start()
     try:
         stops = StopStrings(["ab" * 2000, *("c" * length for length in range(1, 40))])

@@ -46,38 +46,38 @@ def streamed(tokenizer: Tokenizer, tokens: list[int], skip: bool = True) -> list
     return [*(detokenizer.feed([token]) for token in tokens), detokenizer.finish()]
 
 
-def test_encoding_is_the_librarys_own(tokenizer: Tokenizer, byte_level: tokenizers.Tokenizer) -> None:
+def test_encoding_is_the_librarys_own(tokenizer: Tokenizer, byte_level: tokenizers.Tokenizer):
     text = "<|im_start|>hello world 狐狸"
     assert tokenizer.encode(text) == byte_level.encode(text).ids
     assert (tokenizer.vocab_size, tokenizer.special_ids) == (266, {0, 1, 2})
     assert (tokenizer.id_of("<|im_end|>"), tokenizer.token_of(2), tokenizer.id_of("nothing")) == (2, "<|im_end|>", None)
 
 
-def test_every_token_that_ends_an_answer_is_known(tokenizer: Tokenizer) -> None:
+def test_every_token_that_ends_an_answer_is_known(tokenizer: Tokenizer):
     assert tokenizer.eos_ids == {0, 2}  # of config.json and of tokenizer_config.json
 
 
-def test_a_chat_is_its_rendered_text(tokenizer: Tokenizer) -> None:
+def test_a_chat_is_its_rendered_text(tokenizer: Tokenizer):
     messages = [{"role": "user", "content": "hello"}]
     rendered = "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
     assert tokenizer.render_chat(messages) == rendered
     assert tokenizer.encode_chat(messages) == tokenizer.encode(rendered)
 
 
-def test_half_a_character_waits_for_its_other_half(tokenizer: Tokenizer) -> None:
+def test_half_a_character_waits_for_its_other_half(tokenizer: Tokenizer):
     tokens = tokenizer.encode("a🦊b")
     assert streamed(tokenizer, tokens) == ["a", "", "", "", "🦊", "b", ""]
     assert streamed(tokenizer, tokens[:3]) == ["a", "", "", "�"]
     assert tokenizer.token_bytes(tokens[1]) == b"\xf0"
 
 
-def test_special_tokens_are_shown_when_asked_for(tokenizer: Tokenizer) -> None:
+def test_special_tokens_are_shown_when_asked_for(tokenizer: Tokenizer):
     tokens = tokenizer.encode("<|im_start|>hello<|im_end|>")
     assert tokenizer.decode(tokens) == "hello"
     assert tokenizer.decode(tokens, skip_special_tokens=False) == "<|im_start|>hello<|im_end|>"
 
 
-def test_tokens_beyond_the_vocabulary_stand_for_nothing(tokenizer: Tokenizer) -> None:
+def test_tokens_beyond_the_vocabulary_stand_for_nothing(tokenizer: Tokenizer):
     assert tokenizer.decode([-1, 10_000, 2**40, *tokenizer.encode("a")]) == "a"
 
 
@@ -85,14 +85,14 @@ def test_tokens_beyond_the_vocabulary_stand_for_nothing(tokenizer: Tokenizer) ->
 @given(tokens=st.lists(st.integers(0, 270)), skip=st.booleans())
 def test_streaming_any_tokens_gives_the_librarys_text(
     tokenizer: Tokenizer, byte_level: tokenizers.Tokenizer, tokens: list[int], skip: bool
-) -> None:
+):
     whole = byte_level.decode(tokens, skip_special_tokens=skip)
     assert "".join(streamed(tokenizer, tokens, skip)) == tokenizer.decode(tokens, skip) == whole
 
 
 @shared_fixtures
 @given(text=TEXTS)
-def test_streaming_a_text_shows_whole_characters_only(tokenizer: Tokenizer, text: str) -> None:
+def test_streaming_a_text_shows_whole_characters_only(tokenizer: Tokenizer, text: str):
     pieces = streamed(tokenizer, tokenizer.encode(text))
     assert "".join(pieces) == text
     assert "�" in text or not any("�" in piece for piece in pieces)
@@ -100,9 +100,7 @@ def test_streaming_a_text_shows_whole_characters_only(tokenizer: Tokenizer, text
 
 @shared_fixtures
 @given(text=TEXTS)
-def test_sentencepiece_text_equals_the_librarys(
-    sentencepiece: tokenizers.Tokenizer, model_folder: Path, text: str
-) -> None:
+def test_sentencepiece_text_equals_the_librarys(sentencepiece: tokenizers.Tokenizer, model_folder: Path, text: str):
     tokenizer = Tokenizer.load(model_folder)
     tokens = tokenizer.encode(text)
     assert tokens == sentencepiece.encode(text).ids
@@ -111,14 +109,14 @@ def test_sentencepiece_text_equals_the_librarys(
 
 
 @pytest.mark.usefixtures("sentencepiece")
-def test_a_continuation_keeps_its_first_space(model_folder: Path) -> None:
+def test_a_continuation_keeps_its_first_space(model_folder: Path):
     tokenizer = Tokenizer.load(model_folder)
     tokens = tokenizer.encode("he")
     assert tokenizer.decode(tokens) == "he"
     assert "".join(streamed(tokenizer, tokens)) == " he"
 
 
-def test_files_that_cannot_be_used_say_why(model_folder: Path, byte_level: tokenizers.Tokenizer) -> None:
+def test_files_that_cannot_be_used_say_why(model_folder: Path, byte_level: tokenizers.Tokenizer):
     byte_level.decoder = decoders.WordPiece()
     byte_level.save(str(model_folder / "tokenizer.json"))
     with pytest.raises(
@@ -130,7 +128,7 @@ def test_files_that_cannot_be_used_say_why(model_folder: Path, byte_level: token
         Tokenizer.load(model_folder)
 
 
-def test_templates_in_files_win_over_the_configuration(model_folder: Path, byte_level: tokenizers.Tokenizer) -> None:
+def test_templates_in_files_win_over_the_configuration(model_folder: Path, byte_level: tokenizers.Tokenizer):
     (model_folder / "chat_template.jinja").write_text("{{ eos_token }}")
     config = {"eos_token": {"content": "<|im_end|>"}, "chat_template": [{"name": "default", "template": "old"}]}
     (model_folder / "tokenizer_config.json").write_text(json.dumps(config))

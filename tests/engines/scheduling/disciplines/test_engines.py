@@ -139,7 +139,7 @@ def run_of(scheduling: Scheduling, role: Role, seed: int, *, is_strict: bool) ->
 @each_seed(SEEDS)
 @pytest.mark.parametrize("role", Role)
 @pytest.mark.parametrize(("scheduling", "is_strict"), ALL)
-def test_every_request_gets_its_tokens(scheduling: Scheduling, is_strict: bool, role: Role, seed: int) -> None:
+def test_every_request_gets_its_tokens(scheduling: Scheduling, is_strict: bool, role: Role, seed: int):
     run = run_of(scheduling, role, seed, is_strict=is_strict)
     for spec in run.specs:
         right = continuation(spec.prompt, spec.sampling.max_tokens)
@@ -151,7 +151,7 @@ def test_every_request_gets_its_tokens(scheduling: Scheduling, is_strict: bool, 
 
 
 @pytest.mark.parametrize("scheduling", RANKING)
-def test_these_loads_fill_the_pool(scheduling: Scheduling) -> None:
+def test_these_loads_fill_the_pool(scheduling: Scheduling):
     """Else they would not show what preemption does."""
     runs = [run_of(scheduling, Role.MULTIPLEX, seed, is_strict=False) for seed in seeds(SEEDS)]
     assert sum(run.core.status(run.now).preemptions_total for run in runs) > 5
@@ -159,7 +159,7 @@ def test_these_loads_fill_the_pool(scheduling: Scheduling) -> None:
 
 @each_seed(SEEDS)
 @pytest.mark.parametrize("scheduling", PURE)
-def test_a_step_is_of_one_phase(scheduling: Scheduling, seed: int) -> None:
+def test_a_step_is_of_one_phase(scheduling: Scheduling, seed: int):
     """A decode is one token, sampled earlier; blocks for all, so that none is cached and computed anew."""
     run = Run(engine(scheduling, Role.MULTIPLEX, is_strict=False, num_pages=1000), seed)
     for batch in run.batches:
@@ -168,16 +168,14 @@ def test_a_step_is_of_one_phase(scheduling: Scheduling, seed: int) -> None:
 
 
 @pytest.mark.parametrize(("scheduling", "is_strict"), ALL)
-def test_the_same_load_is_served_the_same_way(scheduling: Scheduling, is_strict: bool) -> None:
+def test_the_same_load_is_served_the_same_way(scheduling: Scheduling, is_strict: bool):
     again = Run(engine(scheduling, Role.MULTIPLEX, is_strict=is_strict), 1)
     assert again.batches == run_of(scheduling, Role.MULTIPLEX, 1, is_strict=is_strict).batches
 
 
 @each_seed(6)
 @pytest.mark.parametrize("scheduling", PURE)
-def test_requests_that_are_handed_over_end_where_they_decode(
-    make_spec: MakeSpec, scheduling: Scheduling, seed: int
-) -> None:
+def test_requests_that_are_handed_over_end_where_they_decode(make_spec: MakeSpec, scheduling: Scheduling, seed: int):
     mesh = VirtualMesh(seed)
     mesh.add("prefill", Role.PREFILL, scheduling=scheduling)
     mesh.add("decode", Role.DECODE, scheduling=scheduling)
@@ -190,7 +188,7 @@ def test_requests_that_are_handed_over_end_where_they_decode(
 
 
 @each_seed(8)
-def test_requests_that_migrate_are_known_where_they_are(make_spec: MakeSpec, seed: int) -> None:
+def test_requests_that_migrate_are_known_where_they_are(make_spec: MakeSpec, seed: int):
     mesh = VirtualMesh(seed)
     for name in ("a", "b"):
         mesh.add(name, num_blocks=24, rescheduling=Rescheduling(), scheduling=Scheduling.DB)
@@ -204,7 +202,7 @@ def test_requests_that_migrate_are_known_where_they_are(make_spec: MakeSpec, see
     assert all(mesh.streams[spec.id] == continuation(spec.prompt, 40)[: len(mesh.streams[spec.id])] for spec in specs)
 
 
-def test_a_request_that_ranks_first_runs_before_one_that_came_earlier() -> None:
+def test_a_request_that_ranks_first_runs_before_one_that_came_earlier():
     """Of the two services the one whose requests cost a quarter."""
     core = engine(Scheduling.DB, Role.MULTIPLEX, is_strict=True)
     for name in ("large", "small"):

@@ -33,7 +33,7 @@ def entrants(num: int) -> list[Entrant]:
 
 
 @each_seed(30)
-def test_the_heads_are_the_first_of_each_line_whatever_happens(seed: int) -> None:
+def test_the_heads_are_the_first_of_each_line_whatever_happens(seed: int):
     draw = random.Random(seed)
     lines, everybody, here = Lines(), entrants(40), set[Entrant]()
     for _ in range(400):
@@ -66,7 +66,7 @@ def test_the_heads_are_the_first_of_each_line_whatever_happens(seed: int) -> Non
 
 
 @pytest.mark.parametrize("num", [100, 1000, 4000])
-def test_comparisons_grow_with_the_logarithm_of_the_number_of_requests(num: int) -> None:
+def test_comparisons_grow_with_the_logarithm_of_the_number_of_requests(num: int):
     draw = random.Random(num)
     lines, everybody = Lines(), entrants(num)
     for one in everybody:
@@ -83,7 +83,7 @@ def test_comparisons_grow_with_the_logarithm_of_the_number_of_requests(num: int)
 
 
 @pytest.mark.parametrize("num_batched", [1, 30, 500, 1000])
-def test_what_a_batch_costs_grows_with_the_batch_not_with_those_that_wait(num_batched: int) -> None:
+def test_what_a_batch_costs_grows_with_the_batch_not_with_those_that_wait(num_batched: int):
     draw = random.Random(num_batched)
     lines, everybody = Lines(), entrants(1000)
     for one in everybody:
@@ -99,7 +99,7 @@ def test_what_a_batch_costs_grows_with_the_batch_not_with_those_that_wait(num_ba
     assert Counted.num / 20 / num_batched < 6 * log2(1000)
 
 
-def test_a_head_that_runs_step_by_step_leaves_nothing_behind() -> None:
+def test_a_head_that_runs_step_by_step_leaves_nothing_behind():
     """Places get smaller with every step, so that no stale entry ever comes to the head."""
     lines, everybody = Lines(), entrants(50)
     for step in range(500):
@@ -112,7 +112,7 @@ def test_a_head_that_runs_step_by_step_leaves_nothing_behind() -> None:
 
 
 @each_seed(20)
-def test_who_has_waited_longest_is_found_though_waiting_stops_while_requests_run(seed: int) -> None:
+def test_who_has_waited_longest_is_found_though_waiting_stops_while_requests_run(seed: int):
     draw = random.Random(seed)
     waits, here, now = Waits(lambda service: 20.0), list[Entrant](), 0.0
     for number in range(300):

@@ -38,29 +38,29 @@ def steps_s(first_context: int, num: int) -> float:
     return sum(decode_step_s(COST.decode, 1, first_context + index) for index in range(num))
 
 
-def test_a_whole_request_is_its_prompt_and_a_decode_step_for_each_further_token(make_sequence: MakeSequence) -> None:
+def test_a_whole_request_is_its_prompt_and_a_decode_step_for_each_further_token(make_sequence: MakeSequence):
     wanted = prefill_s(COST.prefill, 100) + steps_s(101, 49)
     assert measured(make_sequence, 100, 0, 50, 0) == pytest.approx(wanted)
 
 
-def test_one_that_was_handed_over_counts_with_the_decode_steps_it_runs_here(make_sequence: MakeSequence) -> None:
+def test_one_that_was_handed_over_counts_with_the_decode_steps_it_runs_here(make_sequence: MakeSequence):
     assert measured(make_sequence, 100, 1, 20, 100) == pytest.approx(steps_s(101, 20))
 
 
-def test_one_that_migrated_in_the_middle_of_its_answer_counts_from_there(make_sequence: MakeSequence) -> None:
+def test_one_that_migrated_in_the_middle_of_its_answer_counts_from_there(make_sequence: MakeSequence):
     assert measured(make_sequence, 100, 30, 5, 129) == pytest.approx(steps_s(130, 5))
 
 
-def test_a_continuation_is_computed_anew(make_sequence: MakeSequence) -> None:
+def test_a_continuation_is_computed_anew(make_sequence: MakeSequence):
     wanted = prefill_s(COST.prefill, 130) + steps_s(131, 4)
     assert measured(make_sequence, 100, 30, 5, 0) == pytest.approx(wanted)
 
 
-def test_on_an_engine_that_only_prefills_it_is_the_prompt(make_sequence: MakeSequence) -> None:
+def test_on_an_engine_that_only_prefills_it_is_the_prompt(make_sequence: MakeSequence):
     assert measured(make_sequence, 100, 0, 1, 0) == pytest.approx(prefill_s(COST.prefill, 100))
 
 
-def test_a_prefix_that_was_cached_cost_nothing(make_sequence: MakeSequence) -> None:
+def test_a_prefix_that_was_cached_cost_nothing(make_sequence: MakeSequence):
     profiles = Profiles({"tiny": Fixed(COST)})
     prior, request = profiles["tiny"].mean_s, make_sequence("r", 100)
     profiles.came(request)
@@ -71,7 +71,7 @@ def test_a_prefix_that_was_cached_cost_nothing(make_sequence: MakeSequence) -> N
     assert seen == pytest.approx(prefill_s(COST.prefill, 36, 64))
 
 
-def test_what_never_ran_tells_nothing(make_sequence: MakeSequence) -> None:
+def test_what_never_ran_tells_nothing(make_sequence: MakeSequence):
     profiles, request = Profiles({"tiny": Fixed(COST)}), make_sequence("r", 100)
     prior = profiles["tiny"].mean_s
     profiles.came(request)
@@ -79,13 +79,13 @@ def test_what_never_ran_tells_nothing(make_sequence: MakeSequence) -> None:
     assert profiles["tiny"].mean_s == prior
 
 
-def test_before_any_request_has_ended_services_rank_by_the_size_of_their_models() -> None:
+def test_before_any_request_has_ended_services_rank_by_the_size_of_their_models():
     large = StepCost(PrefillCost(0.0, 0.01), DecodeCost(0.05, 0.01))
     profiles = Profiles({"small": Fixed(), "large": Fixed(large)})
     assert 0 < profiles["small"].budget_s < profiles["large"].budget_s
 
 
-def test_mean_and_deviation_come_close_to_those_of_the_requests_and_follow_them() -> None:
+def test_mean_and_deviation_come_close_to_those_of_the_requests_and_follow_them():
     draw = random.Random(1)
     times = ExecutionTimes(50.0)
     for mean_s in (2.0, 9.0):
@@ -96,14 +96,14 @@ def test_mean_and_deviation_come_close_to_those_of_the_requests_and_follow_them(
         assert times.std_s == pytest.approx(statistics.stdev(last), rel=0.3)
 
 
-def test_equal_times_have_no_deviation_in_the_end() -> None:
+def test_equal_times_have_no_deviation_in_the_end():
     times = ExecutionTimes(1.0)
     for _ in range(20 * WINDOW):
         times.add(3.0)
     assert times.budget_s == pytest.approx(3.0, rel=1e-3)
 
 
-def test_before_any_request_has_ended_services_rank_by_their_usual_lengths_where_those_are_known() -> None:
+def test_before_any_request_has_ended_services_rank_by_their_usual_lengths_where_those_are_known():
     costs = {"chat": Fixed(), "code": Fixed(), "other": Fixed()}
     profiles = Profiles(costs, {"chat": (500, 400), "code": (150, 30)})
     assert profiles["code"].mean_s < profiles["other"].mean_s < profiles["chat"].mean_s

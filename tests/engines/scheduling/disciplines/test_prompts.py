@@ -41,7 +41,7 @@ def given(rules: Ranked, service: str, now: float) -> list[EngineRequest]:
 
 @each_seed(10)
 @pytest.mark.parametrize("order", ORDERS)
-def test_prompts_come_in_the_order_of_their_ranks(order: str, seed: int) -> None:
+def test_prompts_come_in_the_order_of_their_ranks(order: str, seed: int):
     """Some have begun, been preempted, waited too long or are of higher priority; decodes starve beside them."""
     draw, now = random.Random(seed), 0.0
     rules, here = ranked(ORDERS[order](), SERVICES, starvation_s=draw.choice([5.0, 30.0])), list[EngineRequest]()
@@ -60,7 +60,7 @@ def test_prompts_come_in_the_order_of_their_ranks(order: str, seed: int) -> None
     rules.check_invariants(here)
 
 
-def test_one_that_is_not_asked_to_the_end_leaves_everything_as_it_was() -> None:
+def test_one_that_is_not_asked_to_the_end_leaves_everything_as_it_was():
     rules, here = ranked(FirstCome(), SERVICES, starvation_s=5.0), [prompt(f"{n}", "a", float(n)) for n in range(20)]
     for one in here:
         rules.came(one)
@@ -72,7 +72,7 @@ def test_one_that_is_not_asked_to_the_end_leaves_everything_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("num", [100, 1000, 8000])
-def test_the_first_few_of_many_cost_the_logarithm_of_their_number(num: int) -> None:
+def test_the_first_few_of_many_cost_the_logarithm_of_their_number(num: int):
     draw, rules = random.Random(num), ranked(FirstCome(), SERVICES)
     for number in range(num):
         one = prompt(f"{number}", "a")

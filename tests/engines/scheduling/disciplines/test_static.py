@@ -70,7 +70,7 @@ class Served:
 
 
 @pytest.mark.parametrize("scheduling", [STATIC, PADDED])
-def test_nobody_joins_a_batch_that_runs(scheduling: Scheduling) -> None:
+def test_nobody_joins_a_batch_that_runs(scheduling: Scheduling):
     served = Served(scheduling)
     served.send(spec("a", 5, 4), spec("b", 9, 4))
     served.run(2)
@@ -81,7 +81,7 @@ def test_nobody_joins_a_batch_that_runs(scheduling: Scheduling) -> None:
     ] * 2
 
 
-def test_requests_that_come_alone_are_batched_in_their_order_up_to_the_engines_size() -> None:
+def test_requests_that_come_alone_are_batched_in_their_order_up_to_the_engines_size():
     served = Served(STATIC)
     for name in "abcdefghij":
         served.send_alone(spec(name, 2, 1))
@@ -89,14 +89,14 @@ def test_requests_that_come_alone_are_batched_in_their_order_up_to_the_engines_s
     assert ["".join(chunk.request for chunk in batch.chunks) for batch in served.batches] == ["abcdef", "ghij"]
 
 
-def test_a_batch_that_came_as_one_is_not_cut() -> None:
+def test_a_batch_that_came_as_one_is_not_cut():
     served = Served(STATIC)
     served.send(*(spec(name, 2, 2) for name in "abcdefghijkl"))
     served.run()
     assert served.sizes == [12, 12]
 
 
-def test_at_the_end_of_a_slice_the_rest_goes_back_with_its_tokens() -> None:
+def test_at_the_end_of_a_slice_the_rest_goes_back_with_its_tokens():
     served = Served(STATIC)
     short, long = spec("s", 6, 2), spec("l", 7, 9)
     served.send(short, long, slice_tokens=4)
@@ -112,14 +112,14 @@ def test_at_the_end_of_a_slice_the_rest_goes_back_with_its_tokens() -> None:
     assert served.streams["l"] == continuation(long.prompt, 9)
 
 
-def test_a_request_whose_answer_ends_with_the_slice_has_ended() -> None:
+def test_a_request_whose_answer_ends_with_the_slice_has_ended():
     served = Served(STATIC)
     served.send(spec("a", 6, 4), slice_tokens=4)
     served.run()
     assert served.ends() == [(4, "end", "a")]
 
 
-def test_padded_rows_stay_until_the_batch_is_over_and_so_do_answers() -> None:
+def test_padded_rows_stay_until_the_batch_is_over_and_so_do_answers():
     served = Served(PADDED)
     served.send(spec("a", 3, 2), spec("b", 9, 5), spec("c", 5, 9), slice_tokens=6)
     served.run()
@@ -131,14 +131,14 @@ def test_padded_rows_stay_until_the_batch_is_over_and_so_do_answers() -> None:
     assert served.streams["b"] == continuation(spec("b", 9, 5).prompt, 5)
 
 
-def test_a_padded_batch_that_all_leave_early_ends_early() -> None:
+def test_a_padded_batch_that_all_leave_early_ends_early():
     served = Served(PADDED)
     served.send(spec("a", 3, 2), spec("b", 9, 3), slice_tokens=100)
     served.run()
     assert len(served.batches) == 3
 
 
-def test_a_padded_batch_takes_no_prefix_of_another() -> None:
+def test_a_padded_batch_takes_no_prefix_of_another():
     """It would compute less than it does."""
     served = Served(PADDED)
     for attempt in (1, 2):
@@ -148,7 +148,7 @@ def test_a_padded_batch_takes_no_prefix_of_another() -> None:
 
 
 @pytest.mark.parametrize("scheduling", [STATIC, PADDED])
-def test_a_batch_goes_on_without_who_is_cancelled(scheduling: Scheduling) -> None:
+def test_a_batch_goes_on_without_who_is_cancelled(scheduling: Scheduling):
     served = Served(scheduling)
     served.send(spec("a", 3, 6), spec("b", 5, 6))
     served.send(spec("c", 5, 1))
@@ -160,7 +160,7 @@ def test_a_batch_goes_on_without_who_is_cancelled(scheduling: Scheduling) -> Non
     assert served.core.is_idle
 
 
-def test_a_padded_batch_answers_when_the_last_that_drew_is_cancelled() -> None:
+def test_a_padded_batch_answers_when_the_last_that_drew_is_cancelled():
     served = Served(PADDED)
     served.send(spec("a", 3, 2), spec("b", 5, 60))
     served.run(4)
@@ -169,14 +169,14 @@ def test_a_padded_batch_answers_when_the_last_that_drew_is_cancelled() -> None:
     assert [(what, request) for _, what, request in served.ends()] == [("end", "a")]
 
 
-def test_nobody_moves_to_static_batches() -> None:
+def test_nobody_moves_to_static_batches():
     served = Served(STATIC)
     reserve = Reserve("t", spec("a", 3, 3), Epoch(1, 1), 3, SHAPE, None, 1.0, is_migration=True)
     effects = served.core.receive("other", reserve, (), 0.0)
     assert [type(effect.message) for effect in effects if isinstance(effect, Send)] == [Declined]
 
 
-def test_a_padded_batch_has_as_many_rows_as_memory_holds_to_its_end() -> None:
+def test_a_padded_batch_has_as_many_rows_as_memory_holds_to_its_end():
     """Padding and the longest answer count for each row: none of them can be preempted."""
     served = Served(PADDED)
     core = served.core
@@ -190,5 +190,5 @@ def test_a_padded_batch_has_as_many_rows_as_memory_holds_to_its_end() -> None:
     assert core.status(0.0).preemptions_total == 0
 
 
-def test_what_is_left_of_a_padded_batch_shrinks_as_decodes_are_passed() -> None:
+def test_what_is_left_of_a_padded_batch_shrinks_as_decodes_are_passed():
     assert Rows(3, 1, 9, 5).after(2) == Rows(3, 1, 11, 3)

@@ -39,7 +39,7 @@ def by_budgets(jobs: Sequence[Job]) -> float:
 
 
 @each_seed(100)
-def test_with_two_services_nothing_beats_it_whenever_requests_come(seed: int) -> None:
+def test_with_two_services_nothing_beats_it_whenever_requests_come(seed: int):
     draw = random.Random(seed)
     works = {"a": draw.randint(1, 3), "b": draw.randint(1, 7)}
     names = draw.choices(["a", "b"], k=draw.randint(2, 5))
@@ -48,14 +48,14 @@ def test_with_two_services_nothing_beats_it_whenever_requests_come(seed: int) ->
 
 
 @each_seed(40)
-def test_nothing_beats_it_when_requests_of_many_services_come_at_once(seed: int) -> None:
+def test_nothing_beats_it_when_requests_of_many_services_come_at_once(seed: int):
     draw = random.Random(seed)
     works = {name: draw.randint(1, 5) for name in "abcd"}
     jobs = [Job(name, 0, works[name]) for name in draw.choices("abcd", k=5)]
     assert by_budgets(jobs) == pytest.approx(optimum(jobs))
 
 
-def test_with_three_services_it_may_be_beaten_and_by_how_much() -> None:
+def test_with_three_services_it_may_be_beaten_and_by_how_much():
     """The one that is nearly done yields to a shorter one, then short ones of a third service hold back both."""
     jobs = [Job("long", 0, 20), Job("short", 19, 4), *(Job("tiny", 20 + index, 1) for index in range(8))]
     assert 1.02 * optimum(jobs) < by_budgets(jobs) < 1.05 * optimum(jobs)

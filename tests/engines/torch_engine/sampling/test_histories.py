@@ -34,23 +34,21 @@ tokens = st.lists(st.integers(-1, VOCABULARY), min_size=1, max_size=12)
 
 
 @given(tokens, st.integers(0, 12), st.lists(tokens, max_size=6))
-def test_a_list_that_grows_is_counted_as_one_that_is_new(
-    start: list[int], num_prompt: int, more: list[list[int]]
-) -> None:
+def test_a_list_that_grows_is_counted_as_one_that_is_new(start: list[int], num_prompt: int, more: list[list[int]]):
     histories, own = Histories(), list(start)
     for new in [[], *more]:
         own += new
         check(histories, own, min(num_prompt, len(start)))
 
 
-def test_another_list_under_the_same_name_is_counted_anew() -> None:
+def test_another_list_under_the_same_name_is_counted_anew():
     histories = Histories()
     check(histories, [1, 2, 3], 1)
     check(histories, [1, 4, 4, 5], 1)
     check(histories, [6], 1)
 
 
-def test_a_draw_counts_what_is_new_only() -> None:
+def test_a_draw_counts_what_is_new_only():
     histories, tokens = Histories(), [1, 2]
     check(histories, tokens, 2)
     tokens[0] = 5  # which nobody does: it shows that the first tokens are not looked at again
@@ -59,7 +57,7 @@ def test_a_draw_counts_what_is_new_only() -> None:
     assert counted(history.seen) == {1: 1, 2: 1, 3: 1}
 
 
-def test_few_are_kept() -> None:
+def test_few_are_kept():
     histories = Histories()
     for number in range(200):
         check(histories, [1], 1, f"r{number}")

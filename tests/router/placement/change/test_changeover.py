@@ -69,7 +69,7 @@ SWAPPED = {"a": ({OTHER}, Role.MULTIPLEX), "b": ({SERVICE}, Role.DECODE)}
 
 
 @each_seed(8)
-def test_a_plan_is_carried_out_while_requests_run(make_spec, seed: int) -> None:
+def test_a_plan_is_carried_out_while_requests_run(make_spec, seed: int):
     world = World(seed, loss=0.3)
     specs = [make_spec(f"r{i}", 5, 120, first=100 * i, service=(SERVICE, OTHER)[i % 2]) for i in range(4)]
     for number, spec in enumerate(specs):
@@ -87,7 +87,7 @@ def test_a_plan_is_carried_out_while_requests_run(make_spec, seed: int) -> None:
 
 
 @each_seed(20)
-def test_every_service_is_served_by_somebody_at_every_moment(seed: int) -> None:
+def test_every_service_is_served_by_somebody_at_every_moment(seed: int):
     world = World(seed, loss=0.3)
     change = Changeover(1, swap(), PATIENCE, world.mesh.now)
     while not change.is_over:
@@ -97,7 +97,7 @@ def test_every_service_is_served_by_somebody_at_every_moment(seed: int) -> None:
 
 
 @pytest.mark.parametrize("turns", range(0, 40, 2))
-def test_a_daemon_that_dies_halfway_is_followed_by_one_that_finishes_or_forgets(turns: int) -> None:
+def test_a_daemon_that_dies_halfway_is_followed_by_one_that_finishes_or_forgets(turns: int):
     world = World(turns, loss=0.2)
     first = Changeover(7, swap(7), PATIENCE, world.mesh.now)
     for _ in range(turns):
@@ -111,7 +111,7 @@ def test_a_daemon_that_dies_halfway_is_followed_by_one_that_finishes_or_forgets(
     assert world.placement() == SWAPPED
 
 
-def test_a_plan_for_an_engine_that_vanished_is_given_up_and_serving_goes_on(make_spec) -> None:
+def test_a_plan_for_an_engine_that_vanished_is_given_up_and_serving_goes_on(make_spec):
     world = World(0)
     world.mesh.submit("a", make_spec("r", 5, 300))
     change = Changeover(1, swap(), PATIENCE, world.mesh.now)
@@ -125,7 +125,7 @@ def test_a_plan_for_an_engine_that_vanished_is_given_up_and_serving_goes_on(make
     assert world.mesh.finished == {"r": "length"}
 
 
-def test_weights_that_cannot_be_had_end_the_plan_before_anything_leaves(monkeypatch) -> None:
+def test_weights_that_cannot_be_had_end_the_plan_before_anything_leaves(monkeypatch):
     world = World(0)
 
     def failing(name: str, service: str):
@@ -141,7 +141,7 @@ def test_weights_that_cannot_be_had_end_the_plan_before_anything_leaves(monkeypa
     assert world.placement() == {"a": ({SERVICE}, Role.MULTIPLEX), "b": ({OTHER}, Role.MULTIPLEX)}
 
 
-def test_a_newer_plan_ends_an_older_one() -> None:
+def test_a_newer_plan_ends_an_older_one():
     world = World(0)
     world.mesh.deliver(DAEMON, "a", Announce(swap(9)["a"]))
     change = Changeover(3, swap(3), PATIENCE, world.mesh.now)
@@ -149,7 +149,7 @@ def test_a_newer_plan_ends_an_older_one() -> None:
     assert (change.stage, change.reason) == (Stage.FAILED, "a knows of plan 9")
 
 
-def test_a_plan_that_is_there_already_changes_nothing() -> None:
+def test_a_plan_that_is_there_already_changes_nothing():
     world = World(0)
     places = {"a": EnginePlace(1, 2, (SERVICE,), Role.MULTIPLEX), "b": EnginePlace(1, 2, (OTHER,), Role.MULTIPLEX)}
     change = Changeover(1, places, PATIENCE, world.mesh.now)
@@ -158,7 +158,7 @@ def test_a_plan_that_is_there_already_changes_nothing() -> None:
     assert change.stage is Stage.DONE
 
 
-def test_orders_are_repeated_but_not_at_once() -> None:
+def test_orders_are_repeated_but_not_at_once():
     world = World(0)
     change = Changeover(1, swap(), PATIENCE, 0.0)
     statuses = world.statuses()
@@ -172,7 +172,7 @@ def gather(number: int = 1) -> dict[str, EnginePlace]:
     return {name: EnginePlace(number, 2, (SERVICE,), Role.MULTIPLEX) for name in ("a", "b")}
 
 
-def test_a_service_that_the_plan_knows_nothing_of_stays(make_spec) -> None:
+def test_a_service_that_the_plan_knows_nothing_of_stays(make_spec):
     world = World(0)
     world.mesh.submit("b", make_spec("r", 5, 300, service=OTHER))
     world.carry_out(Changeover(1, gather(), PATIENCE, world.mesh.now))
@@ -182,7 +182,7 @@ def test_a_service_that_the_plan_knows_nothing_of_stays(make_spec) -> None:
     assert world.mesh.finished == {"r": "length"}
 
 
-def test_a_service_goes_that_nobody_is_to_serve() -> None:
+def test_a_service_goes_that_nobody_is_to_serve():
     world = World(0)
     world.carry_out(Changeover(1, gather(), PATIENCE, world.mesh.now, drops=(OTHER,)))
     assert world.placement() == dict.fromkeys("ab", ({SERVICE}, Role.MULTIPLEX))

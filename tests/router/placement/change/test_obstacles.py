@@ -32,7 +32,7 @@ def wanted(**held: str) -> Plan:
     return PRESENT.with_groups(*groups)
 
 
-def test_an_engine_holds_what_it_has_and_what_it_gets_for_a_while() -> None:
+def test_an_engine_holds_what_it_has_and_what_it_gets_for_a_while():
     assert OBSTACLES.against(PRESENT, PRESENT) is None
     assert OBSTACLES.against(PRESENT, wanted(e0="ab", e1="ab")) is None, "3 of 4, 3 of 3 GiB"
     assert OBSTACLES.against(PRESENT, wanted(e0="c")) == (
@@ -41,13 +41,13 @@ def test_an_engine_holds_what_it_has_and_what_it_gets_for_a_while() -> None:
     assert OBSTACLES.against(PRESENT, wanted(e2="abc")) is None, "it has no limit"
 
 
-def test_what_is_there_already_is_no_obstacle_however_much_it_is() -> None:
+def test_what_is_there_already_is_no_obstacle_however_much_it_is():
     mesh = {"e1": engine("e1", "a", "c")}
     present = present_plan(mesh)
     assert Obstacles.of(mesh).against(present, present) is None
 
 
-def test_what_is_about_to_leave_still_takes_its_room() -> None:
+def test_what_is_about_to_leave_still_takes_its_room():
     full = engine("e0", "a", "b")
     mesh = {**MESH, "e0": replace(full, services=[replace(one, is_leaving=one.name == "a") for one in full.services])}
     present = present_plan(mesh)
@@ -58,7 +58,7 @@ def test_what_is_about_to_leave_still_takes_its_room() -> None:
     assert Obstacles.of(mesh).against(present, wanted(e0="ab")) is None, "it stays"
 
 
-def test_a_load_that_failed_is_not_tried_again() -> None:
+def test_a_load_that_failed_is_not_tried_again():
     obstacles = Obstacles.of(MESH, failed=[("e0", "b")])
     assert obstacles.against(PRESENT, wanted(e0="ab")) == (
         "e0 could not load b when it was told to; `mesh load` tries again at once"
@@ -66,7 +66,7 @@ def test_a_load_that_failed_is_not_tried_again() -> None:
     assert obstacles.against(PRESENT, wanted(e1="ab")) is None
 
 
-def test_the_search_knows_what_fits_nowhere() -> None:
+def test_the_search_knows_what_fits_nowhere():
     lengths = {"a": 100, "b": 100, "c": 100}
     catalogue = catalogue_of(MESH.values(), lengths, 3)
     two = {name: MESH[name] for name in LIMITS}
@@ -77,7 +77,7 @@ def test_the_search_knows_what_fits_nowhere() -> None:
     assert with_weights(catalogue, OBSTACLES, PRESENT).fits(["a", "c"], 1), "e2 has no limit"
 
 
-def test_a_service_without_an_engine_goes_where_there_is_room() -> None:
+def test_a_service_without_an_engine_goes_where_there_is_room():
     engines = tuple(EngineSpec(name, MESH[name].role, tuple(one.name for one in MESH[name].services)) for name in MESH)
     topology = Topology(
         "t", Path("t.toml"), tuple(ServiceSpec(name, "m", Slo(1.0, 0.1)) for name in "abc"), engines, ()
@@ -92,7 +92,7 @@ def test_a_service_without_an_engine_goes_where_there_is_room() -> None:
     assert {group.id: group.services for group in found.groups} == {"e0": ("a",), "e1": ("b", "c")}
 
 
-def test_an_engine_that_could_not_load_it_is_asked_again_if_there_is_no_other() -> None:
+def test_an_engine_that_could_not_load_it_is_asked_again_if_there_is_no_other():
     topology = Topology("t", Path("t.toml"), (), (), ())
     plan = present_plan({"e2": MESH["e2"]})
     obstacles = Obstacles.of({"e2": MESH["e2"]}, MESH.values(), [("e2", "a")])

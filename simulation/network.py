@@ -49,7 +49,7 @@ class Network:
         self._kernel.after(self._latency_s, self._welcome, processes)
 
     def _welcome(self, processes: Iterable[str]) -> None:
-        for process in processes:
+        for process in sorted(processes):  # sets of names have another order in each process
             if (welcome := self._welcomes.get(process)) is not None:
                 welcome()
 

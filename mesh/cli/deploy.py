@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mesh.deploy.deployment import RenderedFile
 
 COMMAND = "/opt/meshserve/bin/mesh"
-TARGETS = ("kubernetes", "compose", "systemd")
+TARGETS = ("kubernetes", "ray", "compose", "systemd")
 
 
 def register(subparsers: "Subparsers") -> None:

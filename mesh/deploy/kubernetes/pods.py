@@ -1,30 +1,15 @@
 """The pod of a host: one container that runs ``mesh up``, with the least rights that do."""
 
-from mesh.deploy.containers import (
-    ACCESS,
-    ACCESS_FILE,
-    CONFIG,
-    CURVE,
-    CURVE_FILE,
-    ENVIRONMENT,
-    READY_FILE,
-    RUNTIME,
-    STATE,
-    TLS,
-    USER_ID,
-    has_tls,
-    needs_curve_key,
-    topology_file,
-)
+from mesh.deploy.containers import CONFIG, ENVIRONMENT, READY_FILE, RUNTIME, STATE, USER_ID, topology_file
 from mesh.deploy.deployment import RenderSettings
 from mesh.deploy.host_pools import HostPool
-from mesh.deploy.kubernetes.naming import access_secret, config_name, curve_secret, pool_labels, tls_secret
+from mesh.deploy.kubernetes.naming import config_name, pool_labels
 from mesh.deploy.kubernetes.probes import grace_s, lifecycle, probes
+from mesh.deploy.kubernetes.secrets import secret_mounts, secret_volumes
 from mesh.deploy.serialised import Object
 from mesh.topology.schema import Topology
 
 INDEX_LABEL = "metadata.labels['apps.kubernetes.io/pod-index']"
-READ_BY_GROUP = 0o440  # files of Secrets are root's, and the group is that of the pod
 GPU = "nvidia.com/gpu"
 TMP = "/tmp"
 
@@ -111,8 +96,7 @@ def _mounts(topology: Topology) -> list[Object]:
         {"name": "tmp", "mountPath": TMP},
         {"name": "shm", "mountPath": "/dev/shm"},
     ]
-    secret = {"curve-key": CURVE, "access-keys": ACCESS, "tls": TLS}
-    return mounts + [{"name": name, "mountPath": secret[name], "readOnly": True} for name in _secrets(topology)]
+    return mounts + secret_mounts(topology)
 
 
 def _volumes(topology: Topology, pool: HostPool, settings: RenderSettings) -> list[Object]:
@@ -127,20 +111,4 @@ def _volumes(topology: Topology, pool: HostPool, settings: RenderSettings) -> li
     ]
     if settings.storage is None:
         volumes.append({"name": "state", "emptyDir": {}})
-    return volumes + [{"name": name, "secret": secret} for name, secret in _secrets(topology).items()]
-
-
-def _secrets(topology: Topology) -> dict[str, Object]:
-    """By the name of the volume."""
-    secrets: dict[str, Object] = {}
-    if needs_curve_key(topology):
-        secrets["curve-key"] = _secret(curve_secret(topology), CURVE_FILE)
-    if topology.access is not None and topology.access.keys is not None:
-        secrets["access-keys"] = _secret(access_secret(topology), ACCESS_FILE)
-    if has_tls(topology):
-        secrets["tls"] = {"secretName": tls_secret(topology), "defaultMode": READ_BY_GROUP}
-    return secrets
-
-
-def _secret(name: str, file: str) -> Object:
-    return {"secretName": name, "defaultMode": READ_BY_GROUP, "items": [{"key": file, "path": file}]}
+    return volumes + secret_volumes(topology)

@@ -1,34 +1,19 @@
 """All manifests of a mesh, in the order in which they are applied."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from mesh.deploy.addresses import give_addresses
-from mesh.deploy.containers import (
-    ACCESS_FILE,
-    CURVE,
-    CURVE_FILE,
-    Document,
-    contained,
-    has_tls,
-    needs_curve_key,
-    profile_files,
-    topology_file,
-)
+from mesh.deploy.containers import CURVE, CURVE_FILE, Document, contained, needs_curve_key, topology_file
 from mesh.deploy.deployment import Deployment, RenderedFile, RenderError, Rendering, RenderSettings
 from mesh.deploy.host_pools import HostPool, faults_of, host_pools
+from mesh.deploy.kubernetes.configuration import configuration
 from mesh.deploy.kubernetes.hosts import disruption_budget, headless_service, stateful_set
-from mesh.deploy.kubernetes.naming import (
-    access_secret,
-    config_name,
-    curve_secret,
-    host_address,
-    manifest,
-    tls_secret,
-)
+from mesh.deploy.kubernetes.naming import host_address
 from mesh.deploy.kubernetes.network import gateway_ports, gateway_service, inference_pool, network_policies
 from mesh.deploy.kubernetes.scaling import admin_ports, let_pods_follow, scalers, scaling_faults
+from mesh.deploy.kubernetes.secrets import secret_notes
 from mesh.deploy.names import name_faults
 from mesh.deploy.serialised import Object, to_toml, to_yaml
 from mesh.topology.parse import load
@@ -44,9 +29,9 @@ def render(deployment: Deployment, settings: RenderSettings) -> Rendering:
     in_pods = load(Path(topology_file(topology)), text)  # what a pod will say of it is said here
     pools = tuple(_as_in_pods(pool, in_pods) for pool in pools)
     parts = {
-        "topology.yaml": _configuration(deployment, settings, text),
+        "topology.yaml": configuration(deployment, text),
         "network.yaml": _network(topology, pools, settings),
-        "hosts.yaml": [made for pool in pools for made in _hosts(topology, pool, settings, text)],
+        "hosts.yaml": [made for pool in pools for made in _hosts(in_pods, pool, settings, text)],
         "scaling.yaml": _scaling(topology, pools, settings),
     }
     for objects in parts.values():
@@ -55,7 +40,7 @@ def render(deployment: Deployment, settings: RenderSettings) -> Rendering:
     files = {name: to_yaml(objects) for name, objects in parts.items() if objects}
     files["kustomization.yaml"] = _kustomization(list(files))
     rendered = tuple(RenderedFile(name, content) for name, content in files.items())
-    return Rendering(rendered, tuple(_notes(topology, pools, settings)))
+    return Rendering(rendered, tuple(_notes(in_pods, pools, settings)))
 
 
 def _hosts(topology: Topology, pool: HostPool, settings: RenderSettings, text: str) -> list[Object]:
@@ -92,16 +77,6 @@ def _as_in_pods(pool: HostPool, topology: Topology) -> HostPool:
     return replace(pool, processes=same.processes)
 
 
-def _configuration(deployment: Deployment, settings: RenderSettings, text: str) -> list[Object]:
-    topology = deployment.topology
-    data = {Path(topology_file(topology)).name: text, **profile_files(deployment)}
-    objects = [manifest("v1", "ConfigMap", topology, config_name(topology), data=data)]
-    if settings.with_secret and deployment.curve_key is not None:
-        secret = {CURVE_FILE: deployment.curve_key}
-        objects.append(manifest("v1", "Secret", topology, curve_secret(topology), type="Opaque", stringData=secret))
-    return objects
-
-
 def _network(topology: Topology, pools: Sequence[HostPool], settings: RenderSettings) -> list[Object]:
     ports, gateways = gateway_ports(pools), [gateway for pool in pools for gateway in pool.gateways]
     admin = admin_ports(gateways) if settings.keda_secret is not None else []
@@ -116,16 +91,8 @@ def _kustomization(resources: list[str]) -> str:
     return to_yaml([{"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": resources}])
 
 
-def _notes(topology: Topology, pools: Sequence[HostPool], settings: RenderSettings) -> list[str]:
-    make = f"kubectl -n {settings.namespace} create secret"
-    notes = []
-    if needs_curve_key(topology) and not settings.with_secret:
-        file = topology.curve_key.name if topology.curve_key is not None else CURVE_FILE
-        notes.append(f"needs the mesh's key: {make} generic {curve_secret(topology)} --from-file={CURVE_FILE}={file}")
-    if topology.access is not None and topology.access.keys is not None:
-        file = topology.access.keys.name
-        notes.append(f"needs access keys: {make} generic {access_secret(topology)} --from-file={ACCESS_FILE}={file}")
-    if has_tls(topology):
-        notes.append(f"needs a certificate: {make} tls {tls_secret(topology)} --cert=FILE --key=FILE")
-    unbounded = [pool.name for pool in pools if pool.memory_bytes is None]
-    return notes + [f"hosts.{name} says no memory, so its pods request none and have no limit" for name in unbounded]
+def _notes(topology: Topology, pools: Sequence[HostPool], settings: RenderSettings) -> Iterator[str]:
+    yield from secret_notes(topology, settings)
+    for pool in pools:
+        if pool.memory_bytes is None:
+            yield f"hosts.{pool.name} says no memory, so its pods request none and have no limit"

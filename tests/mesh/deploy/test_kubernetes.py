@@ -86,6 +86,12 @@ def test_a_mesh_of_one_host_has_one_pod_and_no_key(render):
     assert [volume["name"] for volume in volumes if "secret" in volume] == []
 
 
+def test_pods_have_a_key_where_ray_would_have_handed_it_over(render):
+    text = CHAT.replace('curve_key = "mesh.key"', "").replace('on = "kubernetes"', 'on = "ray"')
+    volumes = objects(render("kubernetes", text))["StatefulSet", "chat-front"]["spec"]["template"]["spec"]["volumes"]
+    assert "chat-curve-key" in str(volumes)
+
+
 def test_a_pod_has_time_to_drain(render):
     spec = objects(render("kubernetes", CHAT.replace("[mesh]", "[mesh]\ndrain_s = 100")))["StatefulSet", "chat-worker"]
     assert spec["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > 300

@@ -1,4 +1,4 @@
-"""What pods read: the topology, its profiles, and the mesh's key where it is to be among the manifests."""
+"""Objects that pods read: the topology, its profiles, and the key of the mesh where it is to be among the manifests."""
 
 from pathlib import Path
 

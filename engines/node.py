@@ -273,8 +273,7 @@ class EngineNode:
 
     def next_deadline(self) -> float | None:
         """Return when to call `expire`; None: not before something else happens."""
-        until = self._catching_up.until
-        earliest = self._due_at() if until is None else until
+        earliest = self._catching_up.looks_at(self._due_at())
         if self._pace.due_at is not None and self._pace.due_at < earliest:
             earliest = self._pace.due_at
         if self._gives_up_at is not None and self._gives_up_at < earliest:
@@ -295,7 +294,7 @@ class EngineNode:
         if self._pace.due_at is not None and now >= self._pace.due_at:
             effects.append(self._publish(now))
         due_at = self._due_at()
-        if due_at != inf and not self._catching_up.puts_off(due_at, now):
+        if not self._catching_up.puts_off(due_at, now):
             effects += self._expire(now)
         if self._gives_up_at is not None and now >= self._gives_up_at:
             log.warning("draining took too long: dropped what was left", core=repr(self.core))

@@ -9,6 +9,7 @@ the gateway says of itself, whom it cuts off and how it ends is decided here.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from mesh.addresses import owner_of, supervisors
@@ -216,20 +217,23 @@ class GatewayCore:
 
     def next_deadline(self) -> float | None:
         """Return when to call `expire`; None: not before something else happens."""
-        until = self._catching_up.until
-        earliest = self.dispatcher.next_deadline() if until is None else until
+        earliest = self._catching_up.looks_at(self._due_at())
         for deadline in (self._pace.due_at, self._gives_up_at):
-            if deadline is not None and (earliest is None or deadline < earliest):
+            if deadline is not None and deadline < earliest:
                 earliest = deadline
-        return earliest
+        return None if earliest == inf else earliest
+
+    def _due_at(self) -> float:
+        """Return when a lease, an answer or a promise is over."""
+        due_at = self.dispatcher.next_deadline()
+        return inf if due_at is None else due_at
 
     def expire(self, now: float) -> list[GatewayEffect]:
         """Act on the time: a heartbeat is due, or leases, answers and promises may have ended."""
         effects: list[GatewayEffect] = []
         if self._pace.due_at is not None and now >= self._pace.due_at:
             effects.append(self._publish(now))
-        due_at = self.dispatcher.next_deadline()
-        if due_at is not None and not self._catching_up.puts_off(due_at, now):
+        if not self._catching_up.puts_off(self._due_at(), now):
             effects += self._told(self.dispatcher.expire(now))
         if self._gives_up_at is not None and now >= self._gives_up_at:
             effects += self._give_up(now)

@@ -4,6 +4,7 @@ Messages that came in the meantime have yet to be read, and who shares the machi
 """
 
 import asyncio
+from math import inf
 
 from mesh.clock import Clock
 
@@ -30,8 +31,15 @@ class CatchingUp:
         self._lag_s = lag_s
         self._num_times = 0
 
+    def looks_at(self, due_at: float) -> float:
+        """Return when to look at what is due at ``due_at``; infinite: nothing is due, and nothing is put off."""
+        return due_at if self.until is None or due_at == inf else self.until
+
     def puts_off(self, due_at: float, now: float) -> bool:
         """Return whether what was due at ``due_at`` has to wait until ``until``, as the process was held up itself."""
+        if due_at == inf:  # it was settled while it was put off: the dead were declared so by somebody else
+            self.until, self._num_times = None, 0
+            return True
         due_at = due_at if self.until is None else self.until
         if now < due_at:
             return True

@@ -77,7 +77,7 @@ class PlacementDaemon:
         self._began_at = now
         self._num_tested = 0  # looks at the interval, for whether what is asked for has changed
         self._settled = 0
-        self._marks: dict[str, tuple[Mark, float]] = {}  # of gateways, and when they were heard
+        self._marks: dict[Sender, tuple[Mark, float]] = {}  # of gateways, and when they were heard
         self._deadline = now + topology.timing.lease_s
         self._pending: Pending | None = None  # what is searched for
         self._asked_at = now
@@ -139,7 +139,7 @@ class PlacementDaemon:
             case GatewayStatus():
                 self._monitor.observe(sender, status, now)
                 if status.mark is not None:
-                    self._recall(sender.process, status.mark, now)
+                    self._recall(sender, status.mark, now)
             case SupervisorStatus():
                 for ended in ended_incarnations(sender.process, status, self._supervisor_of):
                     self._roster.declare_dead(ended)
@@ -198,7 +198,7 @@ class PlacementDaemon:
 
     # --- beginning ----------------------------------------------------------------------------------------------------
 
-    def _recall(self, gateway: str, mark: Mark, now: float) -> None:
+    def _recall(self, gateway: Sender, mark: Mark, now: float) -> None:
         self._settled = max(self._settled, mark.memory.settled)
         if self.doing is Doing.STARTING:
             self._marks[gateway] = mark, now

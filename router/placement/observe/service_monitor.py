@@ -144,12 +144,15 @@ class ServiceMonitor:
         spreads = self._windows.spreads(self._began_at + earlier.span_s, self._began_at + later.span_s)
         return Observed(later.span_s - earlier.span_s, _subtracted(later.services, earlier.services), spreads)
 
-    def resume(self, began_at: float, starts: Mapping[str, Tallies]) -> None:
-        """Go on with an interval that another monitor began. ``starts``: what gateways had counted then."""
+    def resume(self, began_at: float, starts: Mapping[Sender, Tallies]) -> None:
+        """Go on with an interval that another monitor began.
+
+        ``starts``: what incarnations of gateways had counted then.
+        """
         self._began_at, self._looks = began_at, []
-        self._heard = {
-            process: known._replace(start=starts.get(process, known.start)) for process, known in self._heard.items()
-        }
+        for process, known in self._heard.items():
+            start = starts.get(Sender(process, known.incarnation), known.start)
+            self._heard[process] = known._replace(start=start)
 
     def begin(self, now: float) -> None:
         """Another interval."""

@@ -1,8 +1,9 @@
 import asyncio
+from math import inf
 
 import pytest
 
-from mesh.membership.catching_up import MAX_CATCH_UPS, catch_up
+from mesh.membership.catching_up import MAX_CATCH_UPS, CatchingUp, catch_up
 
 LAG_S = 0.1
 
@@ -40,3 +41,20 @@ async def test_who_was_held_up_waits_until_it_is_on_time_for_once(monkeypatch, l
     monkeypatch.setattr(asyncio, "sleep", clock.sleep)
     await catch_up(clock, 7.0, LAG_S)
     assert clock.sleeps == sleeps
+
+
+def test_a_deadline_that_is_found_late_is_put_off_until_the_next_look_is_on_time():
+    catching_up = CatchingUp(LAG_S)
+    assert catching_up.puts_off(7.0, now=9.0)
+    assert catching_up.looks_at(7.0) == 9.0 + LAG_S
+    assert not catching_up.puts_off(7.0, now=9.0 + LAG_S)
+    assert catching_up.looks_at(7.0) == 7.0
+
+
+def test_nothing_is_put_off_once_nothing_is_due():
+    """A deadline may be settled while it is put off: whoever looked again at once would look for ever."""
+    catching_up = CatchingUp(LAG_S)
+    assert catching_up.puts_off(7.0, now=9.0)
+    assert catching_up.looks_at(inf) == inf
+    assert catching_up.puts_off(inf, now=9.0 + LAG_S)
+    assert catching_up.looks_at(20.0) == 20.0

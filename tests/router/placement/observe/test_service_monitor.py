@@ -250,3 +250,12 @@ def test_an_interval_comes_in_the_parts_that_it_was_looked_at_after():
     assert [part.services["chat"].arrived for part in parts] == [10, 10, 10, 11]
     monitor.begin(142.0)
     assert [part.span_s for part in monitor.parts(145.0)] == [3.0]
+
+
+def test_a_monitor_that_goes_on_with_an_interval_takes_starts_of_the_incarnations_that_it_hears():
+    """What a gateway had counted before it was started again is nothing to subtract from what it counts now."""
+    monitor = ServiceMonitor(now=0.0, window_s=WINDOW_S)
+    monitor.observe(A2, status(tally("chat", 3)), 1.0)
+    monitor.observe(B1, status(tally("chat", 30)), 1.0)
+    monitor.resume(-9.0, {A1: {"chat": tally("chat", 50)}, B1: {"chat": tally("chat", 10)}})
+    assert monitor.observed(1.0).traffic().rate("chat") == 2.0

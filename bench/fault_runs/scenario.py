@@ -73,6 +73,7 @@ KINDS = (
 )
 SUPERVISED = 0.75  # of all runs
 MOST_DEATHS = 4  # `DispatchLimits.max_deaths`
+DEATHS = {Kill: 1, Hang: 1, Stall: 1, FailSteps: 2}  # of engines, as their gateways see it, from one fault at most
 ORDERS = (
     *("move", "drain", "role", "retire", "leave", "rescheduling", "shed", "placement"),
     *("policy", "behind", "retire_gateway"),
@@ -109,7 +110,11 @@ class Scenario:
         """What all requests take one after the other: where memory is scarce, it comes to that."""
         cost = self.profile
         prefills_s = sum(prefill_s(cost.prefill, request.num_input) for request in self.trace)
-        return prefills_s + sum(decode_step_s(cost.decode, 1, 0) * request.num_output for request in self.trace)
+        return prefills_s + sum(decode_step_s(cost.decode, 1, 0) * self._num_steps(request) for request in self.trace)
+
+    def _num_steps(self, request: TraceRequest) -> float:
+        """Decode steps that an answer takes: those whose mask is late sample nothing."""
+        return request.num_output / (1 - self.physics.late_masks * request.is_structured)
 
     @property
     def calm_at_s(self) -> float:
@@ -127,7 +132,7 @@ class Scenario:
     @property
     def may_give_up(self) -> bool:
         """Whether so many engines may die under a request that its gateway thinks that it is to blame."""
-        return sum(isinstance(fault, Kill | Hang) for fault in self.faults) > MOST_DEATHS
+        return sum(DEATHS.get(type(fault), 0) for fault in self.faults) > MOST_DEATHS
 
     def smaller(self) -> "Iterator[Scenario]":
         """This one without one of its faults, orders, or requests."""

@@ -18,6 +18,7 @@ from router.requests.probing import Probing
 from router.requests.request_state import RequestPhase
 from router.view.monitor import Monitor
 
+KEPT = 3  # spans between two statuses of an engine, whose cancels may be on their way
 FAILURES = (RefusalCode.PEER_SILENT, RefusalCode.TRANSFER_FAILED)  # all other refusals are back pressure
 NOBODYS_FAULT = (RefusalCode.UNKNOWN_OWNER, RefusalCode.GATEWAY_SILENT, RefusalCode.RECALLED)
 
@@ -38,6 +39,7 @@ class Recovery:
         self._breakers = breakers
         self._limits = limits
         self._left_behind: dict[Sender, list[Cancel]] = {}  # with engines that may only have been silent
+        self._sent: dict[str, list[list[Cancel]]] = {}  # to engines, between each two of their last statuses
 
     def __repr__(self) -> str:
         return f"<Recovery {self.probing!r} {self._breakers!r}>"
@@ -51,7 +53,11 @@ class Recovery:
         self._breakers.failed(None, (engine,), now)
         held = [request for request in self._in_flight if engine in request.engines]
         self._forget_left_behind(engine)
-        self._left_behind[incarnation] = [Cancel(request.id, request.assignment.any_epoch) for request in held]
+        unheard = [cancel for sent in self._sent.pop(engine, []) for cancel in sent]
+        self._left_behind[incarnation] = [
+            *unheard,
+            *(Cancel(request.id, request.assignment.any_epoch) for request in held),
+        ]
         for request in held:
             effects += self.interrupt(request, f"{engine} was lost", (engine,), now, died=died)
         return effects
@@ -61,6 +67,16 @@ class Recovery:
         cancels = self._left_behind.get(incarnation, [])
         self._forget_left_behind(incarnation.process)
         return [SendToEngine(incarnation.process, cancel) for cancel in cancels]
+
+    def heard(self, engine: str) -> None:
+        """It has said how it is. What was sent before its last status but one has arrived, if the connection lasted."""
+        sent = self._sent.get(engine)
+        if sent is None:
+            return
+        if len(sent) == KEPT and not any(sent[1:]):
+            del self._sent[engine]
+        else:
+            self._sent[engine] = [*sent[1 - KEPT :], []]
 
     def _forget_left_behind(self, engine: str) -> None:
         for lost in [lost for lost in self._left_behind if lost.process == engine]:
@@ -161,11 +177,11 @@ class Recovery:
 
     def stop(self, request: InFlightRequest) -> list[Effect]:
         """Tell the living engines that hold it."""
-        return [
-            SendToEngine(engine, Cancel(request.id, request.assignment.any_epoch))
-            for engine in request.engines
-            if self._monitor.is_alive(engine)
-        ]
+        cancel = Cancel(request.id, request.assignment.any_epoch)
+        alive = [engine for engine in request.engines if self._monitor.is_alive(engine)]
+        for engine in alive:
+            self._sent.setdefault(engine, [[]])[-1].append(cancel)
+        return [SendToEngine(engine, cancel) for engine in alive]
 
 
 def _culprits(request: InFlightRequest, engine: str, code: RefusalCode) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from mesh.wire.requests import Cancel, Epoch, Failed, FailureCode, Held, Holding
 from router.effects import Effect, Fail, SendToEngine
 from router.generation import Fault, RequestFailed
 from router.history.lengths import LengthPredictor
+from router.history.records import Outcome
 from router.history.timelines import Timelines
 from router.policies.policy import Dispatch
 from router.requests.breakers import Breakers
@@ -14,7 +15,7 @@ from router.requests.fairness import Fairness
 from router.requests.in_flight_request import InFlightRequest
 from router.requests.in_flight_requests import InFlightRequests
 from router.requests.limits import DispatchLimits
-from router.requests.recovery import FAILURES, NOBODYS_FAULT, Recovery
+from router.requests.recovery import KEPT, FAILURES, NOBODYS_FAULT, Recovery
 from router.requests.request_state import ANY_HOP
 from router.view.monitor import Monitor
 from tests.router.cluster import D0, M0, M1, P0, make_spec, make_status, sender_of
@@ -263,3 +264,25 @@ def test_only_an_engine_of_this_attempt_can_say_that_it_holds_a_request(
     assert (request.contact.heard_at, None if holds is None else holds.num_ahead) == (
         (NOW, 3) if held_at is not None else (0.0, None)
     )
+
+
+def test_what_was_to_stop_shortly_before_an_engine_was_lost_is_stopped_when_it_is_back() -> None:
+    """The connection was dropped with what was queued for it."""
+    world = World()
+    request = world.sent()
+    assert (P0, ALL_OF_IT) in cancels(world.recovery.stop(request))
+    world.recovery.heard(P0)
+    world.requests.leave(request, Outcome.CANCELLED, "its client left", NOW)
+    world.recovery.lose(sender_of(P0), NOW, died=False)
+    assert world.recovery.join(sender_of(P0)) == [SendToEngine(P0, ALL_OF_IT)]
+
+
+def test_what_an_engine_has_heard_long_ago_is_not_said_again() -> None:
+    world = World()
+    request = world.sent()
+    world.recovery.stop(request)
+    world.requests.leave(request, Outcome.CANCELLED, "its client left", NOW)
+    for _ in range(KEPT):
+        world.recovery.heard(P0)
+    world.recovery.lose(sender_of(P0), NOW, died=False)
+    assert world.recovery.join(sender_of(P0)) == []

@@ -59,7 +59,7 @@ def _unit_file(topology: Topology, host: HostSpec, settings: RenderSettings) -> 
 
 
 def _unit(topology: Topology, host: HostSpec, settings: RenderSettings) -> Sections:
-    """SIGTERM goes to the supervisor alone, which drains what it runs. If it dies, its successor adopts the rest."""
+    """SIGTERM goes to the supervisor alone, which drains what it runs. Its successor adopts what outlives it."""
     file = f"{CONFIG}/{topology.name}.toml"
     return {
         "Unit": {

@@ -15,7 +15,7 @@ from router.requests.fairness import Fairness
 from router.requests.in_flight_request import InFlightRequest
 from router.requests.in_flight_requests import InFlightRequests
 from router.requests.limits import DispatchLimits
-from router.requests.recovery import KEPT, FAILURES, NOBODYS_FAULT, Recovery
+from router.requests.recovery import FAILURES, KEPT, NOBODYS_FAULT, Recovery
 from router.requests.request_state import ANY_HOP
 from router.view.monitor import Monitor
 from tests.router.cluster import D0, M0, M1, P0, make_spec, make_status, sender_of

@@ -210,9 +210,9 @@ class EngineCore:
         return deadline if retry is None else min_or_none([deadline, retry])
 
     @property
-    def looks_at_peers(self) -> bool:
-        """Return whether other engines' statuses matter: something here may go to one of them."""
-        return self._moves.has_rules or self._moves.must_leave()
+    def moves(self) -> Moves:
+        """Return what decides whether something here is to go to another engine."""
+        return self._moves
 
     def observe(self, process: str, status: EngineStatus, now: float) -> bool:
         """Take another engine's status. Return whether to call `look` now."""

@@ -25,6 +25,7 @@ from engines.scheduling.step import Step
 from engines.status import Service
 from engines.step_failures.errors import StepError, StepFailures
 from engines.step_failures.stuck_steps import StepWatch
+from engines.transfers.neighbours import Neighbourhood
 from kvtransfer.protocol import Buffer, Exported, Imported, Send
 from mesh.addresses import gateway_names, supervisors
 from mesh.effects import Follow, Forget, Publish, Rest
@@ -43,6 +44,8 @@ T = TypeVar("T")
 
 MAX_LAG_S: Final = 0.1  # a deadline that is noticed later than this says more about this process than about its peers
 
+NOBODY: Final = frozenset[str]()
+
 log = structlog.get_logger()
 
 
@@ -53,8 +56,10 @@ class EngineNode:
         self.core: Final = core
         self._name = name
         self._gateways = frozenset(gateway_names(topology))
-        self._neighbours = self._gateways | {spec.id for spec in topology.engines if spec.id != name}
-        self._unfollowed = set(self._neighbours - self._gateways)
+        self._others = frozenset(spec.id for spec in topology.engines if spec.id != name)
+        self._unfollowed = set(self._others)
+        self._neighbourhood = Neighbourhood(topology, name)
+        self._partners = NOBODY  # to which requests may go, as it was when somebody asked last
         self._supervisor_of = supervisors(topology)
         self._supervisors = frozenset(self._supervisor_of.values())
         self._timing = timing = topology.timing
@@ -81,7 +86,7 @@ class EngineNode:
 
     def reads(self, process: str) -> bool:
         """Return whether statuses of that process tell this engine more than that it lives."""
-        return process in self._supervisors or self.core.looks_at_peers
+        return process in self._supervisors or process in self._look_at()
 
     # --- its own life -------------------------------------------------------------------------------------------------
 
@@ -132,7 +137,9 @@ class EngineNode:
         if (reason := why_not(sender.process, message, self._gateways)) is not None:
             return [Refuse(sender, message, reason)]
         effects = self._follow({sender.process})
-        if sender.process in self._neighbours:  # else it is a command, which has no lease to keep
+        if (
+            sender.process in self._gateways or sender.process in self._others
+        ):  # else it is a command, which has no lease to keep
             observed = self._observe(sender, now)
             if observed is None:
                 return effects
@@ -151,7 +158,7 @@ class EngineNode:
         effects = self._observe(sender, now)
         if effects is None:
             return []
-        if isinstance(status, EngineStatus):
+        if isinstance(status, EngineStatus) and sender.process in self._look_at():
             effects += self._observe_peer(sender.process, status, now)
         return effects
 
@@ -184,7 +191,7 @@ class EngineNode:
     def _follow(self, processes: Iterable[str]) -> list[NodeEffect]:
         """Hear from now on the engines among them, which this one has to do with: they might die.
 
-        Were each engine to hear all others, statuses would grow with the square of their number.
+        Were each engine to hear all others, what the mesh sends would grow with the square of their number.
         """
         new = self._unfollowed.intersection(processes)
         if not new:
@@ -193,10 +200,21 @@ class EngineNode:
         return [Follow(frozenset(new))]
 
     def _follow_if_needed(self, effects: Sequence[Effect]) -> list[NodeEffect]:
-        """Follow whoever is written to, and everybody where requests may have to go to any of them."""
-        if self.core.looks_at_peers:
-            return self._follow(self._unfollowed)
-        return self._follow([effect.to for effect in effects if isinstance(effect, Send)])
+        """Follow whoever is written to, and to whom requests may go."""
+        return self._follow([*self._look_at(), *(effect.to for effect in effects if isinstance(effect, Send))])
+
+    def _look_at(self) -> frozenset[str]:
+        """Return the engines to which requests may go: all that there are if they must go, else neighbours by rules."""
+        moves, partners = self.core.moves, NOBODY
+        if moves.must_leave():
+            partners = self._others
+        elif moves.has_rules:
+            partners = self._neighbourhood.of(moves.services)
+        if partners is not self._partners:
+            for engine in self._partners - partners:
+                moves.lose_peer(engine)  # what it said last grows old
+            self._partners = partners
+        return partners
 
     # --- steps --------------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ Which and where to, the `Rescheduler` says; how, the transfers of `Departures`. 
 begun has nothing to take along: if it is to leave, its gateway gets it back.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import structlog
 
@@ -80,6 +80,11 @@ class Moves:
     @is_emptying.setter
     def is_emptying(self, is_emptying: bool) -> None:
         self._rescheduler.is_emptying = is_emptying
+
+    @property
+    def services(self) -> Collection[str]:
+        """Return the names of the services that are here."""
+        return self._residency.services.keys()
 
     @property
     def has_rules(self) -> bool:

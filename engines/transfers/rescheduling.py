@@ -1,7 +1,7 @@
 """Decides which running requests an engine gives to which other engine, and when (Llumnix).
 
-Theory of operation. Every engine hears the statuses of all others and decides for itself, so there is nobody central to
-lose. Four things make it give a request away:
+Theory of operation. Every engine hears the statuses of its neighbours (`engines.transfers.neighbours`) and decides for
+itself, so there is nobody central to lose. Four things make it give a request away:
 
 - It is to be emptied, or a service is to be unloaded: everything goes, four at a time, to whoever has most room.
 - Its role is to prefill only: what decodes here goes to an engine that decodes.

@@ -160,6 +160,7 @@ RESCHEDULING: Keys = {
     "interval_ms": Key("interval_s", milliseconds),
     "rest_ms": Key("rest_s", milliseconds),
     "at_a_time": Key("at_a_time", integer(1, 64)),
+    "neighbours": Key("neighbours", integer(2)),
 }
 
 SCALING: Keys = {

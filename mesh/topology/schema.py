@@ -205,6 +205,7 @@ class Rescheduling:
     interval_s: float = 0.1  # between two looks of one engine
     rest_s: float = 1.0  # after its first move, for a request; twice as long after each further one
     at_a_time: int = 2  # requests that leave one engine
+    neighbours: int = 32  # engines of a group that hear each other; all do where there are no more
 
 
 class PlacementMode(StrEnum):

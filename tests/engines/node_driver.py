@@ -8,7 +8,7 @@ from engines.node import EngineNode
 from engines.scheduling.batch import ChunkResult, StepResult
 from engines.step_failures.errors import StepError
 from kvtransfer.protocol import Send
-from mesh.topology.schema import EngineSpec, GatewaySpec, ServiceSpec, Slo, Timing, Topology
+from mesh.topology.schema import EngineSpec, GatewaySpec, Rescheduling, ServiceSpec, Slo, Timing, Topology
 from mesh.wire.control import Role
 from mesh.wire.frames import Sender
 from mesh.wire.messages import EngineMessage, Message
@@ -33,9 +33,9 @@ GATEWAY, OTHER, SUPERVISOR = Sender("gateway", 1), Sender("other", 1), Sender("s
 class NodeDriver:
     """Events at ``now``, which tests move. Time that nobody looks at passes without deadlines."""
 
-    def __init__(self, topology: Topology = TOPOLOGY) -> None:
+    def __init__(self, topology: Topology = TOPOLOGY, rules: Rescheduling | None = None) -> None:
         self.now = 0.0
-        self.core = VirtualMesh().add("engine").core
+        self.core = VirtualMesh().add("engine", rescheduling=rules).core
         self.node = EngineNode(self.core, topology, "engine", TIMING.lease_s)
         self.started = self.node.start(self.now)
 

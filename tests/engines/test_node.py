@@ -9,6 +9,7 @@ from engines.node import MAX_LAG_S
 from engines.step_failures.errors import MOST_IN_A_ROW, StepError
 from mesh.effects import Follow, Forget, Publish, Rest
 from mesh.membership.catching_up import MAX_CATCH_UPS
+from mesh.topology.schema import Rescheduling
 from mesh.wire.control import Drain, ProcessState, Role, SetRole
 from mesh.wire.frames import Sender
 from mesh.wire.requests import Cancel, Epoch, Failed, Probe, ProbeQuestion, RefusalCode, Refused, Submit
@@ -58,6 +59,19 @@ def test_it_follows_an_engine_before_it_writes_to_it(engine: NodeDriver, make_sp
 def test_it_follows_all_engines_while_it_is_emptied(engine: NodeDriver):
     effects = engine.receive(Drain(undo=False), Sender("mesh", 1))
     assert those(Follow, effects) == [Follow(frozenset({"other", "third"}))]
+
+
+def test_by_rules_it_hears_its_neighbours_and_all_only_while_it_is_emptied():
+    rules = Rescheduling(neighbours=2)
+    engine = NodeDriver(replace(TOPOLOGY, engines=TOPOLOGY.engines[::-1], rescheduling=rules), rules)
+    [near] = {"other", "third"} & frozenset().union(*(follow.processes for follow in those(Follow, engine.started)))
+    [far] = {"other", "third"} - {near}
+    assert engine.node.reads(near)
+    assert not engine.node.reads(far)
+    assert those(Follow, engine.receive(Drain(undo=False), Sender("mesh", 1))) == [Follow(frozenset({far}))]
+    assert engine.node.reads(far)
+    engine.receive(Drain(undo=True), Sender("mesh", 1))
+    assert not engine.node.reads(far)
 
 
 def test_it_refuses_what_a_process_may_not_say(engine: NodeDriver, make_spec: MakeSpec):

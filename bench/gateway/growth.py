@@ -45,6 +45,7 @@ from bench.models.references import DEFAULT_MODEL
 from mesh.addresses import supervisor_id
 from mesh.directory import directory
 from mesh.errors import CommandError
+from mesh.sockets.sockets import PULSE
 from mesh.topology.parse import load
 from mesh.topology.schema import LOCAL_HOST, Topology
 from mesh.wire.control import ProcessState
@@ -167,7 +168,7 @@ class Observer:
             process = Sender.decode(frames[2]).process
             self.messages[process] += 1
             self.num_bytes[process] += sum(map(len, frames))
-            if process in self._engines - self._ready:
+            if process in self._engines - self._ready and frames[3] != PULSE:
                 status = self._codec.decode(frames[3])
                 if isinstance(status, EngineStatus) and status.state is ProcessState.READY:
                     self._ready.add(process)

@@ -199,11 +199,11 @@ class Mesh:
 
 
 @contextmanager
-def mesh(cell: Cell, model: str, together: int) -> Iterator[Mesh]:
+def mesh(cell: Cell, model: str, profile: str, together: int) -> Iterator[Mesh]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         ports = [free_port() for _ in range(cell.gateways)]
-        text = TOPOLOGY.format(port=ports[0], model=json.dumps(model), engines=cell.engines, profile=PROFILE)
+        text = TOPOLOGY.format(port=ports[0], model=json.dumps(model), engines=cell.engines, profile=profile)
         text += "".join(
             GATEWAY.format(index=index, port=port, admin_port=port + ADMIN_PORT_OFFSET)
             for index, port in enumerate(ports)
@@ -294,7 +294,7 @@ def queued(ports: Sequence[int]) -> tuple[float, float]:
 
 def measure(cell: Cell, options: argparse.Namespace) -> Grown:
     """Raise `CommandError` if a request fails."""
-    with mesh(cell, options.model, options.together) as made:
+    with mesh(cell, options.model, options.profile, options.together) as made:
         _sent(assignments(made.ports, options.rate, 2.0, seed=-1))
         before = Counted.of(made)
         time.sleep(options.seconds)
@@ -371,6 +371,7 @@ def main() -> int:
     usual = ["8x1", "32x1", "128x1", "128x2", "128x4"]
     parser.add_argument("--cells", type=cell, nargs="+", default=[*map(cell, usual)], metavar="ENGINESxGATEWAYS")
     parser.add_argument("--together", type=int, default=16, metavar="N", help="engines in a process (default: 16)")
+    parser.add_argument("--profile", default=PROFILE, help=f"of the engines; a small one takes less memory ({PROFILE})")
     parser.add_argument("--rate", type=float, default=40.0, metavar="R", help="requests a second in all (default: 40)")
     parser.add_argument("--seconds", type=float, default=10.0, metavar="S", help="without load, and with (default: 10)")
     parser.add_argument("--model", default=DEFAULT_MODEL, help="whose tokenizer gateways use; must be prepared")

@@ -19,7 +19,7 @@ from rich.table import Table
 from bench.harness.arguments import add_jobs, add_out, add_seeds, script_parser
 from bench.harness.tables import make_console, make_table
 from bench.papers.llumnix.run import Latencies, Result, run_case
-from bench.papers.llumnix.setting import CONTENDERS, INFAAS, LLUMNIX, Case, Load
+from bench.papers.llumnix.setting import CONTENDERS, INFAAS, LLUMNIX, NUM_ENGINES, Case, Load
 from bench.papers.runs import over_seeds, run_cases, write_results
 
 RATES = {  # requests a second: from where the P99 of TTFT begins to grow
@@ -56,6 +56,12 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--only", nargs="+", choices=RATES, default=[*RATES], metavar="LOAD", help=", ".join(RATES))
     parser.add_argument("--rates", nargs="+", type=float, metavar="R", help="requests a second, not the built-in ones")
+    parser.add_argument(
+        "--engines", type=int, default=NUM_ENGINES, metavar="N", help="of gains (default: the paper's 16)"
+    )
+    parser.add_argument(
+        "--neighbours", nargs="+", type=int, default=(), metavar="N", help="rescheduling in groups of N as well"
+    )
     parser.add_argument("--requests", type=int, default=4000, metavar="N", help="of each run (default: 4000)")
     add_seeds(parser, 2)
     parser.add_argument("--coast", action="store_true", help="faster; moves come at other times")
@@ -72,9 +78,10 @@ def _cases(options: argparse.Namespace) -> Iterator[Case]:
             yield Case(load, LLUMNIX, seed, options.requests, heeds_priorities=heeds, coasts=options.coast)
     if "gains" in options.parts:
         for lengths in options.only:
-            contenders = CONTENDERS[lengths not in DATA_SETS :]
+            contenders = [*CONTENDERS[lengths not in DATA_SETS :], *map(LLUMNIX.among, options.neighbours)]
             for rate, contender, seed in product(options.rates or RATES[lengths], contenders, seeds):
-                yield Case(Load(lengths, rate), contender, seed, options.requests, coasts=options.coast)
+                load = Load(lengths, rate)
+                yield Case(load, contender, seed, options.requests, options.engines, coasts=options.coast)
 
 
 # --- what is told -----------------------------------------------------------------------------------------------------

@@ -28,6 +28,11 @@ class Contender:
     name: str
     policy: str
     reschedules: bool = False
+    neighbours: int = Rescheduling().neighbours
+
+    def among(self, neighbours: int) -> "Contender":
+        """Return the same with engines that exchange requests in groups of so many."""
+        return replace(self, name=f"{self.name}, groups of {neighbours}", neighbours=neighbours)
 
 
 ROUND_ROBIN = Contender("round robin", "round_robin")
@@ -45,7 +50,7 @@ def make_topology(contender: Contender, num_engines: int) -> Topology:
         [modelled_engine(name, SERVICE, PROFILE, max_running=256, chunk_tokens=STEP_TOKENS) for name in names],
         PolicySpec(contender.policy),
         transfer=TransferSpec(migration_share=0.05),  # copies between GPUs take no core from decodes
-        rescheduling=Rescheduling() if contender.reschedules else None,
+        rescheduling=Rescheduling(neighbours=contender.neighbours) if contender.reschedules else None,
     )
 
 

@@ -23,7 +23,7 @@ T = TypeVar("T")
 def serve_in_turn(
     topologies: Mapping[str, str], sendings: Sequence[Sending], *, keeps_text: bool = False
 ) -> Iterator[tuple[str, LiveMesh, list[Answer]]]:
-    """The answers of one mesh after the other, by contender; each mesh is up until the next is asked for.
+    """Yield the answers of one mesh after the other, by contender; a mesh is up until the next is asked for.
 
     Raise `UserError` if a mesh does not start or a request is not served in full.
     """
@@ -39,7 +39,7 @@ def serve_in_turn(
 
 
 def patient_mesh(name: str) -> str:
-    """The beginning of a topology for a machine that is busy."""
+    """Return the beginning of a topology for a machine that is busy."""
     return f'[mesh]\nname = "{name}"\nlog_level = "warning"\nlease_ms = 5000\nstart_s = 600\n'
 
 
@@ -64,7 +64,7 @@ def warm_up(mesh: LiveMesh, token_ids: Mapping[str, Sequence[int]]) -> None:
 
 
 def sendings_of(trace: Iterable[TraceRequest], random: Random) -> list[Sending]:
-    """Prompts of random tokens, so that engines have none of them in their caches."""
+    """Give the requests prompts of random tokens, so that engines have none of them in their caches."""
     return [
         Sending(
             request.at_s,
@@ -78,11 +78,11 @@ def sendings_of(trace: Iterable[TraceRequest], random: Random) -> list[Sending]:
 
 
 def turned(contenders: Sequence[T], by: int) -> list[T]:
-    """Another one first each time, so that what drifts falls on all."""
+    """Begin with another contender each time, so that what drifts falls on all."""
     first = by % len(contenders)
     return [*contenders[first:], *contenders[:first]]
 
 
 def total(mesh: LiveMesh, count: str) -> int:
-    """A count of the engines' statuses, over all engines."""
+    """Sum a count of the engines' statuses over all engines."""
     return sum(int(engine[count]) for engine in mesh.status()["engines"])

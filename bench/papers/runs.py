@@ -57,14 +57,14 @@ def make_simulation(
     physics: Physics | None = None,
     **settings: Any,
 ) -> Simulation:
-    """``profiles`` by engine, or one for all of them. SLOs are the service's."""
+    """Wire a simulation with ``profiles`` by engine, or one for all of them. SLOs are the service's."""
     if not isinstance(profiles, Mapping):
         profiles = dict.fromkeys([engine.id for engine in topology.engines], profiles)
     return Simulation(topology, profiles, seed=seed, physics=physics or Physics(), slo=SloRule(), **settings)
 
 
 def serve(simulation: Simulation, service: str, requests: Sequence[TraceRequest]) -> list[Record]:
-    """The records of all requests, once the last has ended."""
+    """Return the records of all requests, once the last has ended."""
     records: list[Record] = []
     with rare_collections(), quiet_engines():
         simulation.run(service, requests, records.append)
@@ -72,7 +72,7 @@ def serve(simulation: Simulation, service: str, requests: Sequence[TraceRequest]
 
 
 def run_cases(work: Callable[[CaseT], ResultT], cases: Iterable[CaseT], num_processes: int) -> dict[CaseT, ResultT]:
-    """The result of each case. Equal cases run once."""
+    """Return the result of each case. Equal cases run once."""
     distinct = list(dict.fromkeys(cases))
     return dict(zip(distinct, run_jobs(work, distinct, num_processes), strict=True))
 
@@ -91,7 +91,7 @@ def _without_seed(case: Any) -> Any:
 def over_seeds(
     results: Mapping[CaseT, StructT], without_seed: Callable[[CaseT], CaseT] = _without_seed
 ) -> dict[CaseT, StructT]:
-    """The means of the results of cases that differ by their ``seed`` alone, by the case whose seed is 0."""
+    """Average the results of cases that differ by their ``seed`` alone; the case with seed 0 stands for them."""
     groups: dict[CaseT, list[StructT]] = {}
     for case, result in results.items():
         groups.setdefault(without_seed(case), []).append(result)
@@ -99,7 +99,7 @@ def over_seeds(
 
 
 def mean_of(results: Sequence[StructT]) -> StructT:
-    """One result for several runs: numbers with a fraction are averaged, counts summed, lists joined."""
+    """Make one result of several: numbers with a fraction are averaged, counts summed, lists joined."""
     fields = results[0].__struct_fields__
     return type(results[0])(**{name: _merged([getattr(one, name) for one in results]) for name in fields})
 
@@ -120,6 +120,6 @@ def _merged(values: Sequence[Any]) -> Any:
 
 
 def percentile(values: Iterable[float], percent: int) -> float:
-    """The least of the values that ``percent`` of all values are below."""
+    """Return the least of the values that ``percent`` of all values are below."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, percent * len(ordered) // 100)]

@@ -58,7 +58,7 @@ class Found:
 
 
 class Trials:
-    """Of one contender under one load; each fleet is tried once, whatever percentage is asked for."""
+    """Tries fleets of one contender under one load, each once, whatever percentage is asked for."""
 
     def __init__(self, setting: Setting, contender: Contender) -> None:
         self._setting = setting
@@ -72,7 +72,7 @@ class Trials:
         return self._known[key]
 
     def fewest(self, percent: float, thetas: Sequence[float], first: int) -> Found:
-        """With the best theta."""
+        """Search with the best of the thetas."""
         best: tuple[int, PolicySpec] | None = None
         for policy in self._contender.policies(thetas):
 
@@ -95,7 +95,7 @@ def theta_of(policy: PolicySpec) -> float | None:
 
 
 def fewest(keeps: Callable[[int], bool], first: int) -> int | None:
-    """The smallest number that keeps the promise, if more never break it; None: not even `MOST_ENGINES` do."""
+    """Return the smallest number that keeps the promise, if more never break it; None: not even `MOST_ENGINES` do."""
     low, high, step = 0, first, 1
     while not keeps(high):
         if high >= MOST_ENGINES:
@@ -108,7 +108,7 @@ def fewest(keeps: Callable[[int], bool], first: int) -> int | None:
 
 
 def fewer(keeps: Callable[[int], bool], enough: int) -> int:
-    """As many as are known to do, or fewer."""
+    """Return the smallest number that keeps the promise, tried one by one from a number that is known to do."""
     while enough > 1 and keeps(enough - 1):
         enough -= 1
     return enough
@@ -117,7 +117,7 @@ def fewer(keeps: Callable[[int], bool], enough: int) -> int:
 def search(
     setting: Setting, contenders: Sequence[Contender], percents: Sequence[float], thetas: Sequence[float]
 ) -> Iterator[Found]:
-    """Of each contender and percentage."""
+    """Yield what is found for each contender and percentage, and tell it at once."""
     for contender in contenders:
         trials, first = Trials(setting, contender), max(1, round(1.2 * min(setting.bound(contender), MOST_ENGINES / 2)))
         for percent in sorted(percents):
@@ -128,7 +128,7 @@ def search(
 
 
 def table(found: Sequence[Found], contenders: Sequence[Contender]) -> Table:
-    """Devices, on average over the seeds, and engines of each seed."""
+    """Show the devices, on average over the seeds, and the engines of each seed."""
     heads = ("model", "rate", "%", "the least", *(one.name for one in contenders))
     shown = make_table("devices needed (engines, by seed)", heads)
     for model, rate, percent in dict.fromkeys((one.setting.model, one.setting.rate, one.percent) for one in found):

@@ -42,7 +42,7 @@ LONGEST = 4096
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What binds: the promises, and the tokens that an engine holds."""
+    """A kind of case, by what binds: the promises, or the tokens that an engine holds."""
 
     name: str
     ttft_s: float
@@ -65,7 +65,7 @@ class Case:
 
 
 def make_case(kind: Kind, num_requests: int, random: Random) -> Case:
-    """Of requests whose promises an empty engine can keep."""
+    """Draw requests whose promises an empty engine can keep."""
     pool = [one for one in described_lengths(f"{PREFIX}sharegpt") if one.num_input + one.num_output + BLOCK < LONGEST]
     requests: list[RequestView] = []
     while len(requests) < num_requests:
@@ -85,7 +85,7 @@ def knobs() -> Knobs:
 
 
 def make_engine(kind: Kind, number: int, sent: Iterable[RequestView]) -> EngineView:
-    """With what was sent there, nothing of which has begun."""
+    """Make the view of an engine to which these requests were sent; none of them has begun."""
     id_, blocks = f"engine-{number:03}", kind.kv_tokens // BLOCK
     status = EngineStatus(
         seq=1,
@@ -125,7 +125,7 @@ def _reservation(engine: str, one: RequestView) -> Reservation:
 
 
 def best_fit(case: Case) -> int:
-    """Engines that the policy uses of as many as there are requests."""
+    """Count the engines that the policy uses of as many as there are requests."""
     policy = Packing(PackingParameters(prompts=False))
     engines = [make_engine(case.kind, n, ()) for n in range(len(case.requests))]
     sent: dict[str, list[RequestView]] = {engine.id: [] for engine in engines}
@@ -139,7 +139,7 @@ def best_fit(case: Case) -> int:
 
 
 def shortest_queue(case: Case) -> int:
-    """The fewest engines with which JSQ breaks no constraint: it gives them one request each, in turns."""
+    """Return the fewest engines with which JSQ breaks no constraint: it gives them one request each, in turns."""
     for count in range(1, len(case.requests) + 1):
         if all(_holds(case.kind, case.requests[number::count]) for number in range(count)):
             return count
@@ -152,14 +152,14 @@ def _holds(kind: Kind, requests: Sequence[RequestView]) -> bool:
 
 
 def grouped(case: Case, num_groups: int) -> int:
-    """Best fit in each of the groups that requests go to in turns."""
+    """Count the engines of best fit in each of the groups that requests go to in turns."""
     return sum(best_fit(Case(case.kind, case.requests[number::num_groups])) for number in range(num_groups))
 
 
 def optimum(case: Case, at_most: int) -> int | None:
-    """The least number of engines; None if the solver was not done in time. ``at_most`` engines are known to do.
+    """Return the least number of engines; None: the solver was not done in time. ``at_most`` are known to do.
 
-    Variables: whether engine ``i`` has request ``j``, engine by engine, then whether it has any.
+    The variables say whether engine ``i`` has request ``j``, engine by engine, and then whether it has any.
     """
     if at_most == 1:
         return 1
@@ -184,7 +184,7 @@ def optimum(case: Case, at_most: int) -> int | None:
 
 
 def _constraints(case: Case) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """What each request takes of an engine (a column each), and what an engine has: by TPOT, TTFT, and memory.
+    """Return what each request takes of an engine (a column each), and what an engine has: by TPOT, TTFT, and memory.
 
     Memory counts whenever an answer ends.
     """
@@ -222,7 +222,7 @@ def main() -> None:
 
 
 def optimum_cells(ours: Sequence[int], exact: Sequence[int | None]) -> list[str]:
-    """Over the cases that were solved: the optimum, best fit, and how often it is the optimum."""
+    """Show the optimum, best fit, and how often they are equal, over the cases that were solved."""
     solved = [(count, least) for count, least in zip(ours, exact, strict=True) if least is not None]
     if not solved:
         return ["-", f"{fmean(ours):.2f}", "-"]
@@ -232,7 +232,7 @@ def optimum_cells(ours: Sequence[int], exact: Sequence[int | None]) -> list[str]
 
 
 def group_cells(cases: Sequence[Case], ours: Sequence[int], groups: Sequence[int]) -> Iterator[str]:
-    """With what the paper's rule expects."""
+    """Show what groups cost in engines, beside what the paper's rule expects."""
     alone = sum(ours)
     for count in groups:
         total = sum(grouped(case, count) for case in cases)

@@ -46,7 +46,7 @@ OURS = {"prefill": "slack"}
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """``is_default``: on engines of the largest parallelism. ``tunes``: it has the best ``theta`` of those tried."""
+    """``is_default``: its engines have the largest parallelism. ``tunes``: it has the best ``theta`` of those tried."""
 
     name: str
     policy: PolicySpec
@@ -90,7 +90,7 @@ class Setting:
         return SLOS[self.device, self.model]
 
     def size(self, contender: Contender) -> int:
-        """Devices of an engine."""
+        """Return the number of devices of an engine."""
         return LARGEST if contender.is_default else BEST[self.device, self.model]
 
     def profile(self, contender: Contender) -> EngineProfile:
@@ -106,7 +106,7 @@ class Setting:
         return list(synthesize(self.lengths, Arrivals(self.rate), span_s, Random(f"{self.seed}/trace")))
 
     def bound(self, contender: Contender) -> float:
-        """Engines that are needed on average, however requests are placed: what `mesh advise` reckons."""
+        """Return the engines that are needed on average, however requests are routed: what `mesh advise` reckons."""
         profile = self.profile(contender)
         lengths = Lengths.of((one.num_input, one.num_output) for one in self.lengths)
         if self.is_split:
@@ -117,7 +117,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Of the requests that count: how many there were, and which promise was not kept to them."""
+    """Counts the requests that count, and those to which a promise was broken, by which."""
 
     num_counted: int
     num_refused: int
@@ -165,7 +165,7 @@ def topology(setting: Setting, contender: Contender, policy: PolicySpec, num_eng
 
 
 def serve(setting: Setting, contender: Contender, policy: PolicySpec, num_engines: int) -> list[Record]:
-    """The requests that count."""
+    """Return the records of the requests that count."""
     what = topology(setting, contender, policy, num_engines)
     simulation = make_simulation(what, setting.profile(contender), setting.seed, coasts=True)
     records = runs.serve(simulation, SERVICE, setting.trace())

@@ -123,7 +123,7 @@ def _names(case: Case) -> tuple[str, str, str]:
 
 
 def best_gains(results: Results) -> dict[str, dict[str, tuple[float, float]]]:
-    """By workload and figure, the greatest ratio of INFaaS's to rescheduling's over all rates, and its rate.
+    """Find the greatest ratio of INFaaS's to rescheduling's over all rates, and its rate, by workload and figure.
 
     The paper says "up to" so many times better, too.
     """
@@ -146,7 +146,7 @@ def _gains_table(gains: Mapping[str, Mapping[str, tuple[float, float]]]) -> Tabl
 
 
 def _priorities_table(results: Results) -> Table:
-    """Requests of high priority and the others, when engines heed that and when they do not."""
+    """Compare what engines make of high priority with what they do where they do not heed it, by priority."""
     table = make_table("priorities: not heeded / heeded = ratio", ("load", "requests"), RATIOS)
     for case, result in results.items():
         if case.heeds_priorities:

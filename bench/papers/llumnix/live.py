@@ -67,7 +67,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def draw(options: argparse.Namespace) -> list[TraceRequest]:
-    """Lengths of the paper, cut so that the last answer ends some time."""
+    """Draw requests with the paper's lengths, cut so that the last answer ends some time."""
     lengths = described_lengths(PREFIX + options.lengths)
     arrivals = Arrivals(options.rate)
     requests = synthesize(lengths, arrivals, options.duration, Random(f"{options.seed}/trace"))

@@ -28,7 +28,7 @@ class Latencies(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> "Latencies":
-        """Of one request at least that was answered."""
+        """Summarize records, of which one at least was answered."""
         columns = zip(*((record.ttft_s, record.tpot_s, record.e2e_s) for record in records), strict=True)
         return cls(*(value for column in columns for value in mean_and_p99(column)))
 
@@ -73,7 +73,7 @@ def run_case(case: Case) -> Result:
 
 
 def _sample(simulation: Simulation, watch: Watch, until_s: float) -> None:
-    """As long as requests arrive."""
+    """Look at the memory now, and again as long as requests arrive."""
     if simulation.kernel.now < until_s:
         watch.sample()
         simulation.kernel.after(SAMPLE_S, _sample, simulation, watch, until_s)

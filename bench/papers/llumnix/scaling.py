@@ -51,7 +51,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``engines``: that are up on average. Seconds of TTFT."""
+    """``engines``: how many are up on average. TTFT is in seconds."""
 
     engines: float
     ttft_mean: float
@@ -59,7 +59,7 @@ class Outcome:
 
 
 def scaled(topology: Topology, low_freeness: float) -> Topology:
-    """The same engines, as one pool of which few start."""
+    """Make the engines one pool, of which few start."""
     engines = [
         replace(spec, pool="engine", is_standby=index >= NUM_STARTED) for index, spec in enumerate(topology.engines)
     ]
@@ -82,7 +82,7 @@ def run_case(case: Case) -> Outcome:
 
 
 def engines_at(outcomes: Sequence[Outcome], ttft_p99: float) -> float | None:
-    """How many it takes for that latency, by lines between outcomes on a logarithmic scale; None: not seen."""
+    """Return the engines that a latency takes, by lines between outcomes on a logarithmic scale; None: not seen."""
     ordered = sorted(outcomes, key=lambda one: one.ttft_p99)
     for low, high in pairwise(ordered):
         if low.ttft_p99 <= ttft_p99 <= high.ttft_p99:
@@ -93,7 +93,7 @@ def engines_at(outcomes: Sequence[Outcome], ttft_p99: float) -> float | None:
 
 
 def savings(infaas: Sequence[Outcome], llumnix: Sequence[Outcome]) -> list[tuple[float, float]]:
-    """P99 of TTFT that INFaaS had, and the share of engines that Llumnix needs fewer for it."""
+    """Return each P99 of TTFT that INFaaS had, and the share of engines that Llumnix needs fewer for it."""
     found = [(one.ttft_p99, engines_at(llumnix, one.ttft_p99), one.engines) for one in infaas]
     return [(ttft_p99, 1 - needs / has) for ttft_p99, needs, has in found if needs is not None]
 

@@ -61,7 +61,7 @@ def make_profile() -> EngineProfile:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """``cv``: of gamma arrivals; None: Poisson. ``high_share`` of the requests is marked to be of high priority."""
+    """``cv`` is that of gamma arrivals; None: Poisson. ``high_share`` of the requests are of high priority."""
 
     lengths: str  # S-L, sharegpt, ...
     rate: float  # requests a second
@@ -73,7 +73,7 @@ class Load:
         return self.lengths if self.cv is None else f"{self.lengths}, CV {self.cv:g}"
 
     def requests(self, count: int, seed: int) -> Sequence[TraceRequest]:
-        """The same for every contender."""
+        """Draw the requests, the same for every contender."""
         process = Process.POISSON if self.cv is None else Process.GAMMA
         arrivals = Arrivals(self.rate, process, self.cv or 1.0)
         endless = synthesize(described_lengths(PREFIX + self.lengths), arrivals, float("inf"), Random(f"{seed}/trace"))

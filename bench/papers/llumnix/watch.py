@@ -17,7 +17,7 @@ from simulation.reports.timeline import Timeline
 
 @dataclass(slots=True)
 class Seen:
-    """``lost_s``: of preempted requests, until their next token, in all. ``moves``: by request."""
+    """``lost_s``: the time from preemptions to the next tokens, in all. ``moves``: how often each request moved."""
 
     num_preempted: int = 0
     lost_s: float = 0.0
@@ -39,7 +39,7 @@ class Watch(Timeline):
         return _WatchedCore(self.seen, parts)
 
     def sample(self) -> None:
-        """How much of the cluster's memory is fragmented now."""
+        """Keep how much of the cluster's memory is fragmented now."""
         self.seen.fragmented.append(fragmented(self._queues))
 
 
@@ -59,7 +59,7 @@ def fragmented(queues: list[ServiceQueue]) -> float:
 
 
 def _blocked_blocks(queue: ServiceQueue) -> int:
-    """That the first of those who wait lacks the room for; 0 if nobody waits or it fits."""
+    """Return the blocks that the first of those who wait lacks the room for; 0 if nobody waits or it fits."""
     head = min(queue.waiting, key=lambda request: (-request.spec.priority, request.arrived_at), default=None)
     if head is None:
         return 0

@@ -35,7 +35,7 @@ MEMORIES = {"40 GB": 40e9, "80 GB": 80e9}  # of an A100
 
 @dataclass(frozen=True, slots=True)
 class Case(setting.Case):
-    """``memory`` of an A100; see `MEMORIES`."""
+    """A case on A100s with so much ``memory``, a key of `MEMORIES`."""
 
     memory: str = "80 GB"
 

@@ -78,7 +78,7 @@ def _parse() -> argparse.Namespace:
 
 
 def _cases(part: str, options: argparse.Namespace) -> Iterator[Case]:
-    """What is run for a part. All parts but the first have the middle rate."""
+    """Yield what is run for a part. All parts but the first have the middle rate."""
     middle, seconds = options.rates[len(options.rates) // 2], options.seconds
     for kind in Kind:
         for seed in range(options.seeds):
@@ -119,7 +119,7 @@ def _table(part: str, results: Results) -> Table:
 
 
 def _beside_the_paper(results: Results) -> Table:
-    """What SCLS gains over each other scheduler, over all rates."""
+    """Show what SCLS gains over each other scheduler, over all rates."""
     gains = ("throughput", "paper", "mean response time", "paper", "P95 response time", "paper")
     table = make_table("SCLS against others, per cent: least and most over the rates", ("engine", "against"), gains)
     ours = {(case.kind, case.rate): result for case, result in results.items() if case.contender.name == "SCLS"}
@@ -138,7 +138,7 @@ def _beside_the_paper(results: Results) -> Table:
 
 
 def _cost_table() -> Table:
-    """CPU time, each time with costs that were not seen before."""
+    """Measure the CPU time, each time with costs that were not seen before."""
     table = make_table(
         f"forming batches of {NUM_REQUESTS} requests, ms of CPU", ("input lengths",), ("median", "most", "batches")
     )

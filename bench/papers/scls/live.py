@@ -86,7 +86,7 @@ class Outcome:
 
 
 def draw(count: int, rate: float, seed: int) -> list[Sending]:
-    """The same for every contender."""
+    """Draw the requests, the same for every contender."""
     random, at_s, sendings = Random(f"{seed}/slices"), 0.0, list[Sending]()
     for _ in range(count):
         at_s += random.expovariate(rate)
@@ -103,7 +103,7 @@ def topology_text(one: Contender, memory: str) -> str:
 
 
 def outcome(mesh: LiveMesh, answers: Sequence[Answer], texts: Sequence[str]) -> Outcome:
-    """``texts``: what the answers are to say."""
+    """Summarize the answers. ``texts``: what they are to say."""
     times_s = [answer.last_s - answer.sent_s for answer in answers]
     return Outcome(
         len(answers) / max(answer.last_s for answer in answers),

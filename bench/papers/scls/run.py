@@ -76,7 +76,7 @@ class _WatchedCore(ObservedCore):
         return step, effects
 
     def _count_rows(self, step: Step | None) -> int:
-        """Those that sample for nobody."""
+        """Count what a batch pads, and return the rows that sample for nobody."""
         if step is None or step.rows is None:
             return 0
         watch, rows = self._watch, step.rows

@@ -43,7 +43,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """``batch``: requests of a static batch without SCLS; ``rules``: instead of memory (algorithm 2)."""
+    """``batch``: requests of a static batch without SCLS. ``rules`` bound batches instead of memory (algorithm 2)."""
 
     batch: int
     interval_s: float
@@ -92,7 +92,7 @@ def sls(kind: Kind) -> Contender:
 
 
 def slices(kind: Kind, name: str = "SCLS", **parameters: object) -> Contender:
-    """SCLS; ``parameters`` replace its own."""
+    """Return SCLS with ``parameters`` in place of its own."""
     engine = ENGINES[kind]
     own: Mapping[str, object] = {
         "slice_tokens": SLICE_TOKENS,
@@ -105,7 +105,7 @@ def slices(kind: Kind, name: str = "SCLS", **parameters: object) -> Contender:
 
 
 def ablation(kind: Kind) -> list[Contender]:
-    """Section 5.4, each with one thing more than the one before."""
+    """Return the contenders of section 5.4, each with one thing more than the one before."""
     turns: Mapping[str, object] = {"balancing": "round_robin", "factor": 0.0}
     return [
         sls(kind),
@@ -118,10 +118,10 @@ def ablation(kind: Kind) -> list[Contender]:
 
 
 def ils() -> list[Contender]:
-    """Continuous batching with prompts in chunks, in turns.
+    """Return two ways of continuous batching with prompts in chunks, in turns.
 
-    The first as conservative as it gets: only as many requests as fit if each grows to the most that it may. The other
-    admits as this mesh's engines do.
+    The first is as conservative as it gets: it admits only as many requests as fit if each grows to the most that it
+    may. The other admits as this mesh's engines do.
     """
     known = profile(Kind.DS)
     most = known.kv_memory_bytes // known.kv_bytes_per_token // (2 * LONGEST)
@@ -143,7 +143,7 @@ class Case:
     num_workers: int = NUM_WORKERS
 
     def requests(self) -> list[TraceRequest]:
-        """The same for every contender."""
+        """Draw the requests, the same for every contender."""
         return list(synthesize(codefuse_like(), Arrivals(self.rate), self.seconds, Random(f"{self.seed}/trace")))
 
     def profile(self) -> EngineProfile:
@@ -177,6 +177,6 @@ def codefuse_like() -> Sequence[TraceRequest]:
 
 
 def _log_normal(median: float, sigma: float) -> list[int]:
-    """Every length as often as its distribution says."""
+    """Return every length as often as its distribution says."""
     normal = NormalDist(log(median), sigma)
     return [min(LONGEST, max(1, round(exp(normal.inv_cdf((index + 0.5) / POOL))))) for index in range(POOL)]

@@ -45,7 +45,7 @@ SHORT, CHAT = "llumnix:S-S", "llumnix:sharegpt"
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A service: its preset, where its lengths are from (None: the file of arXiv's), its share of the requests."""
+    """A service: its preset, the source of its lengths (None: the file of arXiv's), its share of the requests."""
 
     preset: str
     lengths: str | None
@@ -115,11 +115,11 @@ class Case:
         return f"{self.setting.name}, {self.process}, {self.rate:g}/s, {self.contender.name}"
 
     def lengths(self) -> dict[str, list[TraceRequest]]:
-        """Of each service."""
+        """Return the pool of requests that each service draws from."""
         return {name: load_lengths(Path(one.lengths or self.arxiv)) for name, one in self.setting.services.items()}
 
     def requests(self, lengths: Mapping[str, Sequence[TraceRequest]]) -> Iterator[TraceRequest]:
-        """The same for all disciplines."""
+        """Yield the requests, the same for all disciplines."""
         for name, shared in self.setting.services.items():
             arrivals, random = Arrivals(self.rate * shared.share, self.process), Random(f"{self.seed}/{name}")
             for request in synthesize(lengths[name], arrivals, self.seconds, random):
@@ -154,12 +154,12 @@ def make_models(setting: Setting) -> dict[str, Model]:
 
 
 def _weight_bytes(setting: Setting, profile: EngineProfile) -> int:
-    """A preset's KV memory is what its own weights leave."""
+    """Return what a preset's KV memory leaves of the device: its weights."""
     return setting.device_bytes - profile.kv_memory_bytes
 
 
 def _alone_s(model: Model, request: TraceRequest) -> float:
-    """Execution time."""
+    """Return the execution time of a request that is alone."""
     return serving_s(model.cost.prefill, model.cost.decode, 1, request.num_input, request.num_output - 1)
 
 

@@ -48,13 +48,13 @@ USUAL_TOKENS, MOST_TOKENS = 400, 1600  # of a request
 
 
 class MergedPool:
-    """As engines read it. In parts: a page for each block."""
+    """Reads blocks as engines do. For a service alone, a page is a block."""
 
     def __init__(self, shape: KVShape, memory: Tensor, page_bytes: int) -> None:
         self._pool = KVPool(shape, memory, page_bytes)
 
     def index(self, tables: Sequence[Sequence[int]]) -> Tensor:
-        """What a step works out once, for all layers."""
+        """Return what a step works out once, for all layers."""
         return self._pool.read_index(tables)
 
     def read(self, layer: int, index: Tensor, workspace: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ class MergedPool:
 
 
 class SplitPool:
-    """Row ``r`` of a block is row ``r % rows`` of its piece ``r // rows``; tables are those of the pieces."""
+    """Reads blocks of pieces: row ``r`` of a block is row ``r % rows`` of piece ``r // rows``; tables name pieces."""
 
     def __init__(self, shape: KVShape, memory: Tensor, piece_bytes: int) -> None:
         self._shape = shape
@@ -74,7 +74,7 @@ class SplitPool:
         self._head_steps = torch.arange(2 * shape.num_kv_heads)
 
     def index(self, tables: Sequence[Sequence[int]]) -> Tensor:
-        """First rows of pieces, ``[requests, blocks, pieces of a block]``."""
+        """Return the first rows of pieces, ``[requests, blocks, pieces of a block]``."""
         return (torch.tensor(tables) * self._piece_rows).view(len(tables), -1, self._num_pieces)
 
     def read(self, layer: int, index: Tensor, workspace: Tensor) -> Tensor:
@@ -96,7 +96,7 @@ def piece_bytes(shapes: Sequence[KVShape]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """``entries``: of the block table of one request."""
+    """A method with block tables of requests. ``entries``: how many the table of one request has."""
 
     pool: MergedPool | SplitPool
     tables: list[list[int]]
@@ -107,7 +107,7 @@ class Way:
 
 
 def ways(shape: KVShape, shapes: Sequence[KVShape], memory: Tensor, random: Random) -> dict[str, Way]:
-    """The same requests by each method, their blocks and pieces in random places."""
+    """Return the same requests by each method, with blocks and pieces in random places."""
     num_blocks = CONTEXT // BLOCK_SIZE
     size, piece, layout = block_bytes(shape), piece_bytes(shapes), PageLayout.fitting(shapes, memory.numel())
     paged = memory[: layout.num_pages * layout.page_bytes]
@@ -130,7 +130,7 @@ def ways(shape: KVShape, shapes: Sequence[KVShape], memory: Tensor, random: Rand
 
 
 def step_ms(way: Way, shape: KVShape, workspace: Tensor) -> tuple[float, float]:
-    """Of indices alone (those that are worked out once), and of a step with all of its layers."""
+    """Measure indices alone (those that are worked out once), and a step with all of its layers."""
     started = time.process_time()
     index = way.pool.index(way.tables)
     indexed = time.process_time()
@@ -140,7 +140,7 @@ def step_ms(way: Way, shape: KVShape, workspace: Tensor) -> tuple[float, float]:
 
 
 def measure_gathers(shape: KVShape, shapes: Sequence[KVShape]) -> dict[str, tuple[int, float, float]]:
-    """By method: table entries of a request, ms for indices, ms for a step. Medians, in turns."""
+    """Return table entries of a request, ms for indices and ms for a step, by method: medians of runs in turns."""
     random = Random(0)
     memory = torch.zeros(MEMORY_BYTES, dtype=torch.uint8)
     memory.random_(0, 64)  # bytes that are finite in every dtype, and pages that are there
@@ -167,7 +167,7 @@ class Share:
 
 
 def merged(shapes: Sequence[KVShape]) -> list[Share]:
-    """Accounting as engines do it; shares are in the order of ``shapes``, here and below."""
+    """Count as engines do; shares are in the order of ``shapes``, here and below."""
     layout = PageLayout.fitting(shapes, MEMORY_BYTES)
     pages = PagePool(layout.num_pages)
     return [Share(block_pool(pages, BLOCK_SIZE, KVLayout(shape, layout).slots)) for shape in shapes]
@@ -185,7 +185,7 @@ def parts(shapes: Sequence[KVShape]) -> list[Share]:
 
 
 def num_held(shares: Sequence[Share], first: float, num_events: int = NUM_EVENTS) -> float:
-    """Requests held on average: they come one after the other, and one at random ends when the next does not fit.
+    """Count the requests held on average: they come in turn, and one at random ends when the next does not fit.
 
     ``first``: the part of the requests that is the first service's.
     """

@@ -107,7 +107,7 @@ class Search:
         return f"{self.model}, {self.workload.name}, {self.contender.name}"
 
     def attainment(self, rate: float) -> float:
-        """The mean over the seeds."""
+        """Return the mean over the seeds."""
         return fmean(self._experiment(rate, seed).run().attainment for seed in range(self.seeds))
 
     def _experiment(self, rate: float, seed: int) -> Experiment:
@@ -177,7 +177,7 @@ def _searches(options: argparse.Namespace) -> Iterable[Search]:
 
 
 def _table(lines: Sequence[Line]) -> Table:
-    """Rates, and what they are to the best of the policies that are not ours, and to the better of the paper's."""
+    """Show rates, beside the best of the policies that are not ours, and beside the better of the paper's."""
     table = make_table(
         f"requests a second at {PROMISE:.0%} attainment",
         ("model", "workload", "policy", "chunk"),

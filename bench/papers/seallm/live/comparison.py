@@ -35,7 +35,7 @@ NAMES = names_of(SETTINGS.values())
 
 
 def run_all(options: argparse.Namespace, progress: Progress) -> list[Run]:
-    """Contenders alternate, each time another one first, so that what drifts falls on all."""
+    """Serve all seeds with all contenders, each time another one first, so that what drifts falls on all."""
     setting = SETTINGS[options.setting]
     chosen = [one for one in contenders(setting) if one.name in options.only]
     load = options.load or setting.load

@@ -16,7 +16,7 @@ REFERENCE = "db"
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Of one run, or of several together: normalised latencies, and fractions of all requests."""
+    """Normalised latencies, and the fraction of all requests with kept promises, of one run or several together."""
 
     mean: float
     p99: float
@@ -24,7 +24,7 @@ class Summary:
 
     @classmethod
     def of(cls, outcomes: Sequence[Outcome]) -> "Summary":
-        """Latencies of those that were served, promises of all."""
+        """Summarize latencies of requests that were served, and promises of all."""
         latencies = [one.normalised for one in outcomes if one.is_served]
         kept = statistics.fmean(one.is_kept for one in outcomes)
         return cls(statistics.fmean(latencies), percentile(latencies, 99), kept)
@@ -91,7 +91,7 @@ class Ratio:
 
 
 def ratio(own: Sequence[Run], reference: Sequence[Run], figure: Callable[[Summary], float]) -> Ratio:
-    """Of seeds that both served."""
+    """Compare runs of the seeds that both served."""
     theirs = {run.seed: figure(Summary.of(run.outcomes)) for run in reference}
     ratios = [figure(Summary.of(run.outcomes)) / theirs[run.seed] for run in own if run.seed in theirs]
     return Ratio(statistics.geometric_mean(ratios), min(ratios), max(ratios))

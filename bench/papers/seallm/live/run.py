@@ -23,18 +23,18 @@ PROMISE = 5.0  # times what the request takes undisturbed
 
 
 class Alone(msgspec.Struct, frozen=True):
-    """Of requests that nothing else was served beside: seconds and text."""
+    """Seconds and texts of requests that nothing else was served beside."""
 
     latencies_s: Sequence[float]
     texts: Sequence[str]
 
     def duration_s(self, load: float) -> float:
-        """In which they arrive if two engines have ``load`` times as much to do as they could do one by one."""
+        """Return the time of arrivals in which two engines have ``load`` times what they could do one by one."""
         return sum(self.latencies_s) / (2 * load)
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """Of one request. ``normalised``: latency over the mean of its service's undisturbed ones."""
+    """What came of one request. ``normalised``: its latency over the mean undisturbed one of its service."""
 
     service: str
     phase: int
@@ -66,7 +66,7 @@ class Run(msgspec.Struct, frozen=True):
 
 @contextmanager
 def mesh_of(setting: Setting, contender: Contender) -> Iterator[tuple[LiveMesh, Mapping[int, Path]]]:
-    """Warm, and the topologies that it changes to with a phase."""
+    """Start a warm mesh; with it come the topologies that it changes to, by phase."""
     with TemporaryDirectory() as folder:
         path, changes = write_topologies(Path(folder), setting, contender)
         with live_mesh(path) as mesh:
@@ -75,7 +75,7 @@ def mesh_of(setting: Setting, contender: Contender) -> Iterator[tuple[LiveMesh, 
 
 
 def serve_alone(setting: Setting, requests: Sequence[Request], on_answer: Callable[[], None]) -> Alone:
-    """Raise `UserError` if one is not served."""
+    """Serve the requests one by one. Raise `UserError` if one is not served."""
     first, *_ = contenders(setting)
     with mesh_of(setting, first) as (mesh, _):
         answers = mesh.answers(_sendings(requests, 0.0), on_answer, one_by_one=True, keeps_text=True)
@@ -92,7 +92,7 @@ def serve(
     load: float,
     on_answer: Callable[[], None],
 ) -> Run:
-    """Raise `UserError` if the mesh does not start, or a plan is not carried out."""
+    """Serve on a mesh of its own. Raise `UserError` if it does not start, or a plan is not carried out."""
     duration_s = alone.duration_s(load)
     with mesh_of(setting, contender) as (mesh, plans), ThreadPoolExecutor(1) as beside:
         began_at = time.perf_counter()

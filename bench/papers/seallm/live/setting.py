@@ -33,7 +33,7 @@ class Service:
     slo_ms: tuple[int, int]
 
     def counts(self, scale: float) -> list[int]:
-        """Requests of each phase."""
+        """Return the number of requests of each phase."""
         return [max(1, round(scale * self.num_requests * share)) for share in self.shares]
 
 
@@ -59,7 +59,7 @@ NUM_PHASES = len(_OFTEN_SELDOM)
 
 
 def _two(engine: str, load: float, services: Mapping[str, Service]) -> Setting:
-    """``services``: the one with long requests, then the one with short ones. An engine may hold both."""
+    """Make a setting of a service with long requests, then one with short ones. An engine may hold both."""
     both = large, small = tuple(services)
     for_large, for_small = {"first": both, "second": (large,)}, {"first": both, "second": (small,)}
     return Setting(
@@ -116,7 +116,7 @@ DAEMON = "[placement]\ninterval_s = 8\nshortest_s = 6\nlongest_s = 12\nimprove_s
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """``place``: when it arrives, as a fraction of the whole time."""
+    """``place``: the time of its arrival, as a fraction of the whole time."""
 
     service: str
     phase: int
@@ -126,7 +126,7 @@ class Request:
 
 
 def draw(setting: Setting, seed: int, scale: float = 1.0) -> list[Request]:
-    """In order of arrival: Poisson within a phase. ``scale`` times as many as the setting says."""
+    """Draw ``scale`` times as many as the setting says, in order of arrival: Poisson within a phase."""
     requests = (
         _request(service, name, phase, Random(f"{seed}/{name}/{phase}/{number}"))
         for name, service in setting.services.items()
@@ -155,7 +155,7 @@ class Contender:
     has_daemon: bool = False
 
     def changes(self) -> Iterator[tuple[int, Placement]]:
-        """The phases that begin with another placement than the one before them."""
+        """Yield the phases that begin with another placement than the one before them."""
         for phase in range(1, len(self.placements)):
             if self.placements[phase] != self.placements[phase - 1]:
                 yield phase, self.placements[phase]
@@ -165,7 +165,7 @@ DISCIPLINES = ("db", "fcfs", "round_robin")
 
 
 def contenders(setting: Setting) -> list[Contender]:
-    """By discipline on shared engines; without sharing; with placements made for a phase's traffic; with a daemon."""
+    """List disciplines on shared engines, own engines, placements made for a phase's traffic, and daemons."""
     kept, changed = [setting.by_phase[0]] * NUM_PHASES, setting.by_phase
     found = [Contender(name, name, [setting.shared] * NUM_PHASES) for name in (*DISCIPLINES, "slo")]
     if setting.least != setting.shared:
@@ -178,7 +178,7 @@ def contenders(setting: Setting) -> list[Contender]:
 
 
 def names_of(settings: Collection[Setting]) -> list[str]:
-    """Of all their contenders, each once."""
+    """Return the names of all their contenders, each once."""
     return list(dict.fromkeys(one.name for setting in settings for one in contenders(setting)))
 
 
@@ -195,7 +195,7 @@ def topology_text(setting: Setting, scheduling: str, route: Placement, port: int
 
 
 def write_topologies(folder: Path, setting: Setting, contender: Contender) -> tuple[Path, dict[int, Path]]:
-    """Of the mesh, and of what it changes to with a phase."""
+    """Write the topology of the mesh, and those that it changes to with a phase."""
     port = free_port()
 
     def write(name: str, route: Placement) -> Path:

@@ -29,7 +29,7 @@ DRAWN_SOURCES, DRAWN_SKEW, DRAWN_SPREAD, DRAWN_CV = 32, 0.8, 1.0, 1.9
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """``rates``: of each window, in any unit."""
+    """Sends requests. ``rates``: those of each window, in any unit."""
 
     rates: tuple[float, ...]
     cv: float
@@ -39,7 +39,7 @@ class Source:
         return fmean(self.rates)
 
     def times(self, rate: float, span_s: float, random: Random) -> Iterator[float]:
-        """Ascending, ``rate`` a second on average, before ``span_s``."""
+        """Yield ascending times before ``span_s``, ``rate`` a second on average."""
         bounds = [0.0, *accumulate(self.rates)]
         shape, window_s = 1 / self.cv**2, span_s / len(self.rates)
         unit = bounds[-1] / (rate * span_s)  # of the windows' units, for a request
@@ -52,7 +52,7 @@ class Source:
 
 
 def read_sources(path: Path) -> list[Source]:
-    """The busiest first. Raises `TraceError`."""
+    """Read the sources of a file, the busiest first. Raise `TraceError` if they cannot be read."""
     try:
         with open_text(path) as file:
             rows = list(csv_rows(path, file))
@@ -83,7 +83,7 @@ def _azure(rows: Sequence[Row]) -> list[Source]:
 
 
 def _servegen(rows: Sequence[Row]) -> list[Source]:
-    """From the window in the middle of the file on; the variation of a client is that of its windows, by rate."""
+    """Begin with a window in the middle of the file; the variation of a client is that of its windows, by rate."""
     windows = sorted({row.seconds("window_start_s") for row in rows})
     start = (len(windows) - NUM_WINDOWS) // 2 if len(windows) > NUM_WINDOWS else 0
     index_of = {window: index for index, window in enumerate(windows[start : start + NUM_WINDOWS])}
@@ -99,7 +99,7 @@ def _servegen(rows: Sequence[Row]) -> list[Source]:
 
 
 def drawn_sources(random: Random) -> list[Source]:
-    """Rates fall off as a power of the source's number, and differ from window to window."""
+    """Draw rates that fall off as a power of the source's number, and differ from window to window."""
     return [
         Source(
             tuple((1 + number) ** -DRAWN_SKEW * random.lognormvariate(0.0, DRAWN_SPREAD) for _ in range(NUM_WINDOWS)),
@@ -110,7 +110,7 @@ def drawn_sources(random: Random) -> list[Source]:
 
 
 def dealt(sources: Sequence[Source], num_services: int) -> list[list[Source]]:
-    """To services in turn, as the paper deals functions out. Each gets one at least; raises `TraceError` otherwise."""
+    """Deal sources to services in turn, as the paper does. Raise `TraceError` if they are too few."""
     if len(sources) < num_services:
         raise TraceError(f"{len(sources)} sources of requests are too few for {num_services} services")
     return [list(sources[number::num_services]) for number in range(num_services)]

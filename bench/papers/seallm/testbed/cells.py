@@ -35,12 +35,12 @@ class Cell:
 
     @property
     def planned(self) -> Scene:
-        """The scene as plans know it: they know nothing of errors and skews to come."""
+        """Return the scene as plans know it, without errors and skews to come."""
         return replace(self.scene, error=0.0, in_a_row=0)
 
     @property
     def plan_name(self) -> str:
-        """The same for all systems and scenes that have one plan."""
+        """Return the name that all systems and scenes with the same plan share."""
         return f"{self.planner}-{_words(self.planned)}"
 
 

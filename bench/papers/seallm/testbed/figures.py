@@ -36,7 +36,7 @@ class Range:
     replaced_s: float = 600.0  # of a run of figure 9
 
     def scenes(self, figure: int) -> list[Scene]:
-        """Of one seed after the other."""
+        """Return the scenes of one seed after the other."""
         return [scene for seed in range(self.seeds) for scene in self._scenes(figure, seed)]
 
     def _scene(self, rate: float, seed: int) -> Scene:
@@ -60,7 +60,7 @@ class Range:
 
 
 def systems_of(figure: int, span: Range) -> tuple[System, ...]:
-    """The first is the one that the others are compared with."""
+    """Return the systems of a figure; the others are compared with the first."""
     if figure == 9:
         return REPLACING
     others = ABLATIONS if figure == 8 else RIVALS
@@ -68,7 +68,7 @@ def systems_of(figure: int, span: Range) -> tuple[System, ...]:
 
 
 def cells_of(figures: Sequence[int], span: Range) -> list[Cell]:
-    """Each once, however many figures it is in."""
+    """Return the runs of figures, each once, however many figures it is in."""
     wanted = (
         Cell(system.name, scene)
         for figure in figures

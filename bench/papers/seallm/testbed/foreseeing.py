@@ -23,7 +23,7 @@ class Certain(Question):
 
 @dataclass(frozen=True, slots=True)
 class Foreseeing:
-    """Answers for the ``requests`` of the next ``horizon_s``, in no time. ``now`` tells the time of the simulation."""
+    """Searches for the ``requests`` of the next ``horizon_s``, in no time. ``now`` tells the time of the simulation."""
 
     search: Search
     requests: Sequence[TraceRequest]

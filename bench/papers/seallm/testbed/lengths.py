@@ -27,7 +27,7 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Of lengths, by kind; None: they are drawn."""
+    """The files of lengths, by kind; None: they are drawn."""
 
     chats: Path | None = None
     summaries: Path | None = None
@@ -35,7 +35,7 @@ class Files:
 
 
 def all_kinds(files: Files, random: Random) -> list[TraceRequest]:
-    """As many requests of each kind, none longer than the models can take. Raises `TraceError`."""
+    """Return as many requests of each kind, none longer than the models can take. Raise `TraceError` for a bad file."""
     pools = (
         load_lengths(files.chats or CHATS),
         list(_drawn(_summary, random)) if files.summaries is None else load_lengths(files.summaries),
@@ -45,7 +45,7 @@ def all_kinds(files: Files, random: Random) -> list[TraceRequest]:
 
 
 def _sample(pool: Sequence[TraceRequest], random: Random) -> list[TraceRequest]:
-    """`SAMPLE` of those that fit; small pools are drawn from again and again."""
+    """Choose `SAMPLE` of those that fit; small pools are drawn from again and again."""
     fitting = [request for request in pool if request.num_input + request.num_output <= LONGEST]
     return random.sample(fitting, SAMPLE) if len(fitting) >= SAMPLE else random.choices(fitting, k=SAMPLE)
 
@@ -73,7 +73,7 @@ def _lognormal(what: Point, random: Random) -> float:
 
 
 def clusters(requests: Sequence[TraceRequest], count: int, random: Random) -> list[list[TraceRequest]]:
-    """``count`` at most, none empty; the one with the shortest requests first."""
+    """Return ``count`` clusters at most, none empty; the one with the shortest requests comes first."""
     points = [(log(request.num_input), log(request.num_output)) for request in requests]
     centres = _first_centres(points, count, random)
     nearest = [-1] * len(points)
@@ -91,7 +91,7 @@ def clusters(requests: Sequence[TraceRequest], count: int, random: Random) -> li
 
 
 def _first_centres(points: Sequence[Point], count: int, random: Random) -> list[Point]:
-    """Far from each other, mostly (k-means++)."""
+    """Choose centres that are mostly far from each other (k-means++)."""
     centres = [random.choice(points)]
     distances = [inf] * len(points)
     while len(centres) < count:
@@ -115,5 +115,5 @@ def _centre(points: Sequence[Point], before: Point) -> Point:
 
 
 def _distance(one: Point, other: Point) -> float:
-    """Squared."""
+    """Return the squared distance."""
     return (one[0] - other[0]) ** 2 + (one[1] - other[1]) ** 2

@@ -38,7 +38,7 @@ TYPICAL_BATCH = 16  # decodes that share an iteration, where load is estimated
 class Effort:
     """Plans are made for ``history`` requests, or for what comes in ``history_s`` if that is more.
 
-    Rates are those of ``seen_s``. ``batches``: of neighbours, in local search.
+    Rates are those of ``seen_s``. Local search tries so many ``batches`` of neighbours.
     """
 
     history: int = 300
@@ -70,7 +70,7 @@ def make_plan(planner: Planner, world: World, scene: Scene, effort: Effort) -> P
 
 
 def _packed(groups: Iterable[tuple[int, Sequence[str]]], there: Cluster) -> Plan:
-    """Groups of so many devices, with their services, on hosts that have room.
+    """Put groups of so many devices, with their services, on hosts that have room.
 
     The largest come first, so that powers of two fill up.
     """
@@ -87,7 +87,7 @@ def _packed(groups: Iterable[tuple[int, Sequence[str]]], there: Cluster) -> Plan
 
 
 def dedicated(there: Cluster, catalogue: Catalogue, evaluate: Evaluate) -> Plan:
-    """A service that does not fit into its part of the devices has no place."""
+    """Give each service devices of its own. One that does not fit into its part of the devices has no place."""
     share = sum(there.hosts.values()) // len(catalogue.services)
     sizes = [size for size in catalogue.sizes() if size <= min(share, there.largest_group)]
     plans = [_packed(_engines_of(size, share, catalogue), there) for size in sizes]
@@ -102,7 +102,7 @@ def dedicated(there: Cluster, catalogue: Catalogue, evaluate: Evaluate) -> Plan:
 
 
 def _engines_of(size: int, share: int, catalogue: Catalogue) -> Iterator[tuple[int, Sequence[str]]]:
-    """As many of that size as there are devices for, for each service that fits into one."""
+    """Yield as many engines of that size as there are devices for, for each service that fits into one."""
     for service in catalogue.services:
         if size in catalogue.footprints[service] and catalogue.fits([service], size):
             yield from [(size, [service])] * (share // size)
@@ -122,11 +122,11 @@ class _Mesh:
     load: float = 0.0
 
     def holding(self, service: str, loads: Loads) -> "_Mesh":
-        """The mesh with one service more."""
+        """Return the mesh with one service more."""
         return replace(self, services=(*self.services, service), load=self.load + loads[service, self.num_devices])
 
     def served(self, asked: Traffic) -> float:
-        """Requests a second that it serves of those that are asked of it."""
+        """Return the requests a second that it serves of those that are asked of it."""
         return sum(asked.rate(service) for service in self.services) / max(1.0, self.load)
 
 
@@ -143,7 +143,7 @@ def muxserve(there: Cluster, catalogue: Catalogue, asked: Traffic) -> Plan:
 
 
 def group_loads(catalogue: Catalogue, asked: Traffic) -> Loads:
-    """Estimated, of each service on each size that it has a profile for."""
+    """Estimate the load of each service on each size that it has a profile for."""
     return {
         (name, size): _busy_s(catalogue, name, size, asked) / asked.span_s
         for name, by_size in catalogue.footprints.items()
@@ -159,7 +159,7 @@ def _busy_s(catalogue: Catalogue, service: str, size: int, asked: Traffic) -> fl
 
 
 def _cuts(there: Cluster, catalogue: Catalogue) -> Iterator[tuple[int, ...]]:
-    """Sizes of groups, descending: which host they are on does not matter. Hosts are alike."""
+    """Yield the ways to cut hosts, which are alike, into groups: sizes, descending, whatever their hosts."""
     [num_devices] = set(there.hosts.values())
     of_host = partitions(Cluster({"host": num_devices}), catalogue, pruned=False)
     cuts = [Counter(group.num_devices for group in groups) for groups in of_host]
@@ -171,7 +171,7 @@ def _cuts(there: Cluster, catalogue: Catalogue) -> Iterator[tuple[int, ...]]:
 
 
 def _place(sizes: Sequence[int], catalogue: Catalogue, asked: Traffic, loads: Loads) -> list[_Mesh]:
-    """The services with the greatest load first, each where it leaves most served, or else least busy."""
+    """Place the services with the greatest load first, each where it adds most served requests, or else least busy."""
     meshes = [_Mesh(size) for size in sizes]
 
     def least_load(service: str) -> float:

@@ -36,8 +36,8 @@ SLO_SCALES = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0)
 class Result(msgspec.Struct, frozen=True):
     """Latencies are normalised by the mean execution time of the service, or in seconds.
 
-    ``attainment``: of all requests, those done within `SLO_FACTOR` times their own execution time. ``by_scale``: within
-    so many times the mean of their service. ``by_service``: mean normalised latencies.
+    ``attainment``: the part of all requests that were done in `SLO_FACTOR` times their own execution time; ``by_scale``:
+    in so many times the mean of their service. ``by_service``: mean normalised latencies.
     """
 
     num_requests: int
@@ -94,7 +94,7 @@ def _served(records: Sequence[Record], requests: Sequence[TraceRequest], world: 
 
 
 def result_of(served: Sequence[Served], num_requests: int) -> Result:
-    """Of one request at least. Those that were not served count as late, and in no latency."""
+    """Summarize one request or more. Those that were not served count as late, and in no latency."""
     by_service: dict[str, list[float]] = defaultdict(list)
     for one in served:
         by_service[one.service].append(one.normalised)
@@ -116,7 +116,7 @@ def result_of(served: Sequence[Served], num_requests: int) -> Result:
 
 
 def make_topology(system: System, plan: Plan, world: World) -> tuple[Topology, Mapping[str, Profile]]:
-    """Engines are those groups of the plan that hold anything."""
+    """Make an engine of each group of the plan that holds anything."""
     groups = [group for group in plan.groups if group.services]
     engines = tuple(_engine(system, group, world) for group in groups)
     profiles = {
@@ -143,7 +143,7 @@ def _placement(system: System) -> PlacementSpec | None:
 
 
 def _service(service: Service) -> ServiceSpec:
-    """Its usual lengths are known, as SeaLLM profiles services and those that plan have seen their traffic."""
+    """Tell its usual lengths, as SeaLLM profiles services and those that plan have seen their traffic."""
     prompt, answer = (
         round(fmean(getattr(request, which) for request in service.lengths)) for which in ("num_input", "num_output")
     )
@@ -189,7 +189,7 @@ def _memory_bytes(group: Group, catalogue: Catalogue) -> int:
 
 
 def quotas(group: Group, world: World) -> dict[str, float]:
-    """Of the KV memory: room for a longest request of each service, and the rest in proportion to what is asked for."""
+    """Give each service room for a longest request in KV memory, and a part of the rest by what is asked of it."""
     catalogue = world.catalogue
     memory = SharedProfile.of({name: catalogue.profile(name, group.num_devices) for name in group.services})
     least = {name: catalogue.footprints[name][group.num_devices].kv_bytes for name in group.services}
@@ -200,6 +200,6 @@ def quotas(group: Group, world: World) -> dict[str, float]:
 
 
 def _kv_rate(service: Service, catalogue: Catalogue, num_devices: int) -> float:
-    """Bytes of KV that are asked for, in any unit of time."""
+    """Return the bytes of KV that are asked for, in any unit of time."""
     tokens = fmean(request.num_input + request.num_output for request in service.lengths)
     return service.weight * tokens * catalogue.profile(service.name, num_devices).kv_bytes_per_token

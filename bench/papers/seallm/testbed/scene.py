@@ -71,20 +71,20 @@ class World:
     catalogue: Catalogue
 
     def alone_s(self, request: TraceRequest) -> float:
-        """Its execution time on the smallest group that can hold its service."""
+        """Return the execution time of a request on the smallest group that can hold its service."""
         assert request.service is not None, "every request here names its service"
         return _alone_s(_least(self.catalogue, request.service), request)
 
     def requests(self, scene: Scene) -> list[TraceRequest]:
-        """In order of arrival."""
+        """Draw the requests of a run, in order of arrival."""
         random = Random(f"{scene.seed}/requests")
         requests = sorted(self._arrivals(scene, random), key=lambda request: request.at_s)
         return [_disturbed(request, scene.error, random) for request in requests] if scene.error else requests
 
     def history(self, scene: Scene, seen_s: float, span_s: float) -> Traffic:
-        """What plans are made for: rates and lengths as another draw of the same sources had them over ``seen_s``.
+        """Draw what plans are made for: its rates and lengths are those of ``seen_s`` of the same sources, drawn anew.
 
-        Poisson arrivals over ``span_s``, as `mesh plan search` draws them: so few seconds of the sources themselves
+        Arrivals over ``span_s`` are Poisson, as `mesh plan search` draws them: so few seconds of the sources themselves
         would have other rates than the time to come. What a scene has besides its rate is not foreseen.
         """
         random, seen = Random(f"{scene.seed}/history"), defaultdict[str, list[TraceRequest]](list)
@@ -111,7 +111,7 @@ class World:
         return [replace(random.choice(service.lengths), at_s=at_s, service=service.name) for at_s, service in came]
 
     def _in_a_row(self, times: Sequence[float], count: int, random: Random) -> list[tuple[float, Service]]:
-        """The same arrivals, of services drawn by their weights, so many of one after the other."""
+        """Give the same arrivals to services drawn by their weights, so many of one after the other."""
         services = list(self.services.values())
         num_rows = -(-len(times) // count)
         rows = random.choices(services, [service.weight for service in services], k=num_rows)
@@ -125,7 +125,7 @@ def _disturbed(request: TraceRequest, error: float, random: Random) -> TraceRequ
 
 @cache
 def make_world(inputs: Inputs) -> World:
-    """Raises `TraceError`."""
+    """Read or draw what is asked. Raise `TraceError` if a file cannot be read."""
     random = Random(f"{inputs.assignment}/services")
     found = clusters(all_kinds(inputs.lengths, random), inputs.num_services, random)
     sources = drawn_sources(random) if inputs.arrivals is None else read_sources(inputs.arrivals)

@@ -7,7 +7,7 @@ from mesh.topology.schema import Scheduling
 
 
 class Planner(StrEnum):
-    """See `bench.papers.seallm.testbed.plans`."""
+    """Who puts services on devices: see `bench.papers.seallm.testbed.plans`."""
 
     SEARCH = "search"
     DEDICATED = "dedicated"
@@ -28,7 +28,7 @@ class Replacement(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """``policy`` dispatches. ``has_quotas``: each service of an engine has a part of its KV memory, and no more.
+    """A system, whose ``policy`` dispatches. ``has_quotas``: services have parts of an engine's KV memory, and no more.
 
     ``is_strict``: the request that ranks first names the phase of an iteration. ``replacement`` None: a plan stays.
     """

@@ -48,7 +48,7 @@ def _numbers(result: Result) -> tuple[str, ...]:
 
 
 def scales_table(answers: Answers) -> Table:
-    """Figure 10: attainment by how many times the mean execution time of its service a request may take."""
+    """Show figure 10: attainment, by how many times the mean execution time of its service a request may take."""
     scales = next(iter(answers.values())).by_scale
     table = make_table("figure 10: kept, %, by SLO scale", ("system",), [f"{scale:g}" for scale in scales])
     for cell, result in answers.items():
@@ -77,7 +77,7 @@ class Best:
 
 
 def best_ratios(answers: Answers, ours: str) -> dict[str, dict[str, Best]]:
-    """How many times better ours is at most in any scene, by system and measure.
+    """Find how many times better ours is at most in any scene, by system and measure.
 
     ``scaled``: attainment at the SLO scale where it differs most. Where one side has nothing, there is no ratio.
     """
@@ -104,7 +104,7 @@ def _ratios(scene: Scene, ours: Result, theirs: Result) -> Iterator[tuple[str, B
 
 
 def ratios_table(title: str, answers: Answers, ours: str) -> Table:
-    """Ours against each other system, with the paper's best in brackets."""
+    """Show ours against each other system, with the paper's best in brackets."""
     table = make_table(f"{title}: {ours} is up to so many times better (the paper's)", ("than", *MEASURES.values()))
     for name, best in best_ratios(answers, ours).items():
         papers = PAPERS.get(name, {})

@@ -54,13 +54,13 @@ def by_policy(runs: Iterable[Run]) -> dict[str, list[Run]]:
 
 
 def trials(runs: Sequence[Run], side: Side) -> list[Trial]:
-    """By rate; requests of all runs at a rate count alike."""
+    """Return attainment by rate; requests of all runs at a rate count alike."""
     rates = sorted({run.rate for run in runs})
     return [Trial(rate, attained((run.requests, side(run)) for run in runs if run.rate == rate)) for rate in rates]
 
 
 def same_routes(runs: Iterable[Run]) -> float:
-    """The fraction of requests whose rule and engines were predicted, refusals included."""
+    """Return the fraction of requests whose rule and engines were predicted, refusals included."""
     return fmean(
         run.measured.routes.get(number) == run.simulated.routes.get(number)
         for run in runs

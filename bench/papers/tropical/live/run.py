@@ -104,7 +104,7 @@ def make_stage(topologies: Mapping[Fleet, Topology], *, keeps: bool, random: Ran
 def choose_rates(
     policies: Sequence[str], models: Mapping[Fleet, Model], pool: Sequence[TraceRequest], number: int
 ) -> list[float]:
-    """Spread over where the simulator says that policies stop to keep the promise."""
+    """Spread rates over where the simulator says that policies stop to keep the promise."""
     say("choosing rates by simulation")
     found = [_predicted_capacity(policy, models[fleet_of(policy)], pool) for policy in policies]
     low, high = min(filter(None, found), default=FIRST_RATE) * BELOW, (max(found) or FIRST_RATE) * BEYOND
@@ -127,7 +127,7 @@ def say(words: str) -> None:
 
 
 def serve_and_predict(on: Stage, turn: Turn, on_answer: Callable[[], None]) -> Run:
-    """Raise `UserError` if the mesh does not take the policy."""
+    """Let one policy serve a trace. Raise `UserError` if the mesh does not take the policy."""
     fleet, trace = fleet_of(turn.policy), turn.trace
     on.meshes[fleet].use(PolicySpec(turn.policy))
     began_s, client_began_s = time.perf_counter(), _children_s()
@@ -148,7 +148,7 @@ def serve_and_predict(on: Stage, turn: Turn, on_answer: Callable[[], None]) -> R
 
 
 def _children_s() -> float:
-    """CPU seconds of child processes that have ended: of clients."""
+    """Return the CPU seconds of child processes that have ended, which are clients."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
@@ -174,7 +174,7 @@ def _number(name: str) -> int:
 
 
 def attained(outcomes: Iterable[tuple[Sequence[TraceRequest], Seen]]) -> float:
-    """The part of all requests, also of those that were refused, that kept both SLOs: of several traces together."""
+    """Return the part of the requests of all traces, refused ones included, to which both SLOs were kept."""
     return fmean(
         _is_kept(request, seen.latencies.get(number))
         for trace, seen in outcomes

@@ -61,12 +61,12 @@ def fleet_of(policy: str) -> Fleet:
 
 
 def profiles_of(topology: Topology) -> Profiles:
-    """What its engines predict with. Raise `UserError` if that has not been measured."""
+    """Return what its engines predict with. Raise `UserError` if that has not been measured."""
     return {engine.id: profile_of(engine, topology) for engine in topology.engines}
 
 
 def to_measure(topologies: Iterable[Topology], *, keeps: bool) -> list[Path]:
-    """Those to profile, so that each kind of engine is once. With ``keeps``, only kinds that were never measured."""
+    """Choose what to profile: each kind of engine once. With ``keeps``, only kinds that were never measured."""
     chosen: dict[int, Path] = {}
     for topology in topologies:
         if not keeps or not _is_measured(topology):
@@ -85,12 +85,12 @@ def _is_measured(topology: Topology) -> bool:
 
 
 def made_up_lengths(random: Random) -> list[TraceRequest]:
-    """Long inputs, short outputs."""
+    """Draw long inputs and short outputs."""
     return [TraceRequest(0.0, INPUT.draw(random), OUTPUT.draw(random)) for _ in range(POOL)]
 
 
 def promised(lengths: Sequence[TraceRequest], profile: EngineProfile) -> list[TraceRequest]:
-    """With a TTFT SLO of 5 times the own prefill on an idle engine, and a TPOT SLO of 3 lonely decode steps."""
+    """Promise a TTFT of 5 times the own prefill on an idle engine, and a TPOT of 3 lonely decode steps."""
     context = round(fmean(request.num_input + request.num_output / 2 for request in lengths))
     tpot_s = TPOT_FACTOR * decode_step_s(profile.decode, 1, context)
     return [
@@ -100,7 +100,7 @@ def promised(lengths: Sequence[TraceRequest], profile: EngineProfile) -> list[Tr
 
 
 def make_trace(pool: Sequence[TraceRequest], rate: float, num_requests: int, seed: int) -> list[TraceRequest]:
-    """Poisson arrivals. Equal seeds give the same requests in the same pattern at all rates."""
+    """Draw Poisson arrivals. Equal seeds give the same requests in the same pattern at all rates."""
     return list(islice(synthesize(pool, Arrivals(rate), inf, Random(seed)), num_requests))
 
 

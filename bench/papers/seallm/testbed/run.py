@@ -36,8 +36,9 @@ SLO_SCALES = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0)
 class Result(msgspec.Struct, frozen=True):
     """Latencies are normalised by the mean execution time of the service, or in seconds.
 
-    ``attainment``: the part of all requests that were done in `SLO_FACTOR` times their own execution time; ``by_scale``:
-    in so many times the mean of their service. ``by_service``: mean normalised latencies.
+    ``attainment``: the part of all requests that took at most `SLO_FACTOR` times their own execution time.
+    ``by_scale``: the parts that took at most so many times the mean of their service. ``by_service``: mean normalised
+    latencies.
     """
 
     num_requests: int

@@ -21,7 +21,7 @@ def register(subparsers: "Subparsers") -> None:
     parser = subparsers.add_parser(
         "advise",
         usage=USAGE,
-        help="how many devices an engine should have, and how many engines a load takes",
+        help="say how many devices an engine should have, and how many engines a load takes",
         description="Compare engines of 1, 2, 4 and 8 devices by the tokens that each device generates within the "
         "promise (Aladdin, equation 6), from the presets: see docs/concepts/cost-models.md.",
     )

@@ -266,7 +266,7 @@ def test_only_an_engine_of_this_attempt_can_say_that_it_holds_a_request(
     )
 
 
-def test_what_was_to_stop_shortly_before_an_engine_was_lost_is_stopped_when_it_is_back() -> None:
+def test_what_was_to_stop_shortly_before_an_engine_was_lost_is_stopped_when_it_is_back():
     """The connection was dropped with what was queued for it."""
     world = World()
     request = world.sent()
@@ -277,7 +277,7 @@ def test_what_was_to_stop_shortly_before_an_engine_was_lost_is_stopped_when_it_i
     assert world.recovery.join(sender_of(P0)) == [SendToEngine(P0, ALL_OF_IT)]
 
 
-def test_what_an_engine_has_heard_long_ago_is_not_said_again() -> None:
+def test_what_an_engine_has_heard_long_ago_is_not_resent():
     world = World()
     request = world.sent()
     world.recovery.stop(request)

@@ -15,23 +15,24 @@ def seeds(count: int) -> range:
     return range(count * int(os.environ.get("SEEDS", "1")))
 
 
-def each_seed(count: int) -> Callable[[Test], Test]:
+def each_seed(count: int | range, most: int | None = None) -> Callable[[Test], Test]:
     """Calls a test with one ``seed`` after the other; ``SEED`` in the environment names one that runs alone.
 
-    One test of many seeds costs much less than many tests. All seeds share its fixtures, which must not keep what one
-    of them did.
+    A number is how many seeds there are by day, and grows at night, to ``most`` at most. A range names the same seeds
+    always: bounds of statistics hold for those that were tried. One test of many seeds costs much less than many tests.
+    All seeds share its fixtures, which must not keep what one of them did.
     """
 
     def decorate(test: Callable[..., object]) -> Callable[..., object]:
         @wraps(test)
         def run(*args: object, **kwargs: object) -> None:
-            for seed in _chosen(count):
+            for seed in _chosen(count, most):
                 with _named(seed):
                     test(*args, seed=seed, **kwargs)
 
         @wraps(test)
         async def run_async(*args: object, **kwargs: object) -> None:
-            for seed in _chosen(count):
+            for seed in _chosen(count, most):
                 with _named(seed):
                     await test(*args, seed=seed, **kwargs)  # type: ignore[misc]
 
@@ -44,9 +45,11 @@ def each_seed(count: int) -> Callable[[Test], Test]:
     return decorate  # type: ignore[return-value]
 
 
-def _chosen(count: int) -> Iterable[int]:
+def _chosen(count: int | range, most: int | None) -> Iterable[int]:
     alone = os.environ.get("SEED")
-    return seeds(count) if alone is None else [int(alone)]
+    if alone is not None:
+        return [int(alone)]
+    return count if isinstance(count, range) else seeds(count)[:most]
 
 
 @contextmanager

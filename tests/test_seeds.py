@@ -62,4 +62,22 @@ def test_a_seed_runs_alone(monkeypatch):
 
 def test_there_are_more_at_night(monkeypatch):
     monkeypatch.setenv("SEEDS", "10")
+    ran = []
+
+    @each_seed(3)
+    def more(seed):
+        ran.append(seed)
+
+    @each_seed(3, most=7)
+    def few_more(seed):
+        ran.append(seed)
+
+    @each_seed(range(2))
+    def the_same(seed):
+        ran.append(seed)
+
+    for test, expected in ((more, 30), (few_more, 7), (the_same, 2)):
+        ran.clear()
+        test()
+        assert ran == list(range(expected))
     assert seeds(3) == range(30)

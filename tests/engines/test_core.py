@@ -34,7 +34,7 @@ from tests.engines.conftest import MakeSequence, MakeSpec
 from tests.engines.virtual import GATEWAY, SERVICE, HashingExecutor, VirtualMemory, VirtualMesh, continuation
 from tests.seeds import each_seed
 
-SEEDS = 25
+SEEDS = range(25)
 
 
 def two_engines(seed: int = 0, **options: object) -> VirtualMesh:

@@ -9,7 +9,7 @@ from tests.engines.conftest import MakeSpec
 from tests.engines.virtual import GATEWAY, VirtualMesh
 from tests.seeds import each_seed
 
-SEEDS = 12
+SEEDS = range(12)
 MOST_STEPS = 10_000
 
 

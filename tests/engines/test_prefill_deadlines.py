@@ -91,7 +91,7 @@ def _by_deadline(jobs: list[Job]) -> bool:
     return True
 
 
-@each_seed(60)
+@each_seed(range(60))
 def test_all_are_in_time_if_any_order_keeps_all_deadlines(seed: int):
     """But for what cannot be cut: each may wait for the rest of a chunk once."""
     random = Random(seed)

@@ -11,7 +11,7 @@ from tests.engines.conftest import MakeSpec
 from tests.engines.virtual import GATEWAY, VirtualMesh, continuation
 from tests.seeds import each_seed
 
-SEEDS = 25
+SEEDS = range(25)
 
 
 def one_engine(role: Role = Role.MULTIPLEX) -> tuple[VirtualMesh, EngineCore]:

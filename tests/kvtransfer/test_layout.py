@@ -41,7 +41,7 @@ def test_pages_are_larger_than_the_largest_block_where_others_would_waste_half_o
     assert KVLayout(shape, pages).slots == 2
 
 
-@each_seed(50)
+@each_seed(range(50))
 def test_rows_of_all_services_tile_the_pages_and_a_page_holds_every_block(seed):
     dice = random.Random(seed)
     size = dice.choice([1, 3, 4, 16])

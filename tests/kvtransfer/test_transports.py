@@ -261,7 +261,7 @@ def test_demanding_the_impossible_is_refused(memory):
 
 
 @pytest.mark.parametrize("name", [SHM, TCP])
-@each_seed(5)
+@each_seed(range(5))
 def test_engines_with_other_pages_exchange_blocks(shape, name, seed):
     """Each shares its memory with services that the other does not have; blocks travel by their own bytes."""
     dice = np.random.default_rng(seed)

@@ -111,7 +111,7 @@ def assert_survived(mesh: TimedMesh, lose: Once) -> None:
 
 @pytest.mark.parametrize("which", [0, 2])
 @pytest.mark.parametrize("kind", [Submit, Accepted, StepTokens, Reserve, Reserved, Blocks, Taken, Commit, Committed])
-@each_seed(SEEDS)
+@each_seed(SEEDS, most=6)
 def test_a_message_of_a_hand_over_may_be_lost(seed, kind, which):
     lose = Once(is_a(kind), which)
     mesh = make_mesh(seed, lose)
@@ -121,7 +121,7 @@ def test_a_message_of_a_hand_over_may_be_lost(seed, kind, which):
 
 
 @pytest.mark.parametrize("which", range(8))
-@each_seed(SEEDS)
+@each_seed(SEEDS, most=6)
 def test_the_last_tokens_of_a_request_may_be_lost(seed, which):
     lose = Once(ends, which)
     mesh = make_mesh(seed, lose)
@@ -130,7 +130,7 @@ def test_the_last_tokens_of_a_request_may_be_lost(seed, which):
     assert_survived(mesh, lose)
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, most=6)
 def test_a_refusal_may_be_lost(seed):
     """Requests that an engine has accepted and then sends back, because it is drained."""
     lose = Once(is_a(Refused))
@@ -144,7 +144,7 @@ def test_a_refusal_may_be_lost(seed):
     assert_survived(mesh, lose)
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, most=6)
 def test_the_word_of_a_failed_step_may_be_lost(seed):
     lose = Once(is_a(Failed))
     mesh = make_mesh(seed, lose)
@@ -160,7 +160,7 @@ def test_the_word_of_a_failed_step_may_be_lost(seed):
 
 
 @pytest.mark.parametrize("kind", [Declined, Abort, Cancel])
-@each_seed(SEEDS)
+@each_seed(SEEDS, most=6)
 def test_a_no_may_be_lost(seed, kind):
     """An engine without room, and one that gives up what others have reserved there."""
     lose = Once(is_a(kind))
@@ -178,7 +178,7 @@ def test_a_no_may_be_lost(seed, kind):
 
 
 @pytest.mark.parametrize("kind", [Moved, Commit, Committed, Reserve, Reserved, Taken])
-@each_seed(SEEDS)
+@each_seed(SEEDS, most=6)
 def test_a_message_of_a_migration_may_be_lost(seed, kind):
     lose = Once(lambda message: isinstance(message, kind) and "." in getattr(message, "transfer", "."))
     lose.is_armed = False

@@ -71,7 +71,7 @@ def test_what_an_engine_returns_after_the_switch_waits_as_long_as_the_new_policy
     assert [effect for effect in world.wait(1.5) if isinstance(effect, Fail)]
 
 
-@each_seed(40)
+@each_seed(range(40))
 def test_no_request_is_lost_whenever_policies_change(seed):
     random = Random(seed)
     world = World(P0, P1, M0, M1, lease_s=1000.0)

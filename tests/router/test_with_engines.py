@@ -24,7 +24,7 @@ from tests.router.cluster import submit_to
 from tests.seeds import each_seed
 
 HEARTBEAT_S = 0.1
-SEEDS = 5
+SEEDS = range(5)
 PATIENCE_S = 600.0
 
 
@@ -174,7 +174,7 @@ def test_an_engine_that_dies_breaks_no_stream(seed, victim):
     assert_whole(mesh, specs())
 
 
-@each_seed(10)
+@each_seed(range(10))
 def test_lost_messages_break_no_stream(seed):
     dice = random.Random(seed)
     mesh = make_mesh(seed, lose=lambda sender, to, message: dice.random() < 0.02)

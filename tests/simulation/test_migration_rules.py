@@ -34,7 +34,7 @@ def mean(values: list[float]) -> float:
 
 
 @pytest.mark.parametrize("coasts", [False, True])
-@each_seed(SEEDS)
+@each_seed(SEEDS, most=4)
 def test_disaggregation_by_migration_gives_what_the_built_in_path_gives(seed, coasts):
     """The same prefills; a decode begins while its KV is still copied."""
     trace = [TraceRequest(0.11 * number, 200 + 37 * (number * 7 % 50), 30 + number % 40) for number in range(60)]
@@ -52,7 +52,7 @@ def test_disaggregation_by_migration_gives_what_the_built_in_path_gives(seed, co
     assert mean([one.tpot_s for one in by_rule]) == pytest.approx(mean([one.tpot_s for one in built_in]), rel=0.1)
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, most=4)
 def test_decodes_in_danger_are_saved_by_another_engine(seed):
     """Long answers that share one engine by chance would all be late there."""
     profile = Profile(decode=DecodeCost(0.020, 0.005))
@@ -70,7 +70,7 @@ def test_decodes_in_danger_are_saved_by_another_engine(seed):
     assert late_after == 0
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, most=4)
 def test_without_rules_nothing_moves(seed):
     sim, _ = serve(topology(TWINS, "round_robin"), [TraceRequest(0.0, 900, 200)] * 20, seed=seed)
     assert num_migrations(sim) == 0

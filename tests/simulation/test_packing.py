@@ -39,7 +39,7 @@ def engines_of(records: list[Record]) -> set[str]:
 
 
 @pytest.mark.parametrize(("roles", "rate"), [(SIX, 20.0), (SPLIT, 40.0)])
-@each_seed(1)
+@each_seed(1, most=2)
 def test_promises_to_those_that_are_accepted_are_kept_under_overload(roles: dict[str, Role], rate: float, seed: int):
     records = serve(topology(roles, "packing", slo=SLO), steady(rate, seed, 15.0), seed)
     finished = [record for record in records if record.outcome is Outcome.FINISHED]
@@ -47,7 +47,7 @@ def test_promises_to_those_that_are_accepted_are_kept_under_overload(roles: dict
     assert sum(record.meets_slo for record in finished) >= 0.97 * len(finished)
 
 
-@each_seed(2)
+@each_seed(range(2))
 def test_light_loads_leave_engines_unused(seed: int):
     trace = steady(0.5, seed)
     assert len(engines_of(serve(topology(SIX, "packing", slo=SLO), trace, seed))) <= 3

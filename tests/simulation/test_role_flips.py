@@ -43,7 +43,7 @@ def serve(phases: tuple[Phase, ...], policy: str, seed: int, *, flips: bool) -> 
     return flips_of(timeline), records
 
 
-@each_seed(1)
+@each_seed(1, most=2)
 def test_roles_follow_the_load(seed: int):
     flips, _ = serve(SHIFTING, "tropical", seed, flips=True)
     for number, wanted in enumerate((Role.PREFILL, Role.MULTIPLEX, Role.PREFILL)):

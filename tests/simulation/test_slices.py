@@ -80,7 +80,7 @@ def test_gateways_level_the_engines_each_for_itself():
     assert min(shares.values()) > 20
 
 
-@each_seed(4)
+@each_seed(range(4))
 def test_what_an_engine_held_when_it_died_goes_on_elsewhere(seed):
     faults = [Kill("engine-1", 2.0 + seed / 7, 2.0), Loss(0.02, ("*",), ("*",))]
     records = run(mesh(stall_s=20.0), trace_of(seed, 40), faults=faults, seed=seed)

@@ -87,7 +87,7 @@ def test_longer_answers_count_for_longer():
     assert lengths.held == pytest.approx((10 * 105 + 1000 * 510) / 1010)
 
 
-@each_seed(20)
+@each_seed(range(20))
 def test_a_looser_promise_never_needs_more_engines(seed):
     random = Random(seed)
     lengths = Lengths.of([(random.randrange(10, 2000), random.randrange(1, 900)) for _ in range(20)])

@@ -17,7 +17,7 @@ MEASURED = StepCost(
     PrefillCost(0.01, 1e-4, 1e-8, 1e-8, 256),
     DecodeCost(0.02, 1e-3, 2e-6, tuple((size, 0.02 + 1e-3 * size) for size in (1, 2, 4, 8, 16, 32))),
 )
-SEEDS = 5
+SEEDS = range(5)
 
 
 def decodes(draw: random.Random) -> StepLoad:

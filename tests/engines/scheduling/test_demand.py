@@ -29,7 +29,7 @@ def request_of(num_prompt, num_generated, expected, **fields):
     return request
 
 
-@each_seed(50)
+@each_seed(range(50))
 def test_no_step_holds_more_than_the_next_peak_and_peaks_are_reached(seed):
     random = Random(seed)
     futures = sampled(random, random.randrange(1, 12))
@@ -38,7 +38,7 @@ def test_no_step_holds_more_than_the_next_peak_and_peaks_are_reached(seed):
     assert all(held_after(futures, end) == tokens for end, tokens in peaks)
 
 
-@each_seed(50)
+@each_seed(range(50))
 def test_one_more_request_is_never_counted_for_less_than_it_holds(seed):
     random = Random(seed)
     futures = sampled(random, random.randrange(8))
@@ -57,7 +57,7 @@ def test_with_nobody_else_a_request_holds_what_it_holds_at_its_end():
     assert highest_with((), 10, 100) == 110
 
 
-@each_seed(10)
+@each_seed(range(10))
 def test_many_requests_are_told_of_in_few_pairs_and_never_for_too_little(seed):
     random = Random(seed)
     requests = [

@@ -86,7 +86,7 @@ def test_passed_steps_leave_what_steps_leave(make_spec: MakeSpec):
     passed.check_invariants()
 
 
-@each_seed(20)
+@each_seed(range(20))
 def test_what_is_said_between_them_is_what_steps_make_true(make_spec: MakeSpec, seed: int):
     random = Random(seed)
     deliver_every = random.choice([1, 7, HELD])

@@ -71,7 +71,7 @@ class Request:
         return Chunk(self.name, self.tokens[self.computed : end], self.computed, self.blocks, draw)
 
 
-@each_seed(30)
+@each_seed(range(30))
 def test_tokens_are_those_of_lonely_requests_whatever_happens_to_them(seed):
     """Requests pause, are preempted, come back under their names, are given spare blocks; steps fail."""
     draw = random.Random(seed)

@@ -68,7 +68,7 @@ def test_deadlines_may_be_looked_at_while_another_thread_sends():
         sys.setswitchinterval(interval_s)
 
 
-@each_seed(200)
+@each_seed(range(200))
 def test_messages_that_are_lost_or_come_late_never_mismatch(seed):
     """The wire delivers sizes in order; the receiver's calls must name just these."""
     dice = random.Random(seed)

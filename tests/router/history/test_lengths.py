@@ -57,7 +57,7 @@ def test_what_must_be_generated_is_known_and_teaches_nothing():
     assert not predictor.calibration()[SERVICE].num_judged
 
 
-@each_seed(5)
+@each_seed(range(5))
 def test_the_mean_has_no_bias_and_quantiles_hold(seed):
     random = Random(seed)
     predictor = taught(lognormal(random, 1500))
@@ -68,7 +68,7 @@ def test_the_mean_has_no_bias_and_quantiles_hold(seed):
     assert sum(length <= prediction.p90 for length in fresh) / len(fresh) == pytest.approx(0.9, abs=0.03)
 
 
-@each_seed(5)
+@each_seed(range(5))
 def test_what_outgrows_its_prediction_gets_the_mean_of_what_is_longer(seed):
     lengths = lognormal(Random(seed), 1500)
     steps = taught(lengths).predict(spec_of()).steps
@@ -79,7 +79,7 @@ def test_what_outgrows_its_prediction_gets_the_mean_of_what_is_longer(seed):
         assert step == pytest.approx(sum(longer) / len(longer), rel=0.05)
 
 
-@each_seed(5)
+@each_seed(range(5))
 def test_answers_that_were_cut_do_not_bend_it(seed):
     """Half of all clients leave at a moment that has nothing to do with the answer: mostly its long ones are cut."""
     random, predictor = Random(seed), LengthPredictor()
@@ -93,7 +93,7 @@ def test_answers_that_were_cut_do_not_bend_it(seed):
     assert predictor.predict(spec_of()).steps[0] == pytest.approx(truth, rel=0.08)
 
 
-@each_seed(5)
+@each_seed(range(5))
 def test_answers_that_were_cut_by_small_limits_tell_of_larger_ones(seed):
     """Two of three requests allow 100 tokens only."""
     random, predictor = Random(seed), LengthPredictor()
@@ -184,7 +184,7 @@ def test_a_spec_tells_what_is_expected_of_its_answer():
     assert make_spec(max_tokens=64).answer_tokens(5) == 64
 
 
-@each_seed(20)
+@each_seed(range(20))
 def test_distributions_are_ones(seed):
     """Whatever was seen: means lie between what they are conditioned on and the limit, quantiles rise."""
     random, histogram = Random(seed), LengthHistogram()

@@ -268,7 +268,7 @@ def random_engine(random, id_):
     return engine(id_, demand if futures else None, **numbers)
 
 
-@each_seed(150)
+@each_seed(range(150))
 def test_no_decision_breaks_a_constraint_and_nothing_that_fits_waits(seed):
     random = Random(seed)
     ids = [M0, M1, M2] if seed % 2 else [P0, D0, D1]

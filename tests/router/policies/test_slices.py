@@ -54,7 +54,7 @@ def test_alike_requests_share_a_batch_and_others_do_not_pad_them():
     assert {one.numbers["batch_size"] for one in sent.values()} == {1, 15}
 
 
-@each_seed(20)
+@each_seed(range(20))
 def test_engines_are_levelled_and_what_is_done_is_given_back(seed):
     random, policy, view = Random(seed), make_slices(interval_s=1.0), view_of(M0, M1, M2)
     now, running, pool, number = 0.0, defaultdict(set), [], 0

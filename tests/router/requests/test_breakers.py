@@ -116,7 +116,7 @@ def test_deaths_count():
     assert breakers.states(6.0) == {"a": OPEN}
 
 
-@each_seed(50)
+@each_seed(range(50))
 def test_an_engine_that_recovers_gets_requests_again_whatever_happened(seed):
     dice, breakers, now = Random(seed), Breakers(LIMITS), 0.0
     for _ in range(300):

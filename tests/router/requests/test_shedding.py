@@ -61,7 +61,7 @@ def test_an_old_pace_is_forgotten():
     assert shedding.hopeless(waiting(*[now + 8.0] * 20), now) == [], "ten times as fast as it began"
 
 
-@each_seed(20)
+@each_seed(range(20))
 def test_what_is_kept_could_be_served_in_time(seed):
     dice = Random(seed)
     requests = [make_request(dice.randint(1, 4000), deadline=dice.uniform(0.1, 30.0), id_=f"r{n}") for n in range(60)]

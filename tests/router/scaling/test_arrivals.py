@@ -30,7 +30,7 @@ def fed(rate: ArrivalRate, arrivals: list[int]) -> list[float]:
     return [index * SPAN_S for index, count in enumerate(arrivals, 1) if rate.observe(count, SPAN_S)]
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, most=20)
 @pytest.mark.parametrize("mean", [0.3, 4.0, 30.0])
 def test_chance_is_no_change(seed: int, mean: float):
     rate = ArrivalRate()
@@ -39,7 +39,7 @@ def test_chance_is_no_change(seed: int, mean: float):
     assert rate.rate == pytest.approx(mean, rel=0.25)
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, most=20)
 @pytest.mark.parametrize(("before", "after", "within_s"), [(5.0, 15.0, 10), (5.0, 1.0, 20), (20.0, 60.0, 4)])
 def test_a_change_is_seen_soon_and_what_was_before_is_forgotten(
     seed: int, before: float, after: float, within_s: float
@@ -52,7 +52,7 @@ def test_a_change_is_seen_soon_and_what_was_before_is_forgotten(
     assert rate.rate == pytest.approx(after, rel=0.3)
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, most=20)
 def test_bursts_that_are_usual_are_no_change(seed: int):
     """Each arrival is one of four at once."""
     rate, random = ArrivalRate(), Random(seed)

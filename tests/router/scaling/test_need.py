@@ -48,7 +48,7 @@ def test_long_answers_are_met_more_often():
     assert replace(DEMAND, num_output=Moments(100, 100)).context_tokens == 600
 
 
-@each_seed(30)
+@each_seed(range(30))
 def test_it_grows_with_the_load_and_is_nearly_proportional_to_large_ones(seed: int):
     random = Random(seed)
     demand = replace(
@@ -66,7 +66,7 @@ def test_it_grows_with_the_load_and_is_nearly_proportional_to_large_ones(seed: i
     assert needed(demand, BOTH) >= max(needed(demand, PREFILLS), needed(demand, DECODES)) * 0.999
 
 
-@each_seed(10)
+@each_seed(range(10))
 def test_services_that_share_need_as_much_as_alone_or_more(seed: int):
     random = Random(seed)
     demands = [replace(DEMAND, service=name, rate=random.uniform(1, 20)) for name in "ab"]

@@ -13,7 +13,7 @@ SEEDS = 1
 RATE = 40.0
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, most=2)
 @pytest.mark.parametrize("truth", [0.8, 1.3])
 def test_at_constant_load_the_number_stays_what_it_is(tmp_path: Path, seed: int, truth: float):
     """Twenty minutes, after what it takes to learn that reckoning errs."""
@@ -26,7 +26,7 @@ def test_at_constant_load_the_number_stays_what_it_is(tmp_path: Path, seed: int,
     assert world.num_changes - before == 0
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, most=2)
 def test_a_burst_is_met_as_soon_as_engines_start(tmp_path: Path, seed: int):
     """Three times the load, within ten seconds."""
     world = World(write(tmp_path), seed)
@@ -36,7 +36,7 @@ def test_a_burst_is_met_as_soon_as_engines_start(tmp_path: Path, seed: int):
     assert len(world.running) >= 0.85 * world.need()
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, most=2)
 def test_a_quiet_night_needs_few_and_the_morning_more(tmp_path: Path, seed: int):
     world = World(write(tmp_path), seed)
     world.run(100, 36.0)

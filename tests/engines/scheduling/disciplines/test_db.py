@@ -45,7 +45,7 @@ def test_one_that_is_longer_than_its_service_sinks_behind_those_that_keep_to_the
     assert min((long, fresh), key=rules.rank(2.0)) is fresh
 
 
-@each_seed(20)
+@each_seed(range(20))
 def test_how_its_steps_are_cut_does_not_matter(seed: int):
     draw = random.Random(seed)
     rules, at_once, bit_by_bit = doubling(A), request("at-once", "a"), request("bit-by-bit", "a")
@@ -59,7 +59,7 @@ def test_how_its_steps_are_cut_does_not_matter(seed: int):
     rules.check_invariants([at_once, bit_by_bit])
 
 
-@each_seed(20)
+@each_seed(range(20))
 def test_requests_of_one_service_that_ran_equally_long_keep_their_order_whatever_the_profile_becomes(seed: int):
     draw = random.Random(seed)
     profiles = {"a": Known(1.0, 0.5)}

@@ -187,7 +187,7 @@ def test_requests_that_are_handed_over_end_where_they_decode(make_spec: MakeSpec
         assert mesh.streams[spec.id] == continuation(spec.prompt, spec.sampling.max_tokens)
 
 
-@each_seed(8)
+@each_seed(range(8))
 def test_requests_that_migrate_are_known_where_they_are(make_spec: MakeSpec, seed: int):
     mesh = VirtualMesh(seed)
     for name in ("a", "b"):

@@ -32,7 +32,7 @@ def entrants(num: int) -> list[Entrant]:
     return [Entrant(request(f"{index}", "s", float(index)), index) for index in range(num)]
 
 
-@each_seed(30)
+@each_seed(range(30))
 def test_the_heads_are_the_first_of_each_line_whatever_happens(seed: int):
     draw = random.Random(seed)
     lines, everybody, here = Lines(), entrants(40), set[Entrant]()
@@ -111,7 +111,7 @@ def test_a_head_that_runs_step_by_step_leaves_nothing_behind():
     assert len(lines) == 50
 
 
-@each_seed(20)
+@each_seed(range(20))
 def test_who_has_waited_longest_is_found_though_waiting_stops_while_requests_run(seed: int):
     draw = random.Random(seed)
     waits, here, now = Waits(lambda service: 20.0), list[Entrant](), 0.0

@@ -39,7 +39,7 @@ def given(rules: Ranked, service: str, now: float) -> list[EngineRequest]:
     return list(rules.prompts(service, (), now))
 
 
-@each_seed(10)
+@each_seed(range(10))
 @pytest.mark.parametrize("order", ORDERS)
 def test_prompts_come_in_the_order_of_their_ranks(order: str, seed: int):
     """Some have begun, been preempted, waited too long or are of higher priority; decodes starve beside them."""

@@ -38,7 +38,7 @@ def by_budgets(jobs: Sequence[Job]) -> float:
     return normalised(jobs, serve(doubling(profiles), jobs))
 
 
-@each_seed(100)
+@each_seed(range(100))
 def test_with_two_services_nothing_beats_it_whenever_requests_come(seed: int):
     draw = random.Random(seed)
     works = {"a": draw.randint(1, 3), "b": draw.randint(1, 7)}
@@ -47,7 +47,7 @@ def test_with_two_services_nothing_beats_it_whenever_requests_come(seed: int):
     assert by_budgets(jobs) == pytest.approx(optimum(jobs))
 
 
-@each_seed(40)
+@each_seed(range(40))
 def test_nothing_beats_it_when_requests_of_many_services_come_at_once(seed: int):
     draw = random.Random(seed)
     works = {name: draw.randint(1, 5) for name in "abcd"}

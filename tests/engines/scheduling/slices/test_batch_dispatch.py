@@ -14,7 +14,7 @@ def always(serving_s):
     return lambda engine: serving_s
 
 
-@each_seed(40)
+@each_seed(range(40))
 def test_loads_differ_by_the_last_batch_at_most(seed):
     random, loads = Random(seed), Loads()
     serving_s = {number: random.uniform(0.1, 9) for number in range(random.randint(4, 40))}
@@ -47,7 +47,7 @@ def test_each_engine_counts_a_batch_as_long_as_it_takes_there():
     assert (loads.of("fast"), loads.of("slow")) == (1.5, 4.0)
 
 
-@each_seed(20)
+@each_seed(range(20))
 def test_errors_leave_with_their_batches(seed):
     random, loads, held = Random(seed), Loads(), {}
     for number in range(300):

@@ -44,7 +44,7 @@ def check_batches(lengths, batches, estimator, most=None):
         assert batch.serving_s == pytest.approx(estimator.serving_s(len(group), max(group)))
 
 
-@each_seed(120)
+@each_seed(range(120))
 def test_no_other_batches_take_less_time(seed):
     random, estimator = Random(seed), drawn_estimator(seed)
     scale = random.choice([20, 300, 3000])
@@ -68,7 +68,7 @@ def textbook_s(lengths, estimator):
     return totals[-1]
 
 
-@each_seed(12)
+@each_seed(range(12))
 def test_it_is_the_papers_algorithm_for_many(seed):
     random, estimator = Random(seed), drawn_estimator(seed)
     lengths = [min(1024, int(random.paretovariate(0.8) * 8)) for _ in range(90)]

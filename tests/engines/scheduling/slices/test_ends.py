@@ -67,7 +67,7 @@ def test_what_is_late_shows_both():
     assert kept.delay_s == pytest.approx(waits_s)
 
 
-@each_seed(200)
+@each_seed(range(200))
 def test_the_first_is_the_best_and_none_keeps_a_request_beyond_the_room(seed):
     dice = Random(seed)
     ended = EndedSlice(

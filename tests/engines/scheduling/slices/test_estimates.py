@@ -48,7 +48,7 @@ def test_linear_costs_give_the_papers_equations(num, length):
     assert LINEAR.serving_s(num, length) == pytest.approx(prefill_s + decode_s)
 
 
-@each_seed(30)
+@each_seed(range(30))
 def test_it_is_the_sum_over_the_padded_iterations(seed):
     random = Random(seed)
     prefill, decode = drawn_costs(random)
@@ -61,7 +61,7 @@ def test_it_is_the_sum_over_the_padded_iterations(seed):
     assert estimator.serving_s(num, length) == pytest.approx(prompts_s + decodes_s)
 
 
-@each_seed(60)
+@each_seed(range(60))
 def test_columns_hold_what_single_predictions_say(seed):
     estimator = drawn_estimator(seed)
     for length in Random(seed).sample(range(1, 9000), 20):
@@ -70,7 +70,7 @@ def test_columns_hold_what_single_predictions_say(seed):
         assert list(column) == pytest.approx([estimator.serving_s(1 + index, length) for index in range(most)])
 
 
-@each_seed(30)
+@each_seed(range(30))
 def test_no_batch_fills_more_than_zeta_of_the_memory(seed):
     random = Random(seed)
     num_slots, tokens = random.randint(300, 90_000), random.randint(1, 1024)

@@ -10,7 +10,7 @@ class Request:
     id = "r"
 
 
-@each_seed(20)
+@each_seed(range(20))
 def test_room_is_counted_and_tickets_are_used_once(seed):
     dice, offloading, offloaded, seen = Random(seed), Offloading(100), {}, set()
     for _ in range(200):

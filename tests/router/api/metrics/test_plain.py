@@ -25,7 +25,7 @@ def exposed(registry):
     }
 
 
-@each_seed(10)
+@each_seed(range(10))
 def test_same_as_the_librarys(seed):
     draw, ours, theirs = Random(seed), CollectorRegistry(), CollectorRegistry()
     text, labels = "Between two tokens of a request", ("model_name",)

@@ -68,7 +68,7 @@ BROKEN = {"a": OTHER, "b": SERVICE}.items()
 SWAPPED = {"a": ({OTHER}, Role.MULTIPLEX), "b": ({SERVICE}, Role.DECODE)}
 
 
-@each_seed(8)
+@each_seed(8, most=20)
 def test_a_plan_is_carried_out_while_requests_run(make_spec, seed: int):
     world = World(seed, loss=0.3)
     specs = [make_spec(f"r{i}", 5, 120, first=100 * i, service=(SERVICE, OTHER)[i % 2]) for i in range(4)]
@@ -86,7 +86,7 @@ def test_a_plan_is_carried_out_while_requests_run(make_spec, seed: int):
     assert all(world.mesh.finished_under[spec.id].hop == 1 for spec in specs), "each moved once"
 
 
-@each_seed(20)
+@each_seed(range(20))
 def test_every_service_is_served_by_somebody_at_every_moment(seed: int):
     world = World(seed, loss=0.3)
     change = Changeover(1, swap(), PATIENCE, world.mesh.now)

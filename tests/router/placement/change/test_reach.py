@@ -47,7 +47,7 @@ def limits(most_gib: int, engines: int) -> Obstacles:
     return Obstacles(dict.fromkeys(NAMES, GIB), {f"e{number}": most_gib * GIB for number in range(engines)})
 
 
-@each_seed(60)
+@each_seed(range(60))
 def test_no_way_to_deal_costs_is_cheaper(seed):
     random = Random(seed)
     size = random.randint(1, 6)
@@ -81,7 +81,7 @@ def test_an_engine_without_room_is_passed_over_though_another_one_has_more_to_lo
     assert held(reach.nearest(plan("ac", "b"))) == ["b", "ac"]
 
 
-@each_seed(40)
+@each_seed(range(40))
 def test_dealing_loads_no_more_and_a_part_has_no_obstacle_and_a_place_for_all(seed):
     random = Random(seed)
     sizes = tuple(random.choice((1, 2)) for _ in range(random.randint(1, 5)))
@@ -101,7 +101,7 @@ def test_dealing_loads_no_more_and_a_part_has_no_obstacle_and_a_place_for_all(se
         assert part == nearest
 
 
-@each_seed(12)
+@each_seed(range(12))
 def test_a_search_finds_only_plans_that_can_be_had_and_better_ones_among_them(seed):
     """Six engines, room for three copies on each, and all of the load moved to the service that only one engine has."""
     random, services = Random(seed), catalogue(dict.fromkeys(NAMES, 10.0), sizes=(1,))

@@ -68,7 +68,7 @@ def _status(count):
 
 
 @pytest.mark.parametrize("variation", [1.0, BURSTS])
-@each_seed(5)
+@each_seed(range(5))
 def test_a_monitor_tells_bursts_from_statuses_that_are_not_in_step(variation, seed):
     times = arrivals(RATE, variation, 1200.0, seed)
     told = heard([times], 1200.0, heartbeat_s=1.0).observed(1200.0).dispersion("chat")
@@ -86,7 +86,7 @@ def test_bursts_of_few_requests_are_seen(rate):
     assert spread.squares / spread.arrived < 0.92 * BURSTS
 
 
-@each_seed(5)
+@each_seed(range(5))
 def test_bursts_that_are_spread_over_gateways_are_seen(seed):
     """Each of them has a share, drawn at random, that looks less like bursts."""
     times, random = arrivals(RATE, BURSTS, 1200.0, seed), Random(seed)
@@ -99,7 +99,7 @@ def test_bursts_that_are_spread_over_gateways_are_seen(seed):
     assert alone < 0.75 * together
 
 
-@each_seed(5)
+@each_seed(range(5))
 def test_statuses_that_are_lost_take_nothing_from_it(seed):
     times, random = arrivals(RATE, BURSTS, 1200.0, seed), Random(seed)
     monitor = ServiceMonitor(0.0, 5.0)
@@ -120,7 +120,7 @@ def test_a_rate_that_drifts_is_no_burst():
     assert variance_over_mean(times, 5.0, 600.0) > 2.0
 
 
-@each_seed(5)
+@each_seed(range(5))
 def test_a_change_of_rates_counts_for_the_part_before_it(seed):
     times = [*arrivals(2.0, 1.0, 60.0, seed), *(60.0 + at_s for at_s in arrivals(12.0, 1.0, 60.0, seed + 100))]
     monitor = ServiceMonitor(0.0, 5.0)
@@ -180,7 +180,7 @@ def test_windows_forget():
     assert repr(windows) == "<Windows of 5.0 s, 1 of them>"
 
 
-@each_seed(10)
+@each_seed(range(10))
 def test_bursts_are_no_other_traffic(seed):
     """Intervals of a minute, in four parts: what would be 4 deviations of Poisson arrivals is 2 of these."""
     times = arrivals(RATE, BURSTS, 1200.0, seed)

@@ -73,7 +73,7 @@ def test_a_gateway_that_starts_again_counts_from_nothing():
     assert monitor.observed(20.0).traffic().rate("chat") == 2.0
 
 
-@each_seed(10)
+@each_seed(range(10))
 def test_lost_and_reordered_statuses_change_nothing_in_the_end(seed):
     random, monitor = Random(seed), ServiceMonitor(now=0.0, window_s=WINDOW_S)
     said = [status(tally("chat", number)) for number in range(51)]
@@ -93,7 +93,7 @@ def test_lengths_spread():
     assert chat.num_output == Moments(8.0, 0.0)
 
 
-@each_seed(5)
+@each_seed(range(5))
 def test_who_is_there_is_who_came_and_neither_ended_nor_went_away(seed):
     random, monitor, there = Random(seed), ServiceMonitor(now=0.0, window_s=WINDOW_S), dict.fromkeys((A1, B1), 0)
     sums = {gateway: ServiceTally("chat", 7, ended=5, gone=2) for gateway in there}
@@ -129,7 +129,7 @@ def drawn_interval(random, rates, span_s=100.0, mean=100.0):
     return Observed(span_s, services)
 
 
-@each_seed(20)
+@each_seed(range(20))
 def test_intervals_with_the_same_traffic_add_up_and_rates_become_what_they_are(seed):
     random, seen, rates = Random(seed), TrafficSeen(), {"a": 1.0, "b": 0.1}
     spans = []
@@ -195,7 +195,7 @@ def in_parts(random, rates_of_parts):
 BEFORE, AFTER = {"a": 1.0, "b": 0.1}, {"a": 0.1, "b": 1.0}
 
 
-@each_seed(10)
+@each_seed(range(10))
 @pytest.mark.parametrize("num_before", range(5))
 def test_what_changes_in_the_middle_of_an_interval_counts_from_there_on(seed, num_before):
     random, seen = Random(seed), TrafficSeen()
@@ -218,7 +218,7 @@ def test_parts_that_are_alike_add_up_however_often_they_are_looked_at():
     assert num_cuts <= 5
 
 
-@each_seed(10)
+@each_seed(range(10))
 def test_a_change_shows_before_the_interval_is_over(seed):
     random, seen = Random(seed), TrafficSeen()
     for _ in range(3):

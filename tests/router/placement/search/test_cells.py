@@ -39,7 +39,7 @@ def test_engines_for_one_phase_of_a_service_belong_together():
     assert dict(four.shares) == {"a": Fraction(4, 5), "b": Fraction(1)}
 
 
-@each_seed(50)
+@each_seed(range(50))
 def test_all_requests_of_a_service_go_somewhere(seed):
     random = Random(seed)
     engines = [

@@ -11,7 +11,7 @@ from tests.seeds import each_seed
 RISKS = (0.5, 0.05, 0.03, 0.0076, 0.0001)
 
 
-@each_seed(20)
+@each_seed(range(20))
 def test_it_is_the_share_of_all_signs_that_sum_up_to_as_much(seed):
     random = Random(seed)
     gains = [random.choice((0.0, 0.1, random.gauss(0.1, 1.0))) for _ in range(random.randint(1, 9))]

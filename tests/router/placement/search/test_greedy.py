@@ -9,7 +9,7 @@ from router.placement.search.room import homeless
 from tests.router.placement.worlds import Fluid, assert_in_memory, catalogue, cluster, random_world, traffic
 from tests.seeds import each_seed
 
-SEEDS = 40
+SEEDS = range(40)
 
 
 def plans(seed, **options):
@@ -121,7 +121,7 @@ def best(hosts, services, asked, pruned):
     return best_first(greedy(partitions(hosts, services, pruned=pruned), services, asked, Fluid(asked)))[0]
 
 
-@each_seed(25)
+@each_seed(range(25))
 def test_pruning_loses_nothing_where_all_services_fit_on_all_groups(seed):
     _, _, asked = random_world(seed)
     services = catalogue(dict.fromkeys(asked.services, 10.0), sizes=(1, 2, 4))

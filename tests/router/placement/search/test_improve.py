@@ -13,7 +13,7 @@ from router.placement.search.search import search
 from tests.router.placement.worlds import Fluid, assert_in_memory, catalogue, cluster, random_world, traffic
 from tests.seeds import each_seed
 
-SEEDS = 25
+SEEDS = range(25)
 
 
 def never(_):

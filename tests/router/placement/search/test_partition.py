@@ -31,7 +31,7 @@ def test_services_that_can_share_a_merged_group_need_one_only():
     assert sorted(sizes(first)) == [1, 1, 1, 1, 1, 1, 2]
 
 
-@each_seed(30)
+@each_seed(range(30))
 def test_each_device_is_in_one_group_of_its_host(seed):
     hosts, services, _ = random_world(seed)
     for groups in partitions(hosts, services):
@@ -42,7 +42,7 @@ def test_each_device_is_in_one_group_of_its_host(seed):
         assert len({group.id for group in groups}) == len(groups)
 
 
-@each_seed(30)
+@each_seed(range(30))
 def test_merging_makes_room_for_each_service_unless_devices_run_out(seed):
     hosts, services, _ = random_world(seed)
     for groups in partitions(hosts, services):
@@ -51,7 +51,7 @@ def test_merging_makes_room_for_each_service_unless_devices_run_out(seed):
             assert need is None or not [pair for pair in neighbours(groups) if 2 * pair[0].num_devices <= need]
 
 
-@each_seed(30)
+@each_seed(range(30))
 def test_all_ways_include_those_that_pruning_leaves(seed):
     hosts, services, _ = random_world(seed, most_devices=4)
 

@@ -41,7 +41,7 @@ def test_from_more_to_less_until_it_evens_out():
     assert [(move.request, move.to) for move in rebalanced(lines, movable)] == [("r1", "b"), ("r2", "b")]
 
 
-@each_seed(100)
+@each_seed(range(100))
 def test_the_sum_of_distances_falls_and_is_near_the_least_possible(seed):
     lines, movable = sampled(Random(seed), 3, 5)
     moves = {move.request: move.to for move in rebalanced(lines, movable)}
@@ -53,7 +53,7 @@ def test_the_sum_of_distances_falls_and_is_near_the_least_possible(seed):
     assert before - mine >= 0.5 * (before - least) - 1e-9
 
 
-@each_seed(20)
+@each_seed(range(20))
 def test_it_comes_to_rest_and_is_deterministic(seed):
     lines, movable = sampled(Random(seed), 4, 20)
     moves = rebalanced(lines, movable)

@@ -191,7 +191,7 @@ def test_engines_that_are_avoided_change_no_group():
     assert decision.decode_engine in mine - avoided
 
 
-@each_seed(40)
+@each_seed(range(40))
 def test_grouped_gateways_break_no_constraint_that_one_alone_keeps(seed):
     """Whatever fits somewhere is sent, wherever it fits."""
     random = Random(seed)

@@ -79,7 +79,7 @@ def test_short_texts_of_all_kinds(backend, tmp_path):
     assert not wrong
 
 
-@each_seed(5)
+@each_seed(range(5))
 def test_long_texts(backend, tmp_path, seed):
     draw, words = Random(seed), words_of(backend, tmp_path)
     for _ in range(200):

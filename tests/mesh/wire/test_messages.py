@@ -21,6 +21,7 @@ from mesh.wire.control import (
     UnloadService,
 )
 from mesh.wire.frames import Sender, WireError
+from mesh.wire.hosts import HostPlace, HostsMoved
 from mesh.wire.messages import (
     BroadcastMessage,
     Codec,
@@ -503,6 +504,13 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
                 }
             ],
             "stopping": False,
+        },
+    ),
+    (
+        HostsMoved([HostPlace("left", "10.0.0.1", 5600, "0.0.0.0", 7)]),
+        {
+            "type": "HostsMoved",
+            "places": [{"name": "left", "address": "10.0.0.1", "base_port": 5600, "bind": "0.0.0.0", "incarnation": 7}],
         },
     ),
 ]

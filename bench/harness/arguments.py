@@ -25,3 +25,8 @@ def add_out(parser: argparse.ArgumentParser, default: str) -> None:
 
 def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+
+
+def number_list(text: str) -> tuple[int, ...]:
+    """The type of an argument such as ``8,64``."""
+    return tuple(int(part) for part in text.split(","))

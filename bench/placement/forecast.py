@@ -1,11 +1,11 @@
 """What placement search forecasts of a plan while queues stand before engines, and what the plan then brings.
 
-    python -m bench.placement.forecast [--seeds 3] [--rate 1.2] [--after 30,60,120] [--dispersion 1]
+    python -m bench.placement.forecast [--seeds 3] [--rate 1.2] [--after 30,60,120]
 
 The simulated mesh of `bench.placement.mesh`, without a daemon: it keeps the plan for what came before a shift, and
 queues grow. So many seconds after the shift, the plan is scored for the rates that come, as a search does, once as if
-engines were empty and once with the requests that wait; where requests come in bursts, once as if they came by Poisson,
-too. Achieved is what became of those that arrived in the 120 s from then on.
+engines were empty and once with the requests that wait. Achieved is what became of those that arrived in the 120 s from
+then on.
 """
 
 import sys
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
-from bench.harness.arguments import add_seeds, script_parser
+from bench.harness.arguments import add_seeds, number_list, script_parser
 from bench.harness.tables import make_console, make_table
 from bench.placement import mesh
 from bench.placement.shift import Served, served_of
@@ -51,14 +51,13 @@ class Forecast:
     after_s: float
     num_waiting: int
     empty: Pair
-    poisson: Pair  # with the queue, without bursts
     queued: Pair
     achieved: Pair
 
 
-def forecasts(rate: float, seed: int, after: Sequence[float], dispersion: float) -> list[Forecast]:
+def forecasts(rate: float, seed: int, after: Sequence[float]) -> list[Forecast]:
     span_s = SHIFT_AT_S + max(after) + HORIZON_S
-    load = mesh.Load(rate, span_s, seed, shift_at_s=SHIFT_AT_S, dispersion=dispersion)
+    load = mesh.Load(rate, span_s, seed, shift_at_s=SHIFT_AT_S)
     what = mesh.topology(FOR_BEFORE, None)
     simulation = Simulation(what, mesh.profiles(what), seed=seed, physics=Physics(), slo=SloRule(), coasts=True)
     monitor, records = ServiceMonitor(0.0, WINDOW_S), list[Record]()
@@ -94,19 +93,19 @@ def _in_short(pair: Pair) -> str:
     return f"{pair.attainment:.3f}, {pair.latency:.2f}"
 
 
-def _scores(load: mesh.Load, queue: Mapping[str, int]) -> tuple[Pair, Pair, Pair]:
-    """Of the plan as if engines were empty, and with the queue, if there were no bursts and as it is."""
+def _scores(load: mesh.Load, queue: Mapping[str, int]) -> tuple[Pair, Pair]:
+    """Scores of the plan as if engines were empty, and with the queue."""
     statuses = mesh.statuses(mesh.topology(FOR_BEFORE, None))
     plan, slos = present_plan(statuses), dict.fromkeys(mesh.SERVICES, mesh.SLO)
+    asked = mesh.observed(load.rates(load.next_busiest))
+    question = make_question(0, plan, statuses.values(), asked, slos)
 
-    def scored(dispersion: float, waiting: Mapping[str, int]) -> Pair:
-        asked = mesh.observed(load.rates(load.next_busiest), dispersion)
-        question = make_question(0, plan, statuses.values(), asked, slos)
+    def scored(waiting: Mapping[str, int]) -> Pair:
         drawn = Traffic(HORIZON_S, question.asked.services).drawn_anew(load.seed).with_waiting(waiting)
         [score] = LocalSimulators().evaluator(question.catalogue, drawn, slos).exact([plan])
         return Pair(score.attainment, score.normalized_latency)
 
-    return scored(load.dispersion, {}), scored(1.0, queue), scored(load.dispersion, queue)
+    return scored({}), scored(queue)
 
 
 def _achieved(served: Sequence[Served], since_s: float) -> Pair:
@@ -118,30 +117,18 @@ def main() -> int:
     parser = script_parser("bench.placement.forecast", __doc__)
     parser.add_argument("--rate", type=float, default=1.2, metavar="R", help="requests a second (default: 1.2)")
     add_seeds(parser, 3)
-    parser.add_argument("--after", type=_seconds, default=[30.0, 60.0, 120.0], metavar="S,S", help="the shift")
-    parser.add_argument("--dispersion", type=float, default=1.0, metavar="D", help="of arrivals (default: 1, Poisson)")
+    parser.add_argument("--after", type=number_list, default=(30, 60, 120), metavar="S,S", help="the shift")
     options = parser.parse_args()
-    table = make_table(
-        "attainment and normalised latency",
-        (),
-        ("seed", "s after", "waiting", "as if empty", "as if Poisson", "with who waits", "achieved"),
-    )
-    made = [
-        one for seed in range(options.seeds) for one in forecasts(options.rate, seed, options.after, options.dispersion)
-    ]
+    headings = ("seed", "s after", "waiting", "as if empty", "with who waits", "achieved")
+    table = make_table("attainment and normalised latency", (), headings)
+    made = [one for seed in range(options.seeds) for one in forecasts(options.rate, seed, options.after)]
     for one in made:
-        pairs = map(_in_short, (one.empty, one.poisson, one.queued, one.achieved))
+        pairs = map(_in_short, (one.empty, one.queued, one.achieved))
         table.add_row(str(one.seed), f"{one.after_s:.0f}", str(one.num_waiting), *pairs)
     table.add_section()
-    table.add_row(
-        "", "", "off by", *(_in_short(mean_error(made, which)) for which in ("empty", "poisson", "queued")), ""
-    )
+    table.add_row("", "", "off by", *(_in_short(mean_error(made, which)) for which in ("empty", "queued")), "")
     make_console().print(table)
     return 0
-
-
-def _seconds(text: str) -> list[float]:
-    return [float(part) for part in text.split(",")]
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What local search gains over algorithm 1, and what it leaves to the best plan that there is.
 
-    python -m bench.placement.gain [--devices 4] [--services 2] [--rates 4,8] [--seeds 3] [--roles] [--out FILE]
-        [--batches 40] [--requests-per-service 40] [--jobs 2] [--no-exhaustive]
+    python -m bench.placement.gain [--devices 4] [--services 2] [--rates 4,8] [--seeds 3] [--roles]
+        [--batches 40] [--requests-per-service 40] [--jobs 2]
 
 Small clusters, so that every plan can be scored: each way to cut the cluster, each set of services on each group and,
 with ``--roles``, each role. All plans are scored in parts, the best of them whole: a few of the greedy and the improved
@@ -11,12 +11,11 @@ each request's execution time alone, latency is normalised by it.
 
 import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations, combinations_with_replacement, groupby, islice, product
-from pathlib import Path
 from random import Random
+from statistics import fmean
 
-import msgspec
 from rich.table import Table
 
 from bench.harness.arguments import add_jobs, add_seeds, script_parser
@@ -38,19 +37,15 @@ COMPARED = 24  # of all plans, drawn at random, that are scored in parts and who
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One traffic on one cluster. Attainments and normalised latencies of plans scored whole."""
+    """One traffic on one cluster: the best plans that three ways find, scored whole."""
 
-    num_devices: int
-    num_services: int
     rate: float
     seed: int
-    greedy: tuple[float, float]
-    improved: tuple[float, float]
-    best: tuple[float, float] | None
-    apart: tuple[float, float] | None  # attainments in parts and whole: on average, and at most
+    greedy: Scored
+    improved: Scored
+    best: Scored
+    apart: list[float]  # how far attainment in parts and whole are apart, by plan
     num_plans: int
-    improved_plan: str
-    best_plan: str
 
 
 def main() -> None:
@@ -62,15 +57,11 @@ def main() -> None:
     parser.add_argument("--roles", action="store_true", help="engines for one phase are among the plans")
     parser.add_argument("--batches", type=int, default=40, metavar="N", help="of neighbours, eight each")
     parser.add_argument("--requests-per-service", type=float, default=40.0, metavar="N", help="on average")
-    parser.add_argument("--no-exhaustive", action="store_true", help="for larger clusters")
     add_jobs(parser)
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the lines as JSON there")
     options = parser.parse_args()
     with Simulators(options.jobs) as simulators:
         lines = [measure(simulators, options, rate, seed) for rate in options.rates for seed in range(options.seeds)]
     make_console(140).print(_table(lines))
-    if options.out is not None:
-        options.out.write_bytes(msgspec.json.format(msgspec.json.encode([asdict(line) for line in lines])))
 
 
 def _rates(text: str) -> tuple[float, ...]:
@@ -86,32 +77,17 @@ def measure(simulators: Simulators, options: argparse.Namespace, rate: float, se
     evaluator = simulators.evaluator(catalogue, asked, slos, slo_factor=setting.SLO_FACTOR, seed=seed)
     made = greedy(partitions(cluster, catalogue), catalogue, asked, evaluator)
     improved = improve(made, catalogue, evaluator, Random(seed), lambda done: done >= options.batches, lambda _: False)
-    plans = [] if options.no_exhaustive else list(every_plan(cluster, catalogue, has_roles=options.roles))
-    by_greedy, by_search = _whole(made[:SHORTLIST], evaluator), _whole(improved, evaluator)
-    best = _whole(_best(plans, evaluator), evaluator)
-    assert by_greedy is not None, "there is a plan for each way to cut the cluster"
-    assert by_search is not None, "it begins with those"
-    by_search = best_first([by_greedy, by_search])[0]
-    best = None if best is None else best_first([best, by_search])[0]
-    return Line(
-        options.devices,
-        options.services,
-        rate,
-        seed,
-        _numbers(by_greedy),
-        _numbers(by_search),
-        _numbers(best) if best is not None else None,
-        _apart(Random(seed).sample(plans, min(COMPARED, len(plans))), evaluator),
-        len(plans),
-        in_words(by_search.plan),
-        in_words(best.plan) if best is not None else "",
-    )
+    by_greedy = _whole(made[:SHORTLIST], evaluator)
+    by_search = best_first([by_greedy, _whole(improved, evaluator)])[0]
+    plans = list(every_plan(cluster, catalogue, has_roles=options.roles))
+    best = best_first([_whole(_best(plans, evaluator), evaluator), by_search])[0]
+    apart = _apart(Random(seed).sample(plans, min(COMPARED, len(plans))), evaluator)
+    return Line(rate, seed, by_greedy, by_search, best, apart, len(plans))
 
 
-def _apart(plans: Sequence[Plan], evaluator: Simulated) -> tuple[float, float] | None:
+def _apart(plans: Sequence[Plan], evaluator: Simulated) -> list[float]:
     pairs = zip(evaluator(plans), evaluator.exact(plans), strict=True)
-    apart = [abs(parts.attainment - whole.attainment) for parts, whole in pairs]
-    return (sum(apart) / len(apart), max(apart)) if apart else None
+    return [abs(parts.attainment - whole.attainment) for parts, whole in pairs]
 
 
 def _best(plans: Sequence[Plan], evaluator: Simulated) -> list[Scored]:
@@ -124,14 +100,10 @@ def _best(plans: Sequence[Plan], evaluator: Simulated) -> list[Scored]:
     return best
 
 
-def _numbers(scored: Scored) -> tuple[float, float]:
-    return scored.score.attainment, scored.score.normalized_latency
-
-
-def _whole(scored: Sequence[Scored], evaluator: Simulated) -> Scored | None:
-    """The best of them when they are scored whole; None of none."""
+def _whole(scored: Sequence[Scored], evaluator: Simulated) -> Scored:
+    """The best of them when they are scored whole."""
     plans = [one.plan for one in scored]
-    return next(iter(best_first([Scored(*pair) for pair in zip(plans, evaluator.exact(plans), strict=True)])), None)
+    return best_first([Scored(*pair) for pair in zip(plans, evaluator.exact(plans), strict=True)])[0]
 
 
 def every_plan(cluster: Cluster, catalogue: Catalogue, *, has_roles: bool) -> Iterator[Plan]:
@@ -173,30 +145,24 @@ def in_words(plan: Plan) -> str:
 
 
 def _table(lines: Sequence[Line]) -> Table:
-    table = make_table("attainment and normalised latency", ())
-    for heading in ("rate", "seed", "greedy", "improved", "best of all", "parts off", "plans", "improved plan"):
-        table.add_column(heading, justify="left" if heading == "improved plan" else "right")
+    numbers = ("rate", "seed", "greedy", "improved", "best of all", "parts off", "plans")
+    table = make_table("attainment and normalised latency", (), numbers)
+    table.add_column("best plan")
     for line in lines:
-        scores = [
-            "" if score is None else f"{score[0]:.3f} {score[1]:.2f}"
-            for score in (line.greedy, line.improved, line.best)
-        ]
-        apart = "" if line.apart is None else "{:.3f}, {:.3f}".format(*line.apart)
-        table.add_row(f"{line.rate:g}", str(line.seed), *scores, apart, str(line.num_plans), line.improved_plan)
-    for name, column in (("mean", [line.rate for line in lines]),):
-        table.add_row(name, "", *_means(lines), "", "", f"{len(column)} cases")
+        scores = (f"{one.score.attainment:.3f} {one.score.normalized_latency:.2f}" for one in _ways(line))
+        apart = f"{fmean(line.apart):.3f}, {max(line.apart):.3f}"
+        table.add_row(f"{line.rate:g}", str(line.seed), *scores, apart, str(line.num_plans), in_words(line.best.plan))
+    table.add_row("mean", "", *(_mean(scored) for scored in zip(*map(_ways, lines), strict=True)))
     return table
 
 
-def _means(lines: Sequence[Line]) -> list[str]:
-    columns = [[line.greedy for line in lines], [line.improved for line in lines]]
-    if all(line.best is not None for line in lines):
-        columns.append([line.best for line in lines if line.best is not None])
-    means = [
-        f"{sum(score[0] for score in column) / len(column):.3f} {sum(score[1] for score in column) / len(column):.2f}"
-        for column in columns
-    ]
-    return [*means, *[""] * (3 - len(means))]
+def _ways(line: Line) -> tuple[Scored, Scored, Scored]:
+    return line.greedy, line.improved, line.best
+
+
+def _mean(scored: Sequence[Scored]) -> str:
+    attainment = fmean(one.score.attainment for one in scored)
+    return f"{attainment:.3f} {fmean(one.score.normalized_latency for one in scored):.2f}"
 
 
 if __name__ == "__main__":

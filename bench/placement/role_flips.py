@@ -1,6 +1,6 @@
 """Role flips under a load that shifts: engines that change roles beside engines that keep them.
 
-    python -m bench.placement.role_flips [--seeds 2] [--phase 120] [--only WORDS] [--jobs N] [--out DIR]
+    python -m bench.placement.role_flips [--seeds 2] [--phase 120] [--only WORDS] [--jobs N]
 
 In simulation: eight engines with Llama-2-70B on four A100s each, half of them prefill engines to begin with. First come
 long prompts with short answers, then short prompts with long answers, then the former again. Tropical and elastic run
@@ -11,31 +11,24 @@ better split would bring another. Then the same engines under loads that stay th
 import argparse
 import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 
 from rich.table import Table
 
-from bench.harness.arguments import add_jobs, add_out, add_seeds, script_parser
-from bench.harness.files import write_json
+from bench.harness.arguments import add_jobs, add_seeds, script_parser
 from bench.harness.jobs import run_jobs
-from bench.harness.plots import new_figure, save, tidy
 from bench.harness.tables import make_console, make_table
 from bench.placement.role_flips_run import (
     CONTENDERS,
-    NUM_ENGINES,
     SETTLED_S,
     SHIFTING,
     STEADY,
     STEADY_PHASES,
-    TPOT_SLO_S,
     Contender,
-    Flip,
     Result,
     Run,
     run_result,
 )
-from mesh.wire.control import Role
 
 
 def main() -> int:
@@ -48,11 +41,8 @@ def main() -> int:
     console = make_console()
     if shifting:
         console.print(shifting_table(shifting))
-        console.print(f"drew {plot(options.out / 'role_flips', shifting)}")
     if steady:
         console.print(steady_table(steady))
-    lines = [(run.name, run.seed, result) for run, result in results.items()]
-    write_json(options.out / "runs.json", lines)
     return 0
 
 
@@ -64,7 +54,6 @@ def _parse() -> argparse.Namespace:
         "--only", default="", metavar="WORDS", help="runs whose load and policy have all of these words"
     )
     add_jobs(parser)
-    add_out(parser, "role_flips")
     options = parser.parse_args()
     if options.phase <= SETTLED_S:
         parser.error(f"--phase: {options.phase:g} does not fit; use more than {SETTLED_S:g} s")
@@ -81,11 +70,9 @@ def _runs(options: argparse.Namespace) -> Iterator[Run]:
                     yield Run((phase,), STEADY_PHASES * options.phase, contender, seed)
 
 
-# --- tables and the picture -------------------------------------------------------------------------------------------
+# --- tables ---------------------------------------------------------------------------------------------------------
 
 Results = Mapping[Run, Result]
-COLORS = {"tropical": "C0", "elastic": "C3"}
-HALF = NUM_ENGINES // 2
 
 
 def shifting_table(results: Results) -> Table:
@@ -140,54 +127,6 @@ def _flips(runs: Results) -> tuple[str, str]:
         return "", ""
     late = statistics.fmean(run.late_flips_per_hour(result.flips) for run, result in runs.items())
     return f"{statistics.fmean(len(result.flips) for result in runs.values()):.1f}", f"{late:.1f}"
-
-
-# --- the picture ------------------------------------------------------------------------------------------------------
-
-
-def plot(path: Path, results: Results) -> Path:
-    """Attainment and prefill engines over time, of the first seed, for those that start with an even split."""
-
-    shown = {run: result for run, result in results.items() if run.seed == 0 and run.contender.num_prefill == HALF}
-    figure = new_figure(11, 6.5)
-    met, split = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
-    for run, result in shown.items():
-        style = {"color": COLORS[run.contender.policy], "linestyle": "-" if run.contender.flips else ":"}
-        moments = [moment for moment in result.moments if moment.attainment is not None]
-        met.plot(
-            [moment.at_s for moment in moments],
-            [100 * (moment.attainment or 0.0) for moment in moments],
-            label=run.contender.name,
-            **style,
-        )
-        times, counts = prefill_engines(run, result.flips)
-        split.step(times, counts, where="post", **style)
-        split.plot(times[1:-1], counts[1:-1], "o", markersize=4, color=style["color"])
-    for run in list(shown)[:1]:
-        for number, phase in enumerate(run.phases):
-            for axes in (met, split):
-                axes.axvline(number * run.phase_s, color="0.6", linewidth=0.8)
-            met.annotate(phase.name, (number * run.phase_s, 104), xytext=(4, 0), textcoords="offset points")
-        met.set_xlim(0, run.span_s)
-    met.set(ylabel="requests that met both SLOs, %", ylim=(0, 111))
-    met.set_title(
-        f"TTFT 5 times the unloaded prefill, TPOT {1e3 * TPOT_SLO_S:g} ms; by time of arrival", fontsize="medium"
-    )
-    split.set(ylabel="prefill engines", xlabel="s", ylim=(0, 8))
-    met.legend(frameon=False, fontsize="small", loc="lower right")
-    for axes in (met, split):
-        tidy(axes)
-    return save(figure, path)
-
-
-def prefill_engines(run: Run, flips: Sequence[Flip]) -> tuple[list[float], list[int]]:
-    """How many there are from each time on, from the start to the end of the load."""
-    times, counts = [0.0], [run.contender.num_prefill]
-    for flip in flips:
-        if flip.at_s < run.span_s:
-            times.append(flip.at_s)
-            counts.append(counts[-1] + (1 if flip.role == Role.PREFILL else -1))
-    return [*times, run.span_s], [*counts, counts[-1]]
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ from simulation.loads.arrival_processes import Arrivals
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.workload import SloRule
 from simulation.quiet import quiet_engines
-from simulation.reports.over_time import Moment, over_time
 from simulation.reports.timeline import Timeline
 
 PROFILE = "a100-llama2-70b-tp4"
@@ -79,7 +78,6 @@ STEADY = (
     WRITE,
     Phase("half of both", (reading(5.25), writing(15.0))),
     Phase("a quarter of both", (reading(2.6), writing(7.5))),
-    Phase("three quarters of both", (reading(7.9), writing(22.0))),
 )
 
 # --- runs -------------------------------------------------------------------------------------------------------------
@@ -119,7 +117,6 @@ class Result(msgspec.Struct, frozen=True):
     by_phase: list[float]
     goodput: float  # requests a second
     flips: list[Flip]
-    moments: tuple[Moment, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +159,6 @@ class Run:
             [_attained(self._of_phase(number, records)) for number in range(len(self.phases))],
             num_good / self.span_s,
             flips_of(timeline),
-            over_time(records),
         )
 
     def _requests(self) -> Iterator[TraceRequest]:

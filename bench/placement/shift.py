@@ -1,7 +1,7 @@
 """Plans of a whole simulated mesh while traffic changes: how often they change, and how soon attainment is back.
 
-    python -m bench.placement.shift constant [--intervals 20] [--seeds 3] [--modes fixed,adaptive] [--out DIR]
-    python -m bench.placement.shift shift [--seeds 3] [--modes never,fixed,adaptive,informed] [--out DIR]
+    python -m bench.placement.shift constant [--intervals 20] [--seeds 3] [--modes fixed,adaptive]
+    python -m bench.placement.shift shift [--seeds 3] [--modes never,fixed,adaptive,informed]
 
 Gateway, engines and placement daemon are the product's, on the mesh of `bench.placement.mesh`. It begins with the plan
 that the search finds for the first traffic. ``shift``: from some moment of the fourth interval on, the busiest service
@@ -21,15 +21,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise, product
 from math import nan
-from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import msgspec
 from rich.table import Table
 
 from bench.harness.arguments import add_jobs, add_seeds, script_parser
-from bench.harness.files import write_json
 from bench.harness.jobs import run_jobs
 from bench.harness.tables import make_console, make_table
 from bench.placement import mesh
@@ -44,11 +41,6 @@ from simulation.engines.physics import Physics
 from simulation.garbage import rare_collections
 from simulation.loads.workload import SloRule
 from simulation.quiet import quiet_engines
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-from bench.harness.plots import legend_beside, new_figure, save, tidy
 
 INTERVAL_S = 120.0
 SHIFT_FROM, SHIFT_UNTIL = 3.0, 4.0  # intervals, between which the shift falls
@@ -111,10 +103,9 @@ class Case:
         with rare_collections(), quiet_engines():
             trace = [request for request in load.trace() if request.at_s >= from_s]
             simulation.run(mesh.SERVICES[0], trace, records.append)
-        held = [list(spec.services) for spec in what.engines]
         outcomes = Counter(str(record.outcome) for record in records)
         served = served_of(records)
-        return Run(str(self.mode), self.seed, load.shift_at_s, held, served, outcomes, log.decisions, log.changes)
+        return Run(str(self.mode), self.seed, load.shift_at_s, served, outcomes, log.decisions, log.changes)
 
 
 class Served(msgspec.Struct, frozen=True, array_like=True, order=True):
@@ -126,19 +117,18 @@ class Served(msgspec.Struct, frozen=True, array_like=True, order=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """``held``: services of each engine in the beginning."""
+    """What came of a case."""
 
     mode: str
     seed: int
     shift_at_s: float | None
-    held: list[list[str]]
     served: list[Served]
     outcomes: dict[str, int]
     decisions: list[Told]
     changes: list[Change]
 
     def attainment(self, from_s: float, until_s: float) -> float:
-        """Of the requests that arrive then."""
+        """Attainment of the requests that arrive then."""
         between = self._between(from_s, until_s)
         return statistics.fmean(one.is_in_time for one in between) if between else nan
 
@@ -176,14 +166,10 @@ def main() -> int:
     has_shift = options.what == "shift"
     cases = [
         Case(Mode(mode), options.rate, options.intervals, has_shift, options.batches, seed, options.dispersion)
-        for seed, mode in product(range(options.seed_from, options.seed_from + options.seeds), options.modes)
+        for seed, mode in product(range(options.seeds), options.modes)
     ]
     runs = run_jobs(run_case, cases, options.jobs)
     console.print(_shift_table(runs) if has_shift else _constant_table(runs))
-    if options.out is not None:
-        write_json(options.out / f"{options.what}.json", runs)
-
-        console.print(f"drew {plot_runs(options.out / f'{options.what}', runs)}")
     num_lost = sum(number for run in runs for ended, number in run.outcomes.items() if ended != Outcome.FINISHED)
     console.print(f"{num_lost} of {sum(len(run.served) for run in runs)} requests did not finish")
     return 1 if num_lost else 0
@@ -200,9 +186,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--dispersion", type=float, default=1.0, metavar="D", help="of arrivals (default: 1, Poisson)")
     parser.add_argument("--batches", type=int, default=2, metavar="N", help="of local search (default: 2)")
     add_seeds(parser, 3)
-    parser.add_argument("--seed-from", type=int, default=0, metavar="S", help="seeds S, S + 1, ... (default: 0)")
     add_jobs(parser)
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write all requests and a plot there")
     options = parser.parse_args()
     if options.modes is None:
         options.modes = list(Mode) if options.what == "shift" else [Mode.FIXED, Mode.ADAPTIVE]
@@ -217,11 +201,17 @@ def _modes(text: str) -> list[Mode]:
 
 
 def _constant_table(runs: Sequence[Run]) -> Table:
-    table = make_table(
-        "constant load",
-        (),
-        ("seed", "intervals", "decisions", "changes", "attainment", "latency", "forecast off by", "last interval"),
+    headings = (
+        "seed",
+        "intervals",
+        "decisions",
+        "changes",
+        "attainment",
+        "latency",
+        "forecast off by",
+        "last interval",
     )
+    table = make_table("constant load", (), headings)
     for run in runs:
         table.add_row(
             f"{run.seed} {run.mode}",
@@ -271,48 +261,6 @@ def _by_interval(run: Run, shift_at_s: float) -> Iterator[float]:
     for number in range(AFTER):
         since_s = shift_at_s + number * INTERVAL_S
         yield run.attainment(since_s, since_s + INTERVAL_S)
-
-
-# --- pictures ---------------------------------------------------------------------------------------------------------
-
-COLORS = {"never": "0.55", "fixed": "C0", "adaptive": "C3", "informed": "C2"}
-BIN_S = 20.0
-
-
-def plot_runs(path: Path, runs: Sequence[Run]) -> Path:
-    """A panel for each seed."""
-    seeds = sorted({run.seed for run in runs})
-    figure = new_figure(10.0, 2.6 * len(seeds))
-    panels = figure.subplots(len(seeds), 1, squeeze=False, sharex=True)[:, 0]
-    for axes, seed in zip(panels, seeds, strict=True):
-        for run in (run for run in runs if run.seed == seed):
-            _draw(axes, run)
-        axes.set(title=f"seed {seed}", ylabel="attainment", ylim=(-0.02, 1.04))
-        axes.title.set_fontsize("medium")
-        tidy(axes)
-    panels[-1].set_xlabel("time, s")
-    legend_beside(figure)
-    return save(figure, path)
-
-
-def _draw(axes: "Axes", run: Run) -> None:
-    color = COLORS[run.mode]
-    edges = [BIN_S * number for number in range(int(run.end_s // BIN_S) + 1)]
-    full = [(edge, edge + BIN_S) for edge in edges if any(edge <= one.at_s < edge + BIN_S for one in run.served)]
-    axes.plot(
-        [(since + until) / 2 for since, until in full],
-        [run.attainment(since, until) for since, until in full],
-        color=color,
-        linewidth=1.6,
-        marker="o",
-        markersize=2.5,
-        label=run.mode,
-    )
-    for change in run.changes:
-        axes.axvspan(change.from_s, change.until_s, color=color, alpha=0.25, linewidth=0)
-        axes.annotate(f"plan {change.plan}", (change.until_s, 0.0), color=color, fontsize=7, rotation=90)
-    if run.shift_at_s is not None:
-        axes.axvline(run.shift_at_s, color="black", linewidth=0.8, linestyle=":")
 
 
 if __name__ == "__main__":

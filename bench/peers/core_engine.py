@@ -1,10 +1,17 @@
-"""An engine's core and an executor, joined as the engine process joins them, for children of benches."""
+"""Child of `bench.peers.engines`: our engine's core and an executor, joined as the engine process joins them.
 
+python -m bench.peers.core_engine MODEL_FOLDER DTYPE [vllm-eager|vllm-compiled]
+
+The executor is the torch engine's; with a third argument it is vLLM's, under an interpreter that has it.
+"""
+
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.peers.rounds import Answers
 from engines.core import EngineCore
 from engines.effects import Effect
 from engines.loading import load
@@ -50,3 +57,13 @@ def _tokens(effects: Iterable[Effect]) -> dict[str, int]:
     messages = [effect.message for effect in effects if isinstance(effect, Send)]
     steps = [message for message in messages if isinstance(message, StepTokens)]
     return {delta.request: len(delta.tokens) for step in steps for delta in step.deltas}
+
+
+def main(folder: str, dtype: str, executor: str = "torch") -> None:
+    answers = Answers()
+    of_vllm = {"backend": "vllm", "block_size": 32, "options": {"enforce_eager": executor == "vllm-eager"}}
+    answers.serve(CoreEngine(Path(folder), dtype, **({} if executor == "torch" else of_vllm)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -5,7 +5,8 @@
 
 ``PATH`` is the interpreter of an environment with vLLM, or with llama-cpp-python; they need nothing of this project.
 llama.cpp reads the model's GGUF file itself and rounds activations to 8 bits, as our int8 does. Transformers are those
-of this project, by ``generate`` and by continuous batching. All engines are loaded at once and take turns, round by
+of this project, by ``generate`` and by continuous batching. ``core-vllm`` is vLLM as the executor of our engine core,
+which tells what our core costs vLLM. All engines are loaded at once and take turns, round by
 round, so that what else the machine does falls on all of them. vLLM runs eager and compiled: the better of the two
 counts. Ratios are medians over the rounds. Linux only: processes are pinned to one core.
 """
@@ -16,7 +17,7 @@ import os
 import statistics
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +35,6 @@ from engines.models.reference import parse_reference
 from engines.models.store import prepared_dir
 
 NEW_TOKENS = 32
-VLLM_MODULE = "bench.peers.vllm_engine_speed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,75 +87,67 @@ def figures_of(cases: Iterable[Case]) -> list[Figure]:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What the children are started with."""
+    """What the children are started with. ``pythons``: interpreters by family; ours has the rest."""
 
     folder: Path
-    vllm_python: str
+    pythons: Mapping[str, str | None]
     vllm_env: Mapping[str, str]
     core: int
     logs: Path
-    llama_python: str = ""
-    gguf: Path | None = None
+    gguf: Path | None
 
-    async def llama_cpp(self, name: str) -> Child:
-        if not self.llama_python or self.gguf is None:
-            raise ChildError("--llama-python is to name its environment, and the model to be a GGUF file")
-        command = [self.llama_python, "-m", "bench.peers.llama_cpp_speed", str(self.gguf)]
-        return await Child.start(name, command, {**os.environ, "OMP_NUM_THREADS": "1"}, self.logs / name)
-
-    async def ours(self, name: str, *arguments: str) -> Child:
-        return await self._child(name, sys.executable, "bench.peers.torch_engine_speed", {}, arguments)
-
-    async def transformers(self, name: str, *arguments: str) -> Child:
-        environment = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-        return await self._child(name, sys.executable, "bench.peers.transformers_speed", environment, arguments)
-
-    async def vllm(self, name: str, *arguments: str, module: str = VLLM_MODULE) -> Child:
-        environment = {
-            "VLLM_CPU_KVCACHE_SPACE": "1",
-            "VLLM_CPU_OMP_THREADS_BIND": str(self.core),
-            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-            "VLLM_NO_USAGE_STATS": "1",
-            "HF_HUB_OFFLINE": "1",
-            "OMP_NUM_THREADS": "1",
-            **self.vllm_env,
-        }
-        return await self._child(name, self.vllm_python, module, environment, arguments)
-
-    async def _child(
-        self, name: str, python: str, module: str, environment: Mapping[str, str], arguments: Sequence[str]
-    ) -> Child:
-        command = [python, "-m", module, str(self.folder), *arguments]
-        return await Child.start(name, command, {**os.environ, **environment}, self.logs / f"{module}-{name}")
+    async def start(self, name: str) -> Child:
+        """Raise `ChildError` unless it gets ready."""
+        engine = ENGINES[name]
+        python = self.pythons.get(engine.interpreter, sys.executable)
+        if not python:
+            raise ChildError(f"--{engine.interpreter}-python is to name its environment")
+        if engine.family == LLAMA_CPP and self.gguf is None:
+            raise ChildError("the model is to be a GGUF file")
+        model = self.gguf if engine.family == LLAMA_CPP else self.folder
+        command = [python, "-m", engine.module, str(model), *engine.arguments]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+        if engine.interpreter == "vllm":
+            environment |= {**VLLM_ENVIRONMENT, "VLLM_CPU_OMP_THREADS_BIND": str(self.core), **self.vllm_env}
+        return await Child.start(name, command, environment, self.logs / name)
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """``arguments`` of the child's module. ``family``: whose it is."""
+    """A child's module and its arguments. ``family``: whose it is. ``interpreter``: the peer whose it needs."""
 
     family: str
-    start: Callable[..., Awaitable[Child]]
+    module: str
     arguments: tuple[str, ...]
     is_exact: bool  # float32
+    interpreter: str = ""
 
 
-OURS, VLLM, LLAMA_CPP, TRANSFORMERS = "ours", "vLLM", "llama.cpp", "transformers"
-ENGINES = {
-    "ours": Engine(OURS, Setting.ours, ("float32",), True),
-    "ours-bfloat16": Engine(OURS, Setting.ours, ("bfloat16",), False),
-    "ours-int8": Engine(OURS, Setting.ours, ("int8",), False),
-    "vllm-eager": Engine(VLLM, Setting.vllm, ("eager", "float32"), True),
-    "vllm-compiled": Engine(VLLM, Setting.vllm, ("compiled", "float32"), True),
-    "vllm-bfloat16": Engine(VLLM, Setting.vllm, ("compiled", "bfloat16"), False),
-    "llama.cpp": Engine(LLAMA_CPP, Setting.llama_cpp, (), False),
-    "generate": Engine(TRANSFORMERS, Setting.transformers, ("generate", "float32"), True),
-    "generate-bfloat16": Engine(TRANSFORMERS, Setting.transformers, ("generate", "bfloat16"), False),
-    "continuous": Engine(TRANSFORMERS, Setting.transformers, ("continuous", "float32"), True),
-    "continuous-bfloat16": Engine(TRANSFORMERS, Setting.transformers, ("continuous", "bfloat16"), False),
+VLLM_ENVIRONMENT = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_NO_USAGE_STATS": "1",
 }
-
-
-Compare = Callable[[Setting], Coroutine[None, None, dict[str, Values]]]
+OURS, VLLM, LLAMA_CPP, TRANSFORMERS = "ours", "vLLM", "llama.cpp", "transformers"
+CORE_VLLM = "core over vLLM"
+CORE_MODULE, VLLM_MODULE = "bench.peers.core_engine", "bench.peers.vllm_engine_speed"
+TRANSFORMERS_MODULE = "bench.peers.transformers_speed"
+ENGINES = {
+    "ours": Engine(OURS, CORE_MODULE, ("float32",), True),
+    "ours-bfloat16": Engine(OURS, CORE_MODULE, ("bfloat16",), False),
+    "ours-int8": Engine(OURS, CORE_MODULE, ("int8",), False),
+    "vllm-eager": Engine(VLLM, VLLM_MODULE, ("eager", "float32"), True, "vllm"),
+    "vllm-compiled": Engine(VLLM, VLLM_MODULE, ("compiled", "float32"), True, "vllm"),
+    "vllm-bfloat16": Engine(VLLM, VLLM_MODULE, ("compiled", "bfloat16"), False, "vllm"),
+    "core-vllm-eager": Engine(CORE_VLLM, CORE_MODULE, ("float32", "vllm-eager"), True, "vllm"),
+    "core-vllm-compiled": Engine(CORE_VLLM, CORE_MODULE, ("float32", "vllm-compiled"), True, "vllm"),
+    "llama.cpp": Engine(LLAMA_CPP, "bench.peers.llama_cpp_speed", (), False, "llama"),
+    "generate": Engine(TRANSFORMERS, TRANSFORMERS_MODULE, ("generate", "float32"), True),
+    "generate-bfloat16": Engine(TRANSFORMERS, TRANSFORMERS_MODULE, ("generate", "bfloat16"), False),
+    "continuous": Engine(TRANSFORMERS, TRANSFORMERS_MODULE, ("continuous", "float32"), True),
+    "continuous-bfloat16": Engine(TRANSFORMERS, TRANSFORMERS_MODULE, ("continuous", "bfloat16"), False),
+}
+RIVALS = ((OURS, VLLM), (OURS, LLAMA_CPP), (OURS, TRANSFORMERS), (CORE_VLLM, VLLM))
 
 
 async def start_all(setting: Setting, names: Iterable[str], stack: AsyncExitStack) -> list[Child]:
@@ -163,9 +155,8 @@ async def start_all(setting: Setting, names: Iterable[str], stack: AsyncExitStac
     children = []
     for name in names:
         print(f"starting {name}", file=sys.stderr)
-        engine = ENGINES[name]
         try:
-            child = await engine.start(setting, name, *engine.arguments)
+            child = await setting.start(name)
         except ChildError as error:
             print(f"without it: {error}", file=sys.stderr)
             continue
@@ -174,9 +165,7 @@ async def start_all(setting: Setting, names: Iterable[str], stack: AsyncExitStac
     return children
 
 
-async def take_turns(
-    children: Sequence[Child], rounds: int, clock: str = "wall", cases: Sequence[Case] = CASES
-) -> dict[str, Values]:
+async def take_turns(children: Sequence[Child], rounds: int, clock: str, cases: Sequence[Case]) -> dict[str, Values]:
     """Every figure of every engine that had it in each round; some never decode all requests at once.
 
     The engines of a round get the same prompts; the first round only warms up.
@@ -220,11 +209,10 @@ def advantages(figure: Figure, values: Values) -> dict[str, float]:
     """Ours over the others, in float32 and each with the dtype that suits it best."""
     found = {}
     for exact, how in ((True, "float32"), (False, "best dtype")):
-        mine = best(figure, values, OURS, exact=exact)
-        for family in (VLLM, LLAMA_CPP, TRANSFORMERS):
-            other = best(figure, values, family, exact=exact)
+        for family, rival in RIVALS:
+            mine, other = (best(figure, values, name, exact=exact) for name in (family, rival))
             if mine is not None and other is not None:
-                found[f"ours / {family}, {how}"] = advantage(figure, values, mine, other)
+                found[f"{family} / {rival}, {how}"] = advantage(figure, values, mine, other)
     return found
 
 
@@ -266,53 +254,27 @@ def name_and_value(text: str) -> tuple[str, str]:
     return name, value
 
 
-def parser_of(command: str, about: str) -> argparse.ArgumentParser:
-    """What all comparisons with vLLM are told."""
-    parser = script_parser(command, about)
-    add_model_argument(parser)
-    parser.add_argument("--vllm-python", required=True, help="interpreter of an environment with vLLM")
-    parser.add_argument(
-        "--vllm-env", action="append", default=[], type=name_and_value, metavar="NAME=VALUE", help="such as LD_PRELOAD"
-    )
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: CPU time, for machines that are busy")
-    parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)), help="the core all run on")
-    add_json(parser)
-    return parser
-
-
 def gguf_of(model: str) -> Path | None:
     """The file that the model was made from, if it was."""
     entry = Cache.of_user().entry(str(parse_reference(model)))
     return Path(model) if model.endswith(".gguf") and Path(model).exists() else next(entry.source.glob("*.gguf"), None)
 
 
-def measured(arguments: argparse.Namespace, compare: Compare, llama_python: str = "") -> dict[str, Values]:
+def measured(arguments: argparse.Namespace, cases: Sequence[Case]) -> dict[str, Values]:
     """Raise `ChildError` or `OSError` if an engine cannot be measured."""
     os.sched_setaffinity(0, {arguments.core})  # the children inherit it
-    folder = prepared_dir(arguments.model)
+    pythons = {"vllm": arguments.vllm_python, "llama": arguments.llama_python}
+    folder, gguf = prepared_dir(arguments.model), gguf_of(arguments.model)
     with tempfile.TemporaryDirectory() as logs:
-        core, environment, gguf = arguments.core, dict(arguments.vllm_env), gguf_of(arguments.model)
-        setting = Setting(folder, arguments.vllm_python, environment, core, Path(logs), llama_python, gguf)
-        return asyncio.run(compare(setting))
+        setting = Setting(folder, pythons, dict(arguments.vllm_env), arguments.core, Path(logs), gguf)
+        return asyncio.run(compare(setting, arguments.only, arguments.rounds, arguments.clock, cases))
 
 
 def main() -> int:
-    parser = parser_of("bench.peers.engines", __doc__)
-    parser.add_argument("--llama-python", default="", help="interpreter of an environment with llama-cpp-python")
-    parser.add_argument(
-        "--only", nargs="+", choices=ENGINES, default=[*ENGINES], metavar="NAME", help=f"of {', '.join(ENGINES)}"
-    )
-    parser.add_argument(
-        "--most-tokens", type=int, default=16 * 512, metavar="N", help="leave out cases with more tokens in all prompts"
-    )
-    arguments = parser.parse_args()
+    arguments = _parse()
     cases = [case for case in CASES if case.num_requests * case.prompt_tokens <= arguments.most_tokens]
-    names, rounds, clock = arguments.only, arguments.rounds, arguments.clock
     try:
-        values = measured(
-            arguments, lambda setting: compare(setting, names, rounds, clock, cases), arguments.llama_python
-        )
+        values = measured(arguments, cases)
     except (ChildError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
@@ -323,6 +285,27 @@ def main() -> int:
     if arguments.json:
         write_json(arguments.json, {"summary": summary(figures, values), "rounds": values})
     return 0
+
+
+def _parse() -> argparse.Namespace:
+    parser = script_parser("bench.peers.engines", __doc__)
+    add_model_argument(parser)
+    parser.add_argument("--vllm-python", help="interpreter of an environment with vLLM")
+    parser.add_argument(
+        "--vllm-env", action="append", default=[], type=name_and_value, metavar="NAME=VALUE", help="such as LD_PRELOAD"
+    )
+    parser.add_argument("--llama-python", help="interpreter of an environment with llama-cpp-python")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: CPU time, for machines that are busy")
+    parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)), help="the core all run on")
+    parser.add_argument(
+        "--only", nargs="+", choices=ENGINES, default=[*ENGINES], metavar="NAME", help=f"of {', '.join(ENGINES)}"
+    )
+    parser.add_argument(
+        "--most-tokens", type=int, default=16 * 512, metavar="N", help="leave out cases with more tokens in all prompts"
+    )
+    add_json(parser)
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

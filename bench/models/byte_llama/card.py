@@ -44,14 +44,8 @@ trained on. Documents that share 64 bytes in a row with the training text were l
 | **byte-llama**, as stored | **{stored_bits:.3f}** |
 | byte-llama in float32, as trained | {float32_bits:.3f} |
 | as stored, with {short_context} tokens of context | {short_bits:.3f} |
-| as stored, the {num_long:,} documents that are longer than that ({long_bytes:,} bytes) | {long_bits:.3f} |
-| those, with {short_context} tokens of context | {long_short_bits:.3f} |
-| byte model of order 5, shorter orders mixed in, same training text | {order_5_bits:.3f} |
-| byte model of order 3, likewise | {order_3_bits:.3f} |
-| xz -9e, what the archive of the training text grows by | {lzma_bits:.3f} |
-| zlib -9, held-out documents in one piece | {zlib_bits:.3f} |
 
-Networks and byte models begin anew with every document; the compressors see what was before it.
+The network begins anew with every document.
 
 Asked to go on greedily from "{prompt}":
 
@@ -81,14 +75,6 @@ class Figures:
     stored_bits: float
     short_context: int  # tokens
     short_bits: float
-    num_long: int
-    long_bytes: int
-    long_bits: float
-    long_short_bits: float
-    order_3_bits: float
-    order_5_bits: float
-    zlib_bits: float
-    lzma_bits: float
     prompt: str
     sample: str
 

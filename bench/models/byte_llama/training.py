@@ -9,8 +9,7 @@ start on.
 
 import hashlib
 import math
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bench.harness.arguments import script_parser
-from bench.models.byte_llama import yardsticks
+from bench.harness.jobs import progress_bar
 from bench.models.byte_llama.card import Figures, card
 from bench.models.byte_llama.folder import write_folder
 from bench.models.byte_llama.muon import Muon
@@ -32,8 +31,6 @@ WARM_UP, DECAY = 0.05, 0.5  # of the steps: rates rise at first, and fall to not
 MUON_RATE, ADAM_RATE = 2e-3, 3e-3
 STORED = torch.float16
 SAMPLE = b"Return the"
-EVALUATED_AT_ONCE = 16384  # tokens
-PROGRESS_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +57,22 @@ class Stream:
 
 
 def train(network: ByteLlama, shape: Shape, stream: Stream, num_steps: int, generator: torch.Generator) -> None:
+    """Take ``num_steps`` steps, and show how far they are."""
     matrices = [weight for name, weight in network.model.layers.named_parameters() if weight.dim() == 2]
     others = [weight for weight in network.parameters() if all(weight is not matrix for matrix in matrices)]
     muon, adam = Muon(matrices), torch.optim.AdamW(others, betas=(0.9, 0.95), weight_decay=0.0)
-    progress = Progress(num_steps)
-    for step in range(num_steps):
-        length = shape.context if step % LONG_EVERY == LONG_EVERY - 1 else SHORT
-        rows = stream.rows(STEP_TOKENS // length, length, generator)
-        loss = functional.cross_entropy(network(rows[:, :-1]).flatten(0, 1), rows[:, 1:].flatten())
-        loss.backward()  # type: ignore[no-untyped-call]
-        rate = rate_at(step / num_steps)
-        for group in adam.param_groups:
-            group["lr"] = ADAM_RATE * rate
-        adam.step()
-        adam.zero_grad()
-        muon.step(MUON_RATE * rate)
-        progress.told(step + 1, loss.item() / math.log(2))
+    with progress_bar() as progress:
+        for step in progress.track(range(num_steps), description="training"):
+            length = shape.context if step % LONG_EVERY == LONG_EVERY - 1 else SHORT
+            rows = stream.rows(STEP_TOKENS // length, length, generator)
+            loss = functional.cross_entropy(network(rows[:, :-1]).flatten(0, 1), rows[:, 1:].flatten())
+            loss.backward()  # type: ignore[no-untyped-call]
+            rate = rate_at(step / num_steps)
+            for group in adam.param_groups:
+                group["lr"] = ADAM_RATE * rate
+            adam.step()
+            adam.zero_grad()
+            muon.step(MUON_RATE * rate)
 
 
 def rate_at(done: float) -> float:
@@ -83,53 +80,18 @@ def rate_at(done: float) -> float:
     return min(1.0, (done + 1e-3) / WARM_UP, (1 - done) / DECAY)
 
 
-class Progress:
-    """A line now and then."""
-
-    def __init__(self, num_steps: int) -> None:
-        self._num_steps = num_steps
-        self._started_at = self._told_at = time.monotonic()
-        self._mean = math.nan
-
-    def told(self, step: int, bits: float) -> None:
-        self._mean = bits if math.isnan(self._mean) else 0.95 * self._mean + 0.05 * bits
-        now = time.monotonic()
-        if now - self._told_at >= PROGRESS_S or step == self._num_steps:
-            self._told_at, took_s = now, now - self._started_at
-            left_s = took_s / step * (self._num_steps - step)
-            print(
-                f"step {step}/{self._num_steps}  {self._mean:.3f} bits/byte  {took_s:.0f} s, {left_s:.0f} s left",
-                flush=True,
-            )
-
-
 @torch.inference_mode()
 def held_out_bits(network: ByteLlama, documents: Sequence[bytes], context: int) -> float:
     """Bits per byte. Each document starts anew, and so does each part of one that is longer than the context."""
     size = context - 1
-    parts = sorted((one[i : i + size] for one in documents for i in range(0, len(one), size)), key=len)
-    bits = sum(_bits(network, group) for group in _groups(parts))
-    return bits / sum(map(len, parts))
+    parts = [one[i : i + size] for one in documents for i in range(0, len(one), size)]
+    return sum(_bits(network, part) for part in parts) / sum(map(len, parts))
 
 
-def _groups(parts: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """Parts of like length, shortest first."""
-    group: list[bytes] = []
-    for part in parts:
-        if group and (len(group) + 1) * len(part) > EVALUATED_AT_ONCE:
-            yield group
-            group = []
-        group.append(part)
-    if group:
-        yield group
-
-
-def _bits(network: ByteLlama, parts: Sequence[bytes]) -> float:
-    longest = max(map(len, parts))
-    rows = torch.tensor([[BEGIN, *part, *[END] * (longest - len(part))] for part in parts])
-    losses = functional.cross_entropy(network(rows[:, :-1]).transpose(1, 2), rows[:, 1:], reduction="none")
-    is_text = torch.arange(longest) < torch.tensor([len(part) for part in parts])[:, None]
-    return float(losses[is_text].double().sum()) / math.log(2)
+def _bits(network: ByteLlama, part: bytes) -> float:
+    tokens = torch.tensor([BEGIN, *part])
+    losses = functional.cross_entropy(network(tokens[None, :-1])[0], tokens[1:], reduction="none")
+    return float(losses.double().sum()) / math.log(2)
 
 
 @torch.inference_mode()
@@ -145,7 +107,6 @@ def figures_of(network: ByteLlama, shape: Shape, corpus: Corpus) -> Figures:
     exact = held_out_bits(network, corpus.held_out, shape.context)
     sample = continuation(network, SAMPLE, 160)
     network.to(STORED).float()
-    long = [document for document in corpus.held_out if len(document) >= SHORT]
     return Figures(
         num_parameters=sum(weight.numel() for weight in network.parameters()),
         num_training=len(corpus.training),
@@ -157,14 +118,6 @@ def figures_of(network: ByteLlama, shape: Shape, corpus: Corpus) -> Figures:
         stored_bits=held_out_bits(network, corpus.held_out, shape.context),
         short_context=SHORT,
         short_bits=held_out_bits(network, corpus.held_out, SHORT),
-        num_long=len(long),
-        long_bytes=sum(map(len, long)),
-        long_bits=held_out_bits(network, long, shape.context),
-        long_short_bits=held_out_bits(network, long, SHORT),
-        order_3_bits=yardsticks.order_bits(3, corpus.training, corpus.held_out),
-        order_5_bits=yardsticks.order_bits(5, corpus.training, corpus.held_out),
-        zlib_bits=yardsticks.zlib_bits(corpus.held_out),
-        lzma_bits=yardsticks.lzma_bits(corpus.training, corpus.held_out),
         prompt=SAMPLE.decode(),
         sample=sample,
     )

@@ -1,7 +1,7 @@
 """Goodput against load, up to three times what a mesh can sustain: it should stay where it peaked.
 
     python -m bench.gateway.overload [--live] [--policies NAME ...] [--factors F ...] [--duration S] [--seeds N]
-        [--out DIR]
+        [--json FILE]
 
 A prefill and a multiplexing engine, A100s with Llama-2-70B and tensor parallelism 4; long inputs, short outputs,
 Poisson arrivals; TTFT SLO 5 times the unloaded prefill, TPOT SLO 100 ms. Bounds of queues are the product's own. The
@@ -20,12 +20,10 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 from rich.console import Console
-from rich.table import Table
 
-from bench.harness.arguments import add_out, script_parser
+from bench.harness.arguments import add_json, script_parser
 from bench.harness.files import write_json
-from bench.harness.plots import new_figure, save, tidy
-from bench.harness.tables import make_console
+from bench.harness.tables import make_console, make_table
 from bench.live.http_load import Answer, Sending
 from bench.live.lengths import Bounds
 from bench.live.mesh import LiveMesh, live_mesh
@@ -244,18 +242,8 @@ def peaks(points: Iterable[Point]) -> dict[str, float]:
 
 
 def show(points: Sequence[Point], console: Console) -> None:
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in (
-        "policy",
-        "load",
-        "requests/s",
-        "admitted",
-        "good of these",
-        "goodput/s",
-        "of its peak",
-        "refused after",
-    ):
-        table.add_column(name, justify="left" if name == "policy" else "right")
+    numbers = ("load", "requests/s", "admitted", "good of these", "goodput/s", "of its peak", "refused after")
+    table = make_table("goodput", ("policy",), numbers)
     highest = peaks(points)
     for point in points:
         table.add_row(
@@ -281,18 +269,6 @@ def _refused_after(point: Point) -> str:
     return f"{point.refused_after_p50_s:.2f}, {point.refused_after_p99_s:.2f} s"
 
 
-def write(folder: Path, points: Sequence[Point], name: str) -> None:
-    write_json(folder / f"{name}.json", points)
-    figure = new_figure(6.4, 4.2)
-    axes = figure.subplots()
-    for policy in dict.fromkeys(point.policy for point in points):
-        of_policy = [point for point in points if point.policy == policy]
-        axes.plot([one.factor for one in of_policy], [one.goodput for one in of_policy], marker="o", label=policy)
-    axes.set(xlabel="load, times what is sustained", ylabel="requests a second that met both SLOs", ylim=(0, None))
-    tidy(axes, has_legend=True)
-    print(f"wrote {folder / name}.json and {save(figure, folder / name)}")
-
-
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
@@ -314,7 +290,7 @@ def _arguments() -> argparse.Namespace:
         "--duration", type=float, metavar="S", help=f"of each load (default: {DURATION_S:g}, {LIVE_DURATION_S:g} live)"
     )
     parser.add_argument("--seeds", type=int, default=SEEDS, metavar="N", help=f"of simulations (default: {SEEDS})")
-    add_out(parser, "overload")
+    add_json(parser)
     return parser.parse_args()
 
 
@@ -333,7 +309,8 @@ def run(options: argparse.Namespace) -> None:
         else:
             points = list(measure(simulated, sustainable, options.factors or FACTORS, console))
     show(points, console)
-    write(options.out, points, "overload_live" if options.live else "overload")
+    if options.json is not None:
+        write_json(options.json, points)
 
 
 def main() -> None:

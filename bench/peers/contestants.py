@@ -1,4 +1,4 @@
-"""Whole servers on the same cores, each behind one URL: meshes of this project, vLLM, several vLLMs behind a router.
+"""Whole servers on the same cores, each behind one URL: meshes of this project, and vLLM.
 
 All serve one model folder under the name `MODEL`, in float32 but for the mesh that says otherwise, with as many threads
 for computing as there are cores. Linux only: cores are given by affinity, which children inherit.
@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,7 +49,7 @@ name = "tropical"
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What all are started with. Half of the ``cores`` are for each of two engines. ``router``: of vllm-router."""
+    """What all are started with. Half of the ``cores`` are for each of two engines."""
 
     folder: Path
     ttft_ms: float
@@ -58,13 +58,7 @@ class Scene:
     vllm_python: Path | None
     vllm_env: Mapping[str, str]
     is_eager: bool
-    router: Path | None
     logs: Path
-
-    @property
-    def halves(self) -> tuple[Sequence[int], Sequence[int]]:
-        middle = len(self.cores) // 2
-        return self.cores[:middle], self.cores[middle:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +77,7 @@ def _mesh(scene: Scene, dtype: str, engine: Sequence[str]) -> Iterator[Running]:
     """A prefill and a multiplexing engine, as in deploy/topology.toml."""
     port = free_port()
     path = scene.logs / f"mesh-{port}.toml"
-    each = [f"threads = {len(scene.halves[0])}", f'kv_memory = "{KV_GIB}GiB"', *engine]
+    each = [f"threads = {len(scene.cores) // 2}", f'kv_memory = "{KV_GIB}GiB"', *engine]
     text = TOPOLOGY.format(
         port=port,
         start_s=START_S,
@@ -119,26 +113,9 @@ def mesh_of_vllm(scene: Scene) -> AbstractContextManager[Running]:
 @contextmanager
 def one_vllm(scene: Scene) -> Iterator[Running]:
     """``vllm serve`` with all cores."""
-    with _vllm(scene, scene.cores) as server:
+    with _vllm(scene) as server:
         _wait(server, scene)
         yield Running(server.url, server.pids())
-
-
-@contextmanager
-def vllms_behind_router(scene: Scene) -> Iterator[Running]:
-    """Two with half of the cores each, behind vllm-router with its default policy."""
-    if scene.router is None:
-        raise UserError("vllm-router: say where its command is with --router")
-    with ExitStack() as stack:
-        backends = [stack.enter_context(_vllm(scene, half)) for half in scene.halves]
-        for backend in backends:
-            _wait(backend, scene)
-        port = free_port()
-        where = ["--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(free_port())]
-        command = [str(scene.router), "--worker-urls", *(backend.url for backend in backends), *where]
-        router = stack.enter_context(_server("vllm-router", port, command, {}, scene.logs))
-        _wait(router, scene)
-        yield Running(router.url, [pid for server in (router, *backends) for pid in server.pids()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +134,12 @@ class _Server:
         return " / ".join(lines[-3:]) or "nothing"
 
 
-def _vllm(scene: Scene, cores: Sequence[int]) -> AbstractContextManager[_Server]:
+def _vllm(scene: Scene) -> AbstractContextManager[_Server]:
     port = free_port()
     environment = {
         **VLLM_ENVIRONMENT,
         "VLLM_CPU_KVCACHE_SPACE": str(KV_GIB),
-        "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cores)),
+        "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, scene.cores)),
         **scene.vllm_env,
     }
     command = [str(_vllm_python(scene)), "-m", "vllm.entrypoints.cli.main", "serve", str(scene.folder)]
@@ -224,5 +201,4 @@ CONTESTANTS: Mapping[str, Callable[[Scene], AbstractContextManager[Running]]] = 
     "mesh-int8": mesh_of_int8,
     "mesh-vllm": mesh_of_vllm,
     "vllm": one_vllm,
-    "vllm-router": vllms_behind_router,
 }

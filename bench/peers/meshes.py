@@ -1,6 +1,6 @@
-"""A mesh beside one vLLM, and beside two vLLMs behind vllm-router: goodput on the same cores under the same traffic.
+"""A mesh beside one vLLM: goodput on the same cores under the same traffic.
 
-    python -m bench.peers.meshes --vllm-python PATH --router PATH [--vllm-env NAME=VALUE] [--only NAME ...] [--out DIR]
+    python -m bench.peers.meshes --vllm-python PATH [--vllm-env NAME=VALUE] [--only NAME ...] [--json FILE]
 
 Each contestant is started, loaded at a few rates and stopped; then comes the next one. All serve the same model folder
 in float32 (``mesh-int8`` aside) with one computing thread a core. Requests are `mesh bench`'s: the same prompts,
@@ -10,7 +10,6 @@ TPOT within the promise; promises are also tried half and twice as long, from th
 
 import argparse
 import asyncio
-import json
 import os
 import sys
 import tempfile
@@ -21,12 +20,11 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 
 from bench.engine.under_test import add_model_argument
-from bench.harness.arguments import script_parser
-from bench.harness.plots import new_figure, save, tidy
+from bench.harness.arguments import add_json, script_parser
+from bench.harness.files import write_json
 from bench.harness.tables import make_console, make_table
 from bench.live.contention import Contention, Watch
 from bench.load.arguments import add_generator, add_load, add_promises, add_prompts, add_server
@@ -40,12 +38,9 @@ from bench.peers.engines import name_and_value
 from engines.models.store import prepared_dir
 from mesh.errors import CommandError, UserError
 from simulation.capacity import Trial, crossing
-from simulation.command.outputs import has_matplotlib
-from simulation.reports.plots import COLORS, GUIDE
 
-GOAL, CONFIDENCE = 0.9, 0.95
+GOAL = 0.9
 TIGHTNESS = (0.5, 1.0, 2.0)  # times the promise
-USUAL = ("mesh-torch", "mesh-vllm", "vllm", "vllm-router")
 SEEDS_APART = 1000  # prompts of one rate are in nobody's cache at the next
 
 
@@ -75,7 +70,7 @@ class Run:
             "rate": self.rate,
             "attainment_by_tightness": kept,
             "cores_used": shares,
-            "figures": {key: value for key, value in self.figures.items() if key not in ("distributions_ms",)},
+            "figures": {key: value for key, value in self.figures.items() if key != "distributions_ms"},
         }
 
 
@@ -146,10 +141,7 @@ def capacities(runs: Sequence[Run]) -> dict[str, dict[float, str]]:
 def print_all(console: Console, runs: Sequence[Run], options: argparse.Namespace) -> None:
     promise = f"TTFT {options.ttft_ms:g} ms, TPOT {options.tpot_ms:g} ms"
     heads = ("rate", "met", "good/s", "TTFT p50", "p99", "TPOT p50", "p99", "tokens/s", "cores", "others'")
-    table = make_table(
-        f"promise: {promise}",
-        ("", *heads),
-    )
+    table = make_table(f"promise: {promise}", ("",), heads)
     for name, group in groupby(runs, key=lambda run: run.contestant):
         for index, run in enumerate(group):
             figures = [run.figures[key] for key in COLUMNS]
@@ -165,34 +157,17 @@ def print_all(console: Console, runs: Sequence[Run], options: argparse.Namespace
         table.add_section()
     console.print(table)
     title = f"requests a second up to which {GOAL:.0%} keep the promise, times"
-    summary = make_table(
-        title,
-        ("", *(f"{factor:g}" for factor in TIGHTNESS)),
-    )
+    summary = make_table(title, ("", *(f"{factor:g}" for factor in TIGHTNESS)))
     for name, by_factor in capacities(runs).items():
         summary.add_row(name, *(by_factor[factor] for factor in TIGHTNESS))
     console.print(summary)
 
 
-def write_all(folder: Path, runs: Sequence[Run], options: argparse.Namespace) -> None:
-    """``contest.json``, and ``contest`` where matplotlib is."""
-    folder.mkdir(parents=True, exist_ok=True)
+def document(runs: Sequence[Run], options: argparse.Namespace) -> dict[str, Any]:
+    """What is written as JSON."""
     kept = ("rates", "seconds", "input_tokens", "output_tokens", "ttft_ms", "tpot_ms", "seed", "eager", "model")
-    head = {key: getattr(options, key) for key in kept}
-    document = {"asked": head, "goal": GOAL, "capacities": capacities(runs), "runs": [run.json() for run in runs]}
-    (folder / "contest.json").write_text(json.dumps(document, indent=1) + "\n")
-    if has_matplotlib():
-        plot(folder / "contest", {factor: lines_of(runs, factor) for factor in TIGHTNESS}, GOAL)
-    print(f"written to {folder}")
-
-
-def lines_of(runs: Sequence[Run], factor: float) -> dict[str, list[tuple[float, float, float, float]]]:
-    """By contestant: rate, attainment, and the interval in which that is for sure."""
-    lines: dict[str, list[tuple[float, float, float, float]]] = {}
-    for run in runs:
-        seen = run.seen(factor)
-        lines.setdefault(run.contestant, []).append((run.rate, seen.attainment, *seen.interval(CONFIDENCE)))
-    return lines
+    asked = {key: getattr(options, key) for key in kept}
+    return {"asked": asked, "goal": GOAL, "capacities": capacities(runs), "runs": [run.json() for run in runs]}
 
 
 def _say(words: str) -> None:
@@ -207,9 +182,13 @@ def main() -> int:
         "--vllm-env", action="append", default=[], type=name_and_value, metavar="NAME=VALUE", help="such as LD_PRELOAD"
     )
     parser.add_argument("--eager", action="store_true", help="no torch.compile in any vLLM")
-    parser.add_argument("--router", type=Path, metavar="PATH", help="the command vllm-router (PyPI: vllm-router)")
     parser.add_argument(
-        "--only", nargs="+", choices=CONTESTANTS, default=USUAL, metavar="NAME", help=f"of {', '.join(CONTESTANTS)}"
+        "--only",
+        nargs="+",
+        choices=CONTESTANTS,
+        default=[*CONTESTANTS],
+        metavar="NAME",
+        help=f"of {', '.join(CONTESTANTS)}",
     )
     parser.add_argument("--rates", type=float, nargs="+", default=[1.0, 2.0, 3.0, 4.0], metavar="R")
     parser.add_argument("--seconds", type=float, default=20.0, metavar="S", help="of arrivals at each rate")
@@ -219,7 +198,7 @@ def main() -> int:
     parser.add_argument("--tpot-ms", type=float, default=100.0, metavar="MS", help="the promise (default: 100)")
     parser.add_argument("--cores", type=int, nargs="+", default=sorted(os.sched_getaffinity(0))[:2], metavar="N")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write contest.json and contest there")
+    add_json(parser)
     options = parser.parse_args()
     if len(options.cores) % 2:
         parser.error(f"--cores: {len(options.cores)} cannot be halved; name an even number of cores")
@@ -235,7 +214,6 @@ def main() -> int:
                 vllm_python=options.vllm_python,
                 vllm_env=dict(options.vllm_env),
                 is_eager=options.eager,
-                router=options.router,
                 logs=Path(logs),
             )
             runs = compare(options, scene)
@@ -245,30 +223,9 @@ def main() -> int:
     if not runs:
         return 1
     print_all(make_console(), runs, options)
-    if options.out is not None:
-        write_all(options.out, runs, options)
+    if options.json is not None:
+        write_json(options.json, document(runs, options))
     return 0
-
-
-# --- pictures ---------------------------------------------------------------------------------------------------------
-
-Point = tuple[float, float, float, float]  # rate, attainment, and the interval in which that is for sure
-
-
-def plot(path: Path, panels: Mapping[float, Mapping[str, Sequence[Point]]], goal: float) -> Path:
-    figure = new_figure(4.2 * len(panels), 3.8)
-    all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for axes, (factor, lines) in zip(all_axes, panels.items(), strict=True):
-        for color, (name, points) in zip(COLORS, lines.items(), strict=False):
-            rates, met, low, high = (100 * np.array(values) for values in zip(*points, strict=True))
-            bars = np.array([met - low, high - met]).clip(0)
-            axes.errorbar(rates / 100, met, yerr=bars, color=color, marker="o", markersize=4, capsize=2.5, label=name)
-        axes.axhline(100 * goal, **GUIDE)
-        axes.set(title=f"{factor:g} x the promise", xlabel="requests a second", ylim=(0, 103), xlim=(0, None))
-        tidy(axes)
-    all_axes[0].set_ylabel("requests that kept it, %")
-    all_axes[0].legend(frameon=False, fontsize="small")
-    return save(figure, path)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What a migration costs its request: the longest gap between tokens around it, against the length of its context.
 
-    python -m bench.transfer.downtime [--model REFERENCE] [--contexts 256,...] [--runs 3] [--json FILE] [--plot FILE]
+    python -m bench.transfer.downtime [--model REFERENCE] [--contexts 256,...] [--runs 3] [--json FILE]
 
 Two engine processes. Each run has a prompt of its own, so that nothing is found in a prefix cache; its request decodes
 on one engine for a while and is then moved to the other. A gap is told in milliseconds and in decode steps: the median
@@ -13,11 +13,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from pathlib import Path
 
-from bench.harness.arguments import add_json, script_parser
+from bench.harness.arguments import add_json, number_list, script_parser
 from bench.harness.files import write_json
-from bench.harness.plots import new_figure, save, tidy
 from bench.transfer.engine_client import EngineClient
 from bench.transfer.two_engines import add_arguments, endless, two_engines
 from mesh.topology.schema import Topology
@@ -25,7 +23,7 @@ from mesh.wire.control import Migrate
 from mesh.wire.requests import Cancel, Epoch, Submit
 
 DEADLINE_S = 300.0
-CONTEXTS = "256,512,1024,2048,4096,7936"
+CONTEXTS = (256, 512, 1024, 2048, 4096, 7936)
 BEFORE, AFTER = 24, 8  # tokens
 
 
@@ -94,45 +92,17 @@ async def measure(topology: Topology, contexts: Sequence[int], runs: int) -> lis
         return moves
 
 
-def plot(path: Path, moves: Sequence[Move]) -> Path:
-    figure = new_figure(10, 4)
-    left, right = figure.subplots(1, 2)
-    contexts = sorted({one.context for one in moves})
-    groups = [[one for one in moves if one.context == context] for context in contexts]
-    left.scatter([one.context for one in moves], [one.gap_steps for one in moves], s=14, alpha=0.7, label="each move")
-    left.plot(contexts, [statistics.median(one.gap_steps for one in group) for group in groups], label="median")
-    left.axhline(2, color="0.5", linestyle=":", label="goal: at most 2")
-    left.set(title="Longest gap between tokens around a migration", ylabel="decode steps", ylim=(0, None))
-    right.plot(contexts, [statistics.median(one.copying_ms for one in group) for group in groups], label="all stages")
-    right.plot(contexts, [statistics.median(one.gap_ms for one in group) for group in groups], label="longest gap")
-    right.plot(contexts, [statistics.median(one.usual_ms for one in group) for group in groups], label="... before")
-    right.plot(
-        contexts, [statistics.median(one.stop_ms for one in group) for group in groups], label="... at the change"
-    )
-    right.plot(contexts, [statistics.median(one.step_ms for one in group) for group in groups], label="decode step")
-    right.set(title="Medians", ylabel="ms", yscale="log")
-    for axes in (left, right):
-        axes.set(xlabel="prompt tokens", xscale="log", xticks=contexts, xticklabels=contexts)
-        axes.minorticks_off()
-        tidy(axes, has_legend=True)
-    return save(figure, path)
-
-
 def main() -> None:
     parser = script_parser("bench.transfer.downtime", __doc__)
     add_arguments(parser)
-    parser.add_argument("--contexts", default=CONTEXTS, help=f"prompt tokens (default: {CONTEXTS})")
+    parser.add_argument("--contexts", type=number_list, default=CONTEXTS, metavar="N,...", help="prompt tokens")
     parser.add_argument("--runs", type=int, default=3, help="of each context")
     add_json(parser)
-    parser.add_argument("--plot", type=Path, help="draw them here")
     arguments = parser.parse_args()
-    contexts = [int(word) for word in arguments.contexts.split(",")]
     with two_engines(arguments) as topology:
-        moves = asyncio.run(measure(topology, contexts, arguments.runs))
+        moves = asyncio.run(measure(topology, arguments.contexts, arguments.runs))
     if arguments.json:
         write_json(arguments.json, [asdict(one) for one in moves])
-    if arguments.plot:
-        plot(arguments.plot, moves)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 
-from bench.harness.arguments import add_json, script_parser
+from bench.harness.arguments import add_json, number_list, script_parser
 from bench.harness.files import write_json
 from bench.transfer.engine_client import EngineClient
 from bench.transfer.two_engines import add_arguments, endless, two_engines
@@ -133,15 +133,16 @@ def _cancel(client: EngineClient, names: Sequence[str]) -> None:
 def main() -> None:
     parser = script_parser("bench.transfer.neighbours", __doc__)
     add_arguments(parser)
-    parser.add_argument("--contexts", default="512,2048,4096", help="prompt tokens of the request that moves")
+    parser.add_argument(
+        "--contexts", type=number_list, default=(512, 2048, 4096), metavar="N,...", help="prompt tokens of who moves"
+    )
     parser.add_argument("--neighbours", type=int, default=3, help="on each engine")
     parser.add_argument("--runs", type=int, default=12, help="migrations of each context")
     add_json(parser)
     arguments = parser.parse_args()
-    contexts = [int(word) for word in arguments.contexts.split(",")]
     with two_engines(arguments) as topology:
-        runs = asyncio.run(measure(topology, contexts, arguments.neighbours, arguments.runs))
-    for context in contexts:
+        runs = asyncio.run(measure(topology, arguments.contexts, arguments.neighbours, arguments.runs))
+    for context in arguments.contexts:
         of_context = [run for run in runs if run.context == context]
         num_gaps = sum(len(run.source.during) + len(run.destination.during) for run in of_context)
         print(

@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from mesh.addresses import owner_of, runtime_dir, seats, supervisor_id, supervisors
-from mesh.directory import directory
+from mesh.cluster.slurm import is_on_slurm, places_in_job
+from mesh.directory import Directory, directory
 from mesh.errors import CommandError
 from mesh.sockets.curve import CurveKey
 from mesh.sockets.sockets import Sockets
@@ -29,7 +30,7 @@ def is_running_here(topology: Topology) -> bool:
 
 def may_run(topology: Topology) -> bool:
     """False if the mesh cannot be running: it has one host, and does not run here."""
-    return len(topology.hosts) > 1 or is_running_here(topology)
+    return topology.cluster is not None or len(topology.hosts) > 1 or is_running_here(topology)
 
 
 def require_running(topology: Topology, file: Path) -> None:
@@ -42,11 +43,16 @@ def not_running(topology: Topology, file: Path) -> CommandError:
     return CommandError(f"mesh {topology.name!r} is not running; start it with `mesh up {file}`")
 
 
+def find_directory(topology: Topology) -> Directory:
+    """Find the processes of a mesh: by the topology, or in a job of Slurm by its nodes."""
+    return directory(topology, places_in_job(topology, os.environ) if is_on_slurm(topology) else None)
+
+
 @asynccontextmanager
 async def visitor(topology: Topology) -> AsyncIterator[Sockets[SupervisorMessage]]:
     """Sockets of somebody who is not of the mesh: listens to all statuses, and sends."""
     key = CurveKey.load(topology.curve_key) if topology.curve_key else None
-    endpoints = directory(topology)
+    endpoints = find_directory(topology)
     sockets = Sockets[SupervisorMessage](Sender(f"cli-{os.getpid()}", 1), endpoints, SupervisorMessage, key=key)
     sockets.subscribe(endpoints)
     try:
@@ -76,7 +82,7 @@ async def statuses_of(topology: Topology) -> Mapping[str, BroadcastMessage]:
 def _expected(topology: Topology, statuses: Mapping[str, BroadcastMessage]) -> set[str]:
     """Everybody, less the processes that a supervisor knows not to be running."""
     mine = supervisors(topology)
-    expected = {process for process in directory(topology) if owner_of(process) == process}
+    expected = {process for process in find_directory(topology) if owner_of(process) == process}
     for host in topology.hosts:
         supervisor = supervisor_id(host.name)
         status = statuses.get(supervisor)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mesh.deploy.deployment import RenderedFile
 
 COMMAND = "/opt/meshserve/bin/mesh"
-TARGETS = ("kubernetes", "ray", "compose", "systemd")
+TARGETS = ("kubernetes", "ray", "slurm", "compose", "systemd")
 
 
 def register(subparsers: "Subparsers") -> None:
@@ -37,7 +37,10 @@ def register(subparsers: "Subparsers") -> None:
     render.add_argument(
         "--inference-pool", metavar="SERVICE", help="kubernetes: an InferencePool with this endpoint picker"
     )
-    render.add_argument("--mesh", default=COMMAND, metavar="PATH", help=f"systemd: the command (default: {COMMAND})")
+    render.add_argument(
+        "--mesh", default=COMMAND, metavar="PATH", help=f"slurm, systemd: the command (default: {COMMAND})"
+    )
+    render.add_argument("--time", default="1-00:00:00", metavar="LIMIT", help="slurm: of the job (default: one day)")
     render.set_defaults(run=_render)
 
 
@@ -49,6 +52,7 @@ def _render(options: argparse.Namespace) -> int:
     settings = RenderSettings(
         image=options.image,
         command=options.mesh,
+        time_limit=options.time,
         namespace=options.namespace,
         storage=options.storage,
         with_secret=options.with_secret,

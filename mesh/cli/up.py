@@ -16,8 +16,10 @@ from mesh.errors import EXIT_FAILURE, UserError
 if TYPE_CHECKING:
     from mesh.cli.arguments import Subparsers
     from mesh.cli.view import View
+    from mesh.process.ties import Ties
     from mesh.supervisor.plan import StartPlan
     from mesh.supervisor.takeover import Takeover
+    from mesh.topology.schema import Topology
     from mesh.wire.status import ChildStatus
 
 
@@ -33,7 +35,11 @@ def register(subparsers: "Subparsers") -> None:
     parser.add_argument(
         "--replace", action="store_true", help="replace all that runs already, one at a time: after an upgrade"
     )
-    parser.add_argument("--host", metavar="NAME", help="which host of the topology this machine is, if it has several")
+    parser.add_argument(
+        "--host",
+        metavar="NAME",
+        help="which host of the topology this machine is, if it has several; auto: as Slurm says in a job",
+    )
     parser.add_argument(
         "--ready-file", type=Path, metavar="FILE", help="be there as long as all processes of this host serve"
     )
@@ -60,14 +66,14 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(
             f"{options.file}: its hosts are pods; `mesh deploy render {options.file}` makes their manifests"
         )
-    host = choose_host(topology, options.host)
+    host, ties = _placed(topology, options.host)
     remarks = check_further(topology)
     if options.detach:
         return _detach(options)
     check_ipc_paths(topology)
     check_interpreters(topology, host)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the supervisor handles both
-    takeover = Takeover.plan(topology, host, text, print_line, replace_all=options.replace)
+    takeover = Takeover.plan(topology, host, text, print_line, replace_all=options.replace, ties=ties)
     for remark in remarks:
         print_line(f"note: {remark}")
     if code := prepare_models(topology, host):
@@ -77,6 +83,21 @@ def run(options: argparse.Namespace) -> int:
         view = make_view(topology, host, options.file, lambda ok: _announce(options.ready_fd, output, ok))
         asyncio.run(_supervise(takeover, plan, view, _observers(view, options.ready_file)))
     return 0
+
+
+def _placed(topology: "Topology", wanted: str | None) -> tuple[str, "Ties"]:
+    """Find which host this machine is, and where its processes read where the others are."""
+    from mesh.cluster.slurm import AUTO, host_of_task, is_on_slurm, places_in_job
+    from mesh.process.process import make_runtime_dir
+    from mesh.process.ties import NO_TIES, Ties, write_places
+
+    if not is_on_slurm(topology):
+        return choose_host(topology, wanted), NO_TIES
+    places = places_in_job(topology, os.environ)
+    host = host_of_task(topology, os.environ) if wanted == AUTO else choose_host(topology, wanted)
+    file = make_runtime_dir(topology) / f"{host}.places"
+    write_places(file, places)
+    return host, Ties(places=file)
 
 
 def _observers(view: "View", ready_file: Path | None) -> Callable[[Sequence["ChildStatus"]], None]:

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import structlog
 
-from mesh.addresses import owner_of
-from mesh.topology.schema import Topology
 from mesh.wire.hosts import HostPlace
 
 MOST_DIGITS = 15  # of an incarnation: the year 33658
@@ -19,15 +17,14 @@ PER_HOST = 2**20  # incarnations of a process within one incarnation of its host
 log = structlog.get_logger()
 
 
-def incarnation_of(runtime: Path, process: str, topology: Topology, places: Sequence[HostPlace] | None) -> int:
-    """The number of the incarnation that begins now.
+def incarnation_of(runtime: Path, process: str, host: str, places: Sequence[HostPlace] | None) -> int:
+    """The number of the incarnation of a process on ``host`` that begins now.
 
     It is counted by the clock of this machine. With ``places`` hosts come back on other machines, whose clocks differ:
     then it is counted from the incarnation of the host on, which whoever places hosts has numbered.
     """
     if places is None:
         return next_incarnation(runtime, process, time.time_ns() // 1_000_000)
-    host = next(spec.host for spec in topology.processes if spec.id == owner_of(process))
     first = next(place.incarnation for place in places if place.name == host)
     return next_incarnation(runtime, process, first, first + PER_HOST)
 

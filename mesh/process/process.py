@@ -93,7 +93,8 @@ def run_process(
         runtime = make_runtime_dir(topology)
         file = logs.log_file(runtime, arguments.id)
         logs.configure(arguments.id, topology.log_level, file, logs.standard_terminal())
-        me = Sender(arguments.id, incarnation_of(runtime, arguments.id, topology, ties.read_places()))
+        host = next(spec.host for spec in topology.processes if spec.id == owner_of(arguments.id))
+        me = Sender(arguments.id, incarnation_of(runtime, arguments.id, host, ties.read_places()))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_run(ProcessShell(topology, me, ties), serve, file))
     except UserError as error:

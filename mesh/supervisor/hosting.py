@@ -45,7 +45,7 @@ async def host(
     """Supervise until all is stopped or left to another supervisor. Raise `UserError` if a new mesh cannot start."""
     topology, ties = takeover.topology, takeover.ties
     process, places = supervisor_id(takeover.host), ties.read_places()
-    me = Sender(process, incarnation_of(takeover.runtime, process, topology, places))
+    me = Sender(process, incarnation_of(takeover.runtime, process, takeover.host, places))
     key = ties.read_key(topology.curve_key)
     sockets: Sockets[SupervisorMessage] = open_sockets(
         me, SupervisorMessage, directory(topology, places), key, topology.timing.status_gap_s

@@ -1,0 +1,1 @@
+"""Hosts that a cluster's engine holds: Ray, or Slurm."""

@@ -55,8 +55,6 @@ def is_noticed(root: Path, mutant: Mutant, reach: Reach, budget_s: float) -> boo
     limit_s = TEST_S + SLOWER * sum(reach.seconds[test] for test in tests)
     with applied(root, mutant):
         code = forked(root, lambda: _silent_run(tests), limit_s)
-    if code in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED):
-        raise RuntimeError(f"pytest ends with {code} at {mutant} on {tests}")
     return code != pytest.ExitCode.OK
 
 

@@ -257,3 +257,28 @@ class Memory(RuleBasedStateMachine):
 
 TestMemory = Memory.TestCase
 TestMemory.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def test_whoever_keeps_the_content_is_told_of_each_page_and_block_that_is_taken() -> None:
+    told = Told([], [])
+    pool = block_pool(PagePool(4), SIZE, 3, told)
+    blocks = pool.allocate(4)
+    assert (len(told.pages), told.blocks) == (2, blocks)
+    assert {block // 3 for block in blocks} == set(told.pages)
+    pool.release(blocks)
+    again = pool.allocate(3)
+    assert told.blocks == blocks + again
+
+
+@dataclass
+class Told:
+    """Keeps what it is told of."""
+
+    pages: list[int]
+    blocks: list[int]
+
+    def take_page(self, page: int) -> None:
+        self.pages.append(page)
+
+    def reuse(self, block: int) -> None:
+        self.blocks.append(block)

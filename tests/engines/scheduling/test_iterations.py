@@ -9,7 +9,19 @@ from engines.scheduling.batch import ChunkResult, StepResult, Unsampled
 from engines.scheduling.step import Step
 from kvtransfer.protocol import Send
 from mesh.wire.messages import Message
-from mesh.wire.requests import Cancel, Delta, Epoch, Failed, FailureCode, FinishReason, SlicesEnded, StepTokens, Submit
+from mesh.wire.requests import (
+    Cancel,
+    Delta,
+    Epoch,
+    Failed,
+    FailureCode,
+    FinishReason,
+    Sampling,
+    SlicesEnded,
+    StepTokens,
+    Submit,
+    TokenLogprobs,
+)
 from tests.engines.conftest import MakeSpec
 from tests.engines.virtual import GATEWAY, SERVICE, VirtualMesh
 
@@ -150,3 +162,10 @@ def test_what_outgrows_the_memory_ends_with_what_it_has(engine: Engine):
 def test_a_step_that_was_not_begun_cannot_end(engine: Engine):
     with pytest.raises(RuntimeError, match="not started"):
         engine.core.finish_step(StepResult([TOKEN], 0.01), 0.0)
+
+
+def test_probabilities_of_a_prompt_are_told_with_the_first_token(engine: Engine) -> None:
+    engine.submit("a", num_prompt=2, sampling=Sampling(max_tokens=4, seed=1, prompt_logprobs=0))
+    found = [None, TokenLogprobs(2, -1.0, [])]
+    [delta] = deltas(engine.step(ChunkResult(7, prompt_logprobs=found)))
+    assert delta.prompt_logprobs == found

@@ -7,6 +7,7 @@ import pytest
 from engines.effects import Copied, ForgetBlocks, OffloadBlocks, RestoreBlocks
 from engines.engine_request import EngineRequest
 from kvtransfer.layout import block_bytes
+from kvtransfer.protocol import Send
 from mesh.wire.requests import Epoch
 from tests.engines.conftest import MakeSpec
 from tests.engines.virtual import BLOCK_SIZE, SERVICE, SHAPE, VirtualMesh
@@ -235,3 +236,18 @@ def test_one_that_comes_with_its_kv_is_granted_a_slice_or_what_it_holds(
     engine.queue.running.remove(request)
     engine.slicing.begin(engine.service, request)
     assert request.granted == granted
+
+
+@pytest.mark.parametrize("is_leaving", [False, True])
+def test_one_without_room_goes_on_where_there_is_some_unless_it_leaves_already(
+    make_spec: MakeSpec, is_leaving: bool
+) -> None:
+    engine = Engine(make_spec, offload_blocks=0)
+    other = VirtualMesh().add("other").core
+    engine.slicing._peers.observe("other", other.status(NOW))
+    engine.pool.allocate(5)
+    request = engine.running("r", 4)
+    request.transfer = "t" if is_leaving else None
+    effects = engine.look()
+    assert [type(effect) for effect in effects] == ([] if is_leaving else [Send])
+    assert engine.core._standing.num_moved == (not is_leaving)

@@ -177,3 +177,10 @@ def test_a_reserve_carries_what_the_request_needs_there(sender: Sender):
     assert isinstance(reserve, Reserve)
     assert (ask.to, reserve.num_tokens, reserve.spec.age_s) == ("decode", 8, 2.0)
     assert reserve.deadline_s == 5.0 + 2 * 1.5
+
+
+def test_only_migrations_are_migrating(sender: Sender) -> None:
+    handed_over, migrated = sender.request("handed over"), sender.request("migrated", decodes=True)
+    sender.reserve(handed_over)
+    sender.migrate(migrated)
+    assert sender.departures.leaving() == [("decode", migrated)]

@@ -140,3 +140,12 @@ def test_an_engine_that_recovers_gets_requests_again_whatever_happened(seed):
         breakers.sent("last", [engine], now)
         breakers.succeeded("last", engine, now)
     assert breakers.all_closed
+
+
+def test_a_request_that_did_all_the_harm_closes_what_it_opened():
+    breakers = Breakers(LIMITS)
+    for index in range(4):
+        breakers.failed("poison", ["a"], float(index))
+    assert not breakers.all_closed
+    breakers.forgive("poison", 3.2)
+    assert breakers.all_closed

@@ -2,7 +2,7 @@ import pytest
 
 import router.view.engine_view as router_view
 from mesh.wire.control import ProcessState
-from mesh.wire.status import PendingPrefill
+from mesh.wire.status import Demand, PendingPrefill
 from router.view.engine_view import FORESEEN_S, DuePrefill, Reservation, engine_view
 from tests.router.cluster import D0, M0, P0, SERVICE, make_engine, make_status, make_view
 
@@ -83,3 +83,10 @@ def test_prefills_are_put_in_order_once_and_only_if_somebody_looks(monkeypatch):
         assert list(engine.prefills) == expected
     assert (len(made), len(engine.prefills), engine.prefills[1]) == (4, 4, expected[1])
     assert not engine_view(P0, make_status(P0), 10.0, [held]).prefills
+
+
+def test_what_was_just_sent_is_expected_to_hold_memory_until_its_answer_ends():
+    going_on = Reservation("a", M0, SERVICE, 33, 0.5, answer_tokens=20, num_generated=8, tpot_slo_s=0.05)
+    engine = make_engine(M0, reservations=[going_on])
+    # On average half of a block is not filled.
+    assert engine.services[SERVICE].demand == Demand(1, 24, 20, 0.05, ((12, 33 + 8 + 12),))

@@ -1,0 +1,45 @@
+"""The prefills that an engine has before it: those that wait, those that have begun, and when each is due."""
+
+import pytest
+
+from engines.core import EngineCore
+from mesh.wire.requests import Epoch, Submit
+from tests.engines.conftest import MakeSpec
+from tests.engines.virtual import GATEWAY, VirtualMesh
+
+TOKEN_S = 0.001  # of a prompt
+
+
+def core_with(make_spec: MakeSpec, **num_prompt: int) -> EngineCore:
+    """An engine to which requests came at 5, with a promise of ten seconds each."""
+    core = VirtualMesh().add("e", chunk_tokens=8).core
+    for number, (name, num_tokens) in enumerate(num_prompt.items()):
+        core.receive(GATEWAY, Submit(make_spec(name, num_tokens, first=1000 * number), Epoch(1)), (), 5.0)
+    return core
+
+
+def test_what_waits_is_told_with_the_time_that_is_left_until_it_is_due(make_spec: MakeSpec) -> None:
+    status = core_with(make_spec, short=10, long=20).status(7.0)
+    assert [(one.due_s, one.left_s) for one in status.prefills] == [
+        (pytest.approx(8.0), pytest.approx(10 * TOKEN_S)),
+        (pytest.approx(8.0), pytest.approx(20 * TOKEN_S)),
+    ]
+    assert (status.num_waiting, status.prefill_remaining_s) == (2, 0.0)
+    assert status.prefill_waiting_s == pytest.approx(30 * TOKEN_S)
+
+
+def test_what_has_begun_is_left_in_part(make_spec: MakeSpec) -> None:
+    core = core_with(make_spec, r=20)
+    batch, _ = core.next_batch(7.0)
+    assert batch is not None
+    assert len(batch.chunks[0].tokens) == 8
+    began, later = core.status(7.0), core.status(7.005)
+    assert (began.num_waiting, began.prefill_waiting_s) == (0, 0.0)
+    assert began.prefill_remaining_s == pytest.approx(20 * TOKEN_S)
+    assert later.prefill_remaining_s == pytest.approx(15 * TOKEN_S)
+    assert [(one.due_s, one.left_s) for one in later.prefills] == [(pytest.approx(7.995), pytest.approx(15 * TOKEN_S))]
+
+
+def test_an_engine_without_prompts_has_no_backlog(make_spec: MakeSpec) -> None:
+    status = core_with(make_spec).status(7.0)
+    assert (status.prefills, status.num_waiting, status.prefill_waiting_s, status.prefill_remaining_s) == ([], 0, 0, 0)

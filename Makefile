@@ -17,7 +17,7 @@ SEEDED = $(shell grep -rl "from tests.seeds import" tests)
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: docs docs-serve up down test nightly check lint types floors env clean chaos siege figures vllm-env gpu-check
+.PHONY: docs docs-serve up down test nightly check lint types floors env clean chaos siege mutation figures vllm-env gpu-check
 .DEFAULT_GOAL := help
 
 help:
@@ -28,6 +28,7 @@ help:
 	@echo "make docs    the documentation as a site, in build/site; docs-serve shows it while you write"
 	@echo "make chaos   kills, stops, partitions and losses on real processes: a table of what came of the requests"
 	@echo "make siege   attacks on a real mesh beside an honest client, by class: a table of what each did to it"
+	@echo "make mutation  writes small defects into a copy of the tree, and counts how many of them the tests notice"
 	@echo "make vllm-env  an environment with vLLM in $(VLLM_VENV), for engines with backend = \"vllm\" (3.5 GB)"
 	@echo "make gpu-check  all tests and benches that need an NVIDIA GPU, in one table (installs the extra gpu)"
 	@echo "make nightly 10,000 simulations with faults, ten times the random runs of the tests, and the siege"
@@ -61,6 +62,9 @@ chaos: $(STAMP)
 siege: $(STAMP)
 	@mkdir -p build
 	$(BIN)/python -m bench.siege --json build/siege.json
+
+mutation: $(STAMP)
+	$(BIN)/python -m tests.tools.mutation --out build/mutation.json
 
 vllm-env: $(STAMP)
 	$(BIN)/python deploy/install_vllm.py $(VLLM_VENV)

@@ -142,8 +142,10 @@ def migration(make_reserve):
 def test_a_migration_sends_one_message_at_a_time_until_its_request_stops(migration):
     sent = export(migration, migration.handle(BlocksReady(16, TABLE), 0.2))
     assert [message.first_block for message in sent] == [0]
+    assert not migration.is_nearly_done
     sent = export(migration, migration.handle(Taken("t", 0, True), 0.3))
     assert [message.first_block for message in sent] == [2]
+    assert migration.is_nearly_done, "what is left is the last message's"
     sent = export(migration, migration.handle(CommitRequested([7], 18, TABLE, 0.0, None), 0.4))
     assert [type(message) for message in sent] == [Blocks, Commit], "with the last message still to be taken"
 

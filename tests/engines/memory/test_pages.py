@@ -259,7 +259,7 @@ TestMemory = Memory.TestCase
 TestMemory.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 
 
-def test_whoever_keeps_the_content_is_told_of_each_page_and_block_that_is_taken() -> None:
+def test_whoever_keeps_the_content_is_told_of_each_page_and_block_that_is_taken():
     told = Told([], [])
     pool = block_pool(PagePool(4), SIZE, 3, told)
     blocks = pool.allocate(4)

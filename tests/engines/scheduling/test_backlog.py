@@ -18,7 +18,7 @@ def core_with(make_spec: MakeSpec, **num_prompt: int) -> EngineCore:
     return core
 
 
-def test_what_waits_is_told_with_the_time_that_is_left_until_it_is_due(make_spec: MakeSpec) -> None:
+def test_what_waits_is_told_with_the_time_that_is_left_until_it_is_due(make_spec: MakeSpec):
     status = core_with(make_spec, short=10, long=20).status(7.0)
     assert [(one.due_s, one.left_s) for one in status.prefills] == [
         (pytest.approx(8.0), pytest.approx(10 * TOKEN_S)),
@@ -28,7 +28,7 @@ def test_what_waits_is_told_with_the_time_that_is_left_until_it_is_due(make_spec
     assert status.prefill_waiting_s == pytest.approx(30 * TOKEN_S)
 
 
-def test_what_has_begun_is_left_in_part(make_spec: MakeSpec) -> None:
+def test_what_has_begun_is_left_in_part(make_spec: MakeSpec):
     core = core_with(make_spec, r=20)
     batch, _ = core.next_batch(7.0)
     assert batch is not None
@@ -40,6 +40,6 @@ def test_what_has_begun_is_left_in_part(make_spec: MakeSpec) -> None:
     assert [(one.due_s, one.left_s) for one in later.prefills] == [(pytest.approx(7.995), pytest.approx(15 * TOKEN_S))]
 
 
-def test_an_engine_without_prompts_has_no_backlog(make_spec: MakeSpec) -> None:
+def test_an_engine_without_prompts_has_no_backlog(make_spec: MakeSpec):
     status = core_with(make_spec).status(7.0)
     assert (status.prefills, status.num_waiting, status.prefill_waiting_s, status.prefill_remaining_s) == ([], 0, 0, 0)

@@ -164,7 +164,7 @@ def test_a_step_that_was_not_begun_cannot_end(engine: Engine):
         engine.core.finish_step(StepResult([TOKEN], 0.01), 0.0)
 
 
-def test_probabilities_of_a_prompt_are_told_with_the_first_token(engine: Engine) -> None:
+def test_probabilities_of_a_prompt_are_told_with_the_first_token(engine: Engine):
     engine.submit("a", num_prompt=2, sampling=Sampling(max_tokens=4, seed=1, prompt_logprobs=0))
     found = [None, TokenLogprobs(2, -1.0, [])]
     [delta] = deltas(engine.step(ChunkResult(7, prompt_logprobs=found)))

@@ -239,9 +239,7 @@ def test_one_that_comes_with_its_kv_is_granted_a_slice_or_what_it_holds(
 
 
 @pytest.mark.parametrize("is_leaving", [False, True])
-def test_one_without_room_goes_on_where_there_is_some_unless_it_leaves_already(
-    make_spec: MakeSpec, is_leaving: bool
-) -> None:
+def test_one_without_room_goes_on_where_there_is_some_unless_it_leaves_already(make_spec: MakeSpec, is_leaving: bool):
     engine = Engine(make_spec, offload_blocks=0)
     other = VirtualMesh().add("other").core
     engine.slicing._peers.observe("other", other.status(NOW))

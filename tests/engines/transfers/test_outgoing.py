@@ -179,7 +179,7 @@ def test_a_reserve_carries_what_the_request_needs_there(sender: Sender):
     assert reserve.deadline_s == 5.0 + 2 * 1.5
 
 
-def test_only_migrations_are_migrating(sender: Sender) -> None:
+def test_only_migrations_are_migrating(sender: Sender):
     handed_over, migrated = sender.request("handed over"), sender.request("migrated", decodes=True)
     sender.reserve(handed_over)
     sender.migrate(migrated)

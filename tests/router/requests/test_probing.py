@@ -35,7 +35,7 @@ def question(offset: int = 0) -> list[SendToEngine]:
     return [SendToEngine(engine, Probe([ProbeQuestion("r", 0, offset)])) for engine in (P0, D0)]
 
 
-def test_rounds_begin_with_the_first_request_and_end_with_the_last() -> None:
+def test_rounds_begin_with_the_first_request_and_end_with_the_last():
     here = world()
     assert here.probing.next_deadline() is None
     here.probing.begin(10.0)
@@ -52,7 +52,7 @@ def test_rounds_begin_with_the_first_request_and_end_with_the_last() -> None:
 @pytest.mark.parametrize(
     ("state", "patience_s"), [("sent", 1.0), ("accepted", 4.0), ("begun", 2.0), ("with a gap", 1.0)]
 )
-def test_silence_is_borne_for_longer_the_less_is_expected(state: str, patience_s: float) -> None:
+def test_silence_is_borne_for_longer_the_less_is_expected(state: str, patience_s: float):
     here = world()
     if state != "sent":
         here.request.assignment.own(P0)
@@ -67,7 +67,7 @@ def test_silence_is_borne_for_longer_the_less_is_expected(state: str, patience_s
         here.request.contact.asked_at = -1.0
 
 
-def test_one_that_was_asked_about_is_given_time_to_be_answered() -> None:
+def test_one_that_was_asked_about_is_given_time_to_be_answered():
     here = world()
     here.probing.begin(0.0)
     assert here.probing.ask(1.0) == question()
@@ -77,14 +77,14 @@ def test_one_that_was_asked_about_is_given_time_to_be_answered() -> None:
     assert here.probing.ask(2.0) == question()
 
 
-def test_one_that_waits_is_not_asked_about() -> None:
+def test_one_that_waits_is_not_asked_about():
     here = world()
     here.request.assignment.leave()
     here.probing.begin(0.0)
     assert here.probing.ask(100.0) == []
 
 
-def test_what_is_missing_is_asked_for_at_once_but_not_again_and_again() -> None:
+def test_what_is_missing_is_asked_for_at_once_but_not_again_and_again():
     here = world()
     here.request.stream.next_offset = 3
     assert here.probing.fill(here.request, 0.2) == question(3)
@@ -101,7 +101,7 @@ def test_what_is_missing_is_asked_for_at_once_but_not_again_and_again() -> None:
         ([("other", 0), (P0, 0)], False),
     ],
 )
-def test_a_request_is_nowhere_when_all_its_engines_deny_it(denials: list[tuple[str, int]], is_nowhere: bool) -> None:
+def test_a_request_is_nowhere_when_all_its_engines_deny_it(denials: list[tuple[str, int]], is_nowhere: bool):
     here = world()
     found = [here.probing.denied(engine, NotHeld([("r", attempt)])) for engine, attempt in denials]
     assert found[-1] == ([here.request] if is_nowhere else [])

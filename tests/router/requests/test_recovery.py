@@ -288,7 +288,7 @@ def test_what_an_engine_has_heard_long_ago_is_not_resent():
     assert world.recovery.join(sender_of(P0)) == []
 
 
-def test_only_the_last_incarnation_of_an_engine_may_have_been_silent() -> None:
+def test_only_the_last_incarnation_of_an_engine_may_have_been_silent():
     world = World()
     world.sent()
     world.recovery.lose(sender_of(P0), NOW, died=False)

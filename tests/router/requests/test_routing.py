@@ -112,7 +112,7 @@ def only_error(effects: Iterable[Effect]) -> Exception:
     return error
 
 
-def test_a_dispatch_is_told_to_the_client_then_sent_and_takes_room() -> None:
+def test_a_dispatch_is_told_to_the_client_then_sent_and_takes_room():
     world = World(P0, D0)
     request = world.waiting()
     route, send = world.try_waiting(script=to(P0, D0))
@@ -124,7 +124,7 @@ def test_a_dispatch_is_told_to_the_client_then_sent_and_takes_room() -> None:
     assert world.routing.try_waiting(0.0) == []
 
 
-def test_requests_are_tried_in_the_policys_order_each_on_what_the_last_one_left() -> None:
+def test_requests_are_tried_in_the_policys_order_each_on_what_the_last_one_left():
     world = World()
     for name, num_tokens in (("short", 10), ("long", 300), ("middle", 100)):
         world.waiting(name, num_tokens)
@@ -139,7 +139,7 @@ def test_requests_are_tried_in_the_policys_order_each_on_what_the_last_one_left(
     assert seen == [("long", 0), ("middle", 1), ("short", 2)]
 
 
-def test_what_waits_says_why_once_and_is_written_down_again_only_when_that_changes() -> None:
+def test_what_waits_says_why_once_and_is_written_down_again_only_when_that_changes():
     world = World()
     request = world.waiting()
     for reason in ("busy", "busy", "full"):
@@ -148,7 +148,7 @@ def test_what_waits_says_why_once_and_is_written_down_again_only_when_that_chang
     assert [one.decision for one in request.timeline.decisions] == [Wait("busy"), Wait("full")]
 
 
-def test_few_of_a_service_are_tried_in_vain_at_a_time() -> None:
+def test_few_of_a_service_are_tried_in_vain_at_a_time():
     world = World()
     for number in range(TRIES_PER_ROUND + 5):
         world.waiting(f"r{number}")
@@ -156,7 +156,7 @@ def test_few_of_a_service_are_tried_in_vain_at_a_time() -> None:
     assert len(world.policy.asked) == TRIES_PER_ROUND
 
 
-def test_a_rejection_is_the_clients_fault_and_a_refusal_is_overload() -> None:
+def test_a_rejection_is_the_clients_fault_and_a_refusal_is_overload():
     for decision, kind in ((Reject("too long"), RequestFailed), (GiveUp("late"), Overloaded)):
         world = World()
         world.waiting()
@@ -166,7 +166,7 @@ def test_a_rejection_is_the_clients_fault_and_a_refusal_is_overload() -> None:
     assert isinstance(error, Overloaded)
 
 
-def test_only_requests_that_may_go_anywhere_are_refused() -> None:
+def test_only_requests_that_may_go_anywhere_are_refused():
     for decision in (Reject("too long"), GiveUp("late")):
         world = World()
         request = world.waiting()
@@ -176,7 +176,7 @@ def test_only_requests_that_may_go_anywhere_are_refused() -> None:
         assert only_error(world.routing.try_waiting(9.0)) is not None
 
 
-def test_a_policy_does_not_see_engines_that_a_request_avoids_or_that_fail() -> None:
+def test_a_policy_does_not_see_engines_that_a_request_avoids_or_that_fail():
     world = World(M0, M1, P0)
     world.waiting().losses.avoided = {M0: 9.0}
     for now in range(4):
@@ -192,14 +192,14 @@ def test_a_policy_does_not_see_engines_that_a_request_avoids_or_that_fail() -> N
     assert seen == {P0}
 
 
-def test_what_had_begun_runs_wherever_it_can_once_its_promise_is_over() -> None:
+def test_what_had_begun_runs_wherever_it_can_once_its_promise_is_over():
     world = World()
     world.recovering(now=7.0)
     assert world.try_waiting(6.9, script=WAIT) == []
     assert [name for _, name in submitted(world.routing.try_waiting(7.0))] == ["r"]
 
 
-def test_rounds_are_waited_for_but_not_by_what_is_overdue() -> None:
+def test_rounds_are_waited_for_but_not_by_what_is_overdue():
     world = World(policy=InRounds())
     world.waiting("new", num_tokens=300)
     assert world.routing.next_opening() == 5.0
@@ -210,14 +210,14 @@ def test_rounds_are_waited_for_but_not_by_what_is_overdue() -> None:
     assert world.routing.next_opening() is None
 
 
-def test_the_next_slice_is_had_in_turn() -> None:
+def test_the_next_slice_is_had_in_turn():
     world = World(policy=InRounds())
     world.recovering(now=2.0).queue.has_slice_ended = True
     assert world.routing.try_waiting(3.0) == []
     assert submitted(world.routing.try_waiting(5.0)) == [(M0, "r")]
 
 
-def test_engines_are_asked_now_and_then_to_give_back_what_has_not_begun() -> None:
+def test_engines_are_asked_now_and_then_to_give_back_what_has_not_begun():
     world = World()
     request, begun = world.waiting(), world.waiting("begun")
     world.routing.try_waiting(0.0)
@@ -233,7 +233,7 @@ def test_engines_are_asked_now_and_then_to_give_back_what_has_not_begun() -> Non
     assert len(world.routing.recall(2.0 + RECALL_S)) == 1
 
 
-def test_a_policy_learns_what_left_its_engines_and_how_late_requests_may_be() -> None:
+def test_a_policy_learns_what_left_its_engines_and_how_late_requests_may_be():
     world = World()
     request = world.waiting()
     world.routing.try_waiting(0.0)
@@ -245,7 +245,7 @@ def test_a_policy_learns_what_left_its_engines_and_how_late_requests_may_be() ->
 
 
 @pytest.mark.parametrize(("now", "has_expired"), [(0.9, False), (1.0, True)])
-def test_what_waits_ends_at_its_deadline(now: float, has_expired: bool) -> None:
+def test_what_waits_ends_at_its_deadline(now: float, has_expired: bool):
     world = World()
     world.waiting()
     effects = world.routing.end_expired(now)
@@ -254,7 +254,7 @@ def test_what_waits_ends_at_its_deadline(now: float, has_expired: bool) -> None:
         assert str(only_error(effects)) == "no engine could take the request within 1.0 s"
 
 
-def test_without_engines_the_refusal_says_so() -> None:
+def test_without_engines_the_refusal_says_so():
     world = World()
     for engine in (M0, M1):
         world.status(engine, seq=2, state=ProcessState.STARTING)
@@ -263,7 +263,7 @@ def test_without_engines_the_refusal_says_so() -> None:
 
 
 @pytest.mark.parametrize(("num_blocks", "engine_seen_at"), [(7, 3.0), (6, -1.0)])
-def test_what_had_begun_waits_as_long_as_an_engine_could_take_it(num_blocks: int, engine_seen_at: float) -> None:
+def test_what_had_begun_waits_as_long_as_an_engine_could_take_it(num_blocks: int, engine_seen_at: float):
     world = World(M0)
     world.status(M0, seq=2, num_blocks=num_blocks)
     request = world.recovering(now=2.0)
@@ -278,7 +278,7 @@ def test_what_had_begun_waits_as_long_as_an_engine_could_take_it(num_blocks: int
 )
 def test_a_refusal_hints_when_the_first_engine_that_prefills_is_free(
     backlogs_s: tuple[float, float], retry_after_s: float
-) -> None:
+):
     world = World(P0, M0, D0)
     for engine, backlog_s in zip((P0, M0), backlogs_s, strict=True):
         world.status(engine, seq=2, prefill_remaining_s=backlog_s)

@@ -1,6 +1,6 @@
 """The simulator against runs of vLLM that others measured: the same requests, engines as their kernels were profiled.
 
-    python -m bench.fidelity.measured_systems FOLDER [--runs NAME ...] [--cpu-ms 0 0.6 2.5] [--out DIR]
+    python -m bench.fidelity.measured_systems FOLDER [--runs NAME ...] [--cpu-ms 0 0.6 2.5]
 
 FOLDER holds LLMServingSim 2.0's example runs (``RUN__meta.json``, ``RUN__requests.jsonl``) and profiles of single
 kernels of the same machines (``prof_*``). An engine's cost model is fitted to iterations composed of those kernels;
@@ -212,7 +212,7 @@ def latencies(records: Sequence[Record]) -> dict[str, Latency]:
 # --- what is shown ----------------------------------------------------------------------------------------------------
 
 
-def compare(console: Console, folder: Path, name: str, cpu_ms: Sequence[float], out: Path | None) -> None:
+def compare(console: Console, folder: Path, name: str, cpu_ms: Sequence[float]) -> None:
     system, measured = SYSTEMS[name], read_run(folder, name)
     model = system.model
     kernels = load_layer_times(folder, system.profile, model.num_layers, model.active_experts, system.num_engines)
@@ -224,11 +224,6 @@ def compare(console: Console, folder: Path, name: str, cpu_ms: Sequence[float], 
         title = f"{name}, {constant:g} ms of CPU an iteration"
         console.print(agreement_table(title, agreements(measured.latencies, simulated)))
         console.print(f"the cost model is off the composed kernels by: {_fit_errors(cost, times)}\n")
-        if out is not None:
-            from bench.live.agreement import plot_agreement
-
-            out.mkdir(parents=True, exist_ok=True)
-            plot_agreement(out / f"{name}-{constant:g}ms", title, measured.latencies, simulated)
 
 
 def _fit_errors(cost: StepCost, times: Times) -> str:
@@ -247,11 +242,10 @@ def main() -> None:
     parser.add_argument(
         "--cpu-ms", nargs="+", type=float, default=[0.0, 0.6, 2.5], metavar="MS", help="added to every iteration"
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="draw pictures there")
     arguments = parser.parse_args()
     for name in arguments.runs:
         try:
-            compare(make_console(), arguments.folder, name, arguments.cpu_ms, arguments.out)
+            compare(make_console(), arguments.folder, name, arguments.cpu_ms)
         except UserError as error:
             raise SystemExit(str(error)) from None
 

@@ -1,6 +1,6 @@
 """The simulator against the mesh itself: the same requests at the same times, served here and simulated.
 
-    python -m bench.fidelity [TOPOLOGY] [--rate R] [--requests N] [--prompt A:B] [--answer A:B] [--out DIR]
+    python -m bench.fidelity [TOPOLOGY] [--rate R] [--requests N] [--prompt A:B] [--answer A:B] [--json FILE]
 
 Starts the topology's mesh on this machine, loads it over HTTP from a process of its own (open loop, Poisson) and
 simulates what was sent, twice. With the costs of the engines' own profile (`mesh profile`) and how much engines slow
@@ -27,7 +27,7 @@ from bench.fidelity.predicting import (
     simulate,
     simulated_latencies,
 )
-from bench.harness.arguments import script_parser
+from bench.harness.arguments import add_json, script_parser
 from bench.harness.files import write_json
 from bench.harness.jobs import progress_bar
 from bench.harness.tables import make_console
@@ -98,20 +98,6 @@ def _same_placement(served: Served, records: Records) -> float:
     return same / len(served.answers)
 
 
-def write(folder: Path, topology: Topology, served: Served, predictions: Predictions, overheads: Overheads) -> None:
-    """Everything that was measured and simulated, and a picture of each prediction."""
-    from bench.live.agreement import plot_agreement
-
-    folder.mkdir(parents=True, exist_ok=True)
-    everything = {"served": served, "simulated": predictions, "overheads": overheads}
-    write_json(folder / "fidelity.json", everything)
-    for costs, records in predictions.items():
-        title = f"{topology.name}: measured here and simulated with {costs}"
-        picture = folder / f"{costs.replace(' ', '_')}"
-        plot_agreement(picture, title, served.latencies(), simulated_latencies(records, overheads))
-    print(f"wrote {folder / 'fidelity.json'} and a picture of each prediction beside it")
-
-
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
@@ -130,7 +116,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--prompt", type=_bounds, default=(16, 256), metavar="A:B", help="tokens")
     parser.add_argument("--answer", type=_bounds, default=(8, 64), metavar="A:B", help="tokens")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write what was measured and draw a picture there")
+    add_json(parser)
     return parser.parse_args()
 
 
@@ -152,8 +138,8 @@ def run(arguments: argparse.Namespace) -> None:
     }
     console = make_console()
     report(console, served, predictions, overheads, profiles)
-    if arguments.out is not None:
-        write(arguments.out, topology, served, predictions, overheads)
+    if arguments.json is not None:
+        write_json(arguments.json, {"served": served, "simulated": predictions, "overheads": overheads})
 
 
 def main() -> None:

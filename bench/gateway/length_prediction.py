@@ -1,14 +1,13 @@
 """How well gateways foresee the length of answers: on traces, each predicted from those that had ended before it.
 
-    python -m bench.gateway.length_prediction TRACE ... [--limit 4096] [--cut 0.2] [--shuffle]
+    python -m bench.gateway.length_prediction TRACE ... [--limit 4096] [--cut 0.2]
 
 An answer counts as seen once the 64 requests after it have arrived, for it takes a while. Predictors: ours, the mean of
 all answers until then, and ``max_tokens`` (`--limit`). ``bias`` is that of the predicted tokens of all answers, as what
 is packed together shares its errors; ``error``: the mean of single ones; both over the mean length. ``within`` is the
 share of answers that were not longer than the predicted quantile: 50 and 90 % if it is right. ``outgrown`` is the bias
 of what is predicted next for those that are longer than their first prediction. With ``--cut``, so many clients leave
-before their answer is over, at a moment that has nothing to do with it, and predictors see no more than they did. With
-``--shuffle``, requests come in random order, so that nothing changes as time goes by.
+before their answer is over, at a moment that has nothing to do with it, and predictors see no more than they did.
 """
 
 from collections import deque
@@ -110,7 +109,6 @@ def main() -> None:
     parser.add_argument("traces", type=Path, nargs="+", metavar="TRACE", help="any that mesh simulate reads")
     parser.add_argument("--limit", type=int, default=4096, metavar="TOKENS", help="max_tokens of all (default: 4096)")
     parser.add_argument("--cut", type=float, default=0.0, metavar="SHARE", help="of clients that leave (default: 0)")
-    parser.add_argument("--shuffle", action="store_true", help="requests in random order")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     headings = (
@@ -130,8 +128,6 @@ def main() -> None:
             lengths = load_lengths(path)
         except TraceError as error:
             parser.error(str(error))
-        if options.shuffle:
-            Random(options.seed).shuffle(lengths)
         found = list(cases(lengths, options.limit, options.cut, Random(options.seed)))
         if not found:
             parser.error(f"{path}: {len(lengths)} requests; more than {WARM_UP} are needed")

@@ -1,7 +1,7 @@
 """A day of traffic, compressed, through the autoscaler: engine-hours beside the fewest that could have been enough.
 
     python -m bench.placement.scaling [--arrivals FILE] [--day 900] [--mean 6] [--most 12]
-        [--rules promises utilisation ...] [--policy packing:prefill=slack] [--seeds 2] [--jobs N]
+        [--rules promises utilisation ...] [--seeds 2] [--jobs N]
 
 In simulation: Llama-2-13B on one A100 each, conversations, TTFT within 1.5 s and TPOT within 30 ms for nine of ten. The
 rates of the day are those of ServeGen's clients (``arrivals_2days.csv.gz``: ``window_start_s`` and ``rate_rps``), all
@@ -46,10 +46,8 @@ from mesh.topology.schema import (
 from mesh.wire.control import Role
 from router.history.records import Record
 from router.placement.search.question import Question
-from router.policies.registry import make_policy
 from simulation.capacity import find_capacity
 from simulation.cluster import Simulation
-from simulation.command.policy_names import parse_policy
 from simulation.engines.physics import Physics
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.workload import SloRule
@@ -183,12 +181,12 @@ def never(question: Question) -> SearchResult:
     raise AssertionError("plans are off")
 
 
-def run_rule(rule: str, day: Day, most: int, seed: int, policy: PolicySpec = ELASTIC) -> Result:
+def run_rule(rule: str, day: Day, most: int, seed: int) -> Result:
     """``rule``: of the autoscaler, ``utilisation:SHARE``, or a number of engines that stays the same."""
     if rule.isdecimal():
-        return simulate(make_topology(int(rule), None, int(rule), policy), day.requests(seed), day.seconds, seed)
+        return simulate(make_topology(int(rule), None, int(rule)), day.requests(seed), day.seconds, seed)
     scaling = make_scaling(rule)
-    return simulate(make_topology(most, scaling, 2, policy), day.requests(seed), day.seconds, seed)
+    return simulate(make_topology(most, scaling, 2), day.requests(seed), day.seconds, seed)
 
 
 def make_scaling(rule: str) -> ScalingSpec:
@@ -198,12 +196,12 @@ def make_scaling(rule: str) -> ScalingSpec:
     return replace(spec, utilisation=float(share)) if share else spec
 
 
-def capacity_of(number: int, policy: PolicySpec = ELASTIC) -> float:
+def capacity_of(number: int) -> float:
     """Requests a second at which so many engines keep the promises."""
 
     def attainment_at(rate: float) -> float:
         day = Day((rate,) * round(TRIAL_S / WINDOW_S))
-        return simulate(make_topology(number, None, number, policy), day.requests(0), day.seconds, 0).attainment
+        return simulate(make_topology(number, None, number), day.requests(0), day.seconds, 0).attainment
 
     return find_capacity(attainment_at, SLO.attainment, 2.0 * number, 0.1, most_runs=6).rate
 
@@ -235,7 +233,7 @@ def main() -> int:
         sys.stderr.write(f"{error}\n")
         return 2
     console = make_console()
-    found = run_jobs(partial(capacity_of, policy=options.policy), SIZES, options.jobs, "capacities")
+    found = run_jobs(capacity_of, SIZES, options.jobs, "capacities")
     capacities = dict(zip(SIZES, found, strict=True))
     keys = [(rule, seed) for rule in options.rules for seed in range(options.seeds)]
     results = dict(zip(keys, run_jobs(partial(_run, day, options), keys, options.jobs, "days"), strict=True))
@@ -247,7 +245,7 @@ def main() -> int:
 def _run(day: Day, options: argparse.Namespace, key: tuple[str, int]) -> Result:
     """For a pool of processes."""
     rule, seed = key
-    return run_rule(rule, day, options.most, seed, options.policy)
+    return run_rule(rule, day, options.most, seed)
 
 
 def _table(day: Day, capacities: dict[int, float], least_s: float, results: dict[tuple[str, int], Result]) -> Table:
@@ -272,15 +270,6 @@ def _table(day: Day, capacities: dict[int, float], least_s: float, results: dict
     return table
 
 
-def _policy(text: str) -> PolicySpec:
-    try:
-        policy = parse_policy(text)
-        make_policy(policy, Random(0))
-    except (ValueError, UserError) as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return policy
-
-
 def _parse() -> argparse.Namespace:
     parser = script_parser("bench.placement.scaling", __doc__)
     parser.add_argument("--arrivals", type=Path, metavar="FILE", help="of ServeGen (default: a day that is made up)")
@@ -293,9 +282,6 @@ def _parse() -> argparse.Namespace:
         default=["promises", "utilisation:0.3", "utilisation:0.2", "utilisation:0.15", "8"],
         metavar="RULE",
         help="promises, utilisation[:SHARE], freeness, or a number of engines that stays the same",
-    )
-    parser.add_argument(
-        "--policy", type=_policy, default=ELASTIC, metavar="P", help="that dispatches, as in mesh simulate (elastic)"
     )
     add_seeds(parser, 2)
     add_jobs(parser)

@@ -137,15 +137,15 @@ def migrations(gateway: EngineClient) -> list[int]:
     return [total for one in statuses for total in (one.migrations_total, one.migrations_aborted_total)]
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
 async def test_tokens_are_the_same_wherever_a_request_moves(
-    topology: Topology, engines: dict[str, subprocess.Popen[bytes]], temperature: float
+    topology: Topology, engines: dict[str, subprocess.Popen[bytes]]
 ):
-    sampling = Sampling(max_tokens=900, seed=11, temperature=temperature, ignore_eos=True)
+    """They are sampled by a seed: a wrong probability or a wrong place in the stream of random numbers would show."""
+    sampling = Sampling(max_tokens=900, seed=11, temperature=0.8, ignore_eos=True)
     async with EngineClient(topology).running() as gateway:
         await gateway.all_ready()
         before = migrations(gateway)
-        stay, move = f"stays-{temperature}", f"moves-{temperature}"
+        stay, move = "stays", "moves"
         stays, moves = (request(name, 77, 0, prompt=list(range(3, 80)), sampling=sampling) for name in (stay, move))
         gateway.sockets.send("prefill", Submit(stays, Epoch(1)))
         await gateway.until(lambda: stay in gateway.finished)

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from mesh.addresses import owner_of, runtime_dir, seats, supervisor_id, supervisors
-from mesh.cluster.slurm import is_on_slurm, places_in_job
+from mesh.cluster.slurm import is_on_slurm, places_here, places_in_job
 from mesh.directory import Directory, directory
 from mesh.errors import CommandError
 from mesh.sockets.curve import CurveKey
@@ -45,7 +45,9 @@ def not_running(topology: Topology, file: Path) -> CommandError:
 
 def find_directory(topology: Topology) -> Directory:
     """Find the processes of a mesh: by the topology, or in a job of Slurm by its nodes."""
-    return directory(topology, places_in_job(topology, os.environ) if is_on_slurm(topology) else None)
+    if not is_on_slurm(topology):
+        return directory(topology)
+    return directory(topology, places_here(runtime_dir(topology)) or places_in_job(topology, os.environ))
 
 
 @asynccontextmanager

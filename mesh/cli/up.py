@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _placed(topology: "Topology", wanted: str | None) -> tuple[str, "Ties"]:
     """Find which host this machine is, and where its processes read where the others are."""
-    from mesh.cluster.slurm import AUTO, host_of_task, is_on_slurm, places_in_job
+    from mesh.cluster.slurm import AUTO, host_of_task, is_on_slurm, places_file, places_in_job
     from mesh.process.process import make_runtime_dir
     from mesh.process.ties import NO_TIES, Ties, write_places
 
@@ -95,7 +95,7 @@ def _placed(topology: "Topology", wanted: str | None) -> tuple[str, "Ties"]:
         return choose_host(topology, wanted), NO_TIES
     places = places_in_job(topology, os.environ)
     host = host_of_task(topology, os.environ) if wanted == AUTO else choose_host(topology, wanted)
-    file = make_runtime_dir(topology) / f"{host}.places"
+    file = places_file(make_runtime_dir(topology), host)
     write_places(file, places)
     return host, Ties(places=file)
 

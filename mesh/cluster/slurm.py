@@ -6,9 +6,11 @@ which of them it is on, so nobody has to be asked, and commands find the mesh in
 
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from mesh.errors import UserError
 from mesh.process.incarnations import PER_HOST
+from mesh.process.ties import Ties
 from mesh.topology.schema import ClusterEngine, Topology
 from mesh.wire.hosts import HostPlace
 
@@ -38,6 +40,17 @@ def places_in_job(topology: Topology, environment: Mapping[str, str]) -> list[Ho
         HostPlace(host.name, node, host.base_port, host.bind or "*", incarnation)
         for host, node in zip(topology.hosts, nodes, strict=False)
     ]
+
+
+def places_file(runtime: Path, host: str) -> Path:
+    """Return the file in which the processes of a host of this machine read where hosts are."""
+    return runtime / f"{host}.places"
+
+
+def places_here(runtime: Path) -> list[HostPlace]:
+    """Say where hosts are, as a host of this machine knows it: a later step of a job may have fewer nodes than that."""
+    found = [Ties(places=file).read_places() for file in sorted(runtime.glob("*.places"))]
+    return max((places for places in found if places), key=lambda places: places[0].incarnation, default=[])
 
 
 def host_of_task(topology: Topology, environment: Mapping[str, str]) -> str:

@@ -57,7 +57,6 @@ def _directives(topology: Topology, pools: Sequence[HostPool], settings: RenderS
 def _commands(topology: Topology, settings: RenderSettings) -> Iterator[str]:
     """A host that fails does not end the others: the mesh goes on without it."""
     yield "set -euo pipefail"
-    yield 'export MESHSERVE_RUNTIME_DIR="/tmp/meshserve-$SLURM_JOB_UID-$SLURM_JOB_ID"'
     yield 'export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"'
     words = ["srun", "--kill-on-bad-exit=0", "--label", settings.command, "up", str(topology.path), "--host", "auto"]
     yield f"exec {shlex.join(words)}"

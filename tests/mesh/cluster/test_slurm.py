@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
-from mesh.cluster.slurm import expand_nodes, host_of_task, places_in_job
+from mesh.cluster.slurm import expand_nodes, host_of_task, places_file, places_here, places_in_job
 from mesh.errors import UserError
+from mesh.process.ties import write_places
 from mesh.sockets.curve import make_key_file
 from mesh.topology.parse import load
 
@@ -78,6 +79,13 @@ def test_a_job_that_starts_again_has_newer_processes(topology):
 def test_what_a_job_lacks_is_one_clear_line(topology, environment, fault):
     with pytest.raises(UserError, match=fault):
         places_in_job(topology, environment)
+
+
+def test_commands_of_a_step_know_the_nodes_of_the_job(topology, tmp_path):
+    assert places_here(tmp_path) == []
+    places = places_in_job(topology, JOB)
+    write_places(places_file(tmp_path, "worker-0"), places)
+    assert places_here(tmp_path) == places
 
 
 def test_a_task_too_many_is_told(topology):

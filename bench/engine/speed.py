@@ -18,6 +18,7 @@ import torch
 from bench.engine.under_test import EngineUnderTest, add_model_argument
 from bench.harness.arguments import add_json, script_parser
 from bench.harness.files import write_json
+from bench.harness.tables import make_console, make_table
 from engines.models.files.model_config import ModelConfig
 from engines.models.store import prepared_dir
 
@@ -36,9 +37,13 @@ class Row:
     exact_ms: float
     int8_ms: float
 
-    def __str__(self) -> str:
-        exact = f"{self.exact_ms:9.1f} {self.exact_ms / self.floor_ms:6.2f}x floor"
-        return f"{self.what:22}{self.floor_ms:9.1f}{exact}{self.int8_ms:9.1f} {self.exact_ms / self.int8_ms:6.2f}x rate"
+    def cells(self) -> list[str]:
+        exact = f"{self.exact_ms:.1f} ({self.exact_ms / self.floor_ms:.2f}x floor)"
+        return [
+            f"{self.floor_ms:.1f}",
+            exact,
+            f"{self.int8_ms:.1f} ({self.exact_ms / self.int8_ms:.2f}x float32's rate)",
+        ]
 
 
 def medians_ms(runs: Sequence[Callable[[], object]], repeat: int) -> list[float]:
@@ -89,9 +94,10 @@ def main() -> None:
     exact = EngineUnderTest(folder, "float32", capacity, arguments.threads)
     rss_mib = psutil.Process().memory_info().rss / 2**20
     rows = measure(ModelConfig.load(folder), exact, EngineUnderTest(folder, "int8", capacity, arguments.threads))
-    print(f"{'ms (medians)':22}{'floor':>9}{'float32':>9}{'':14}{'int8':>9}")
+    table = make_table("ms (medians)", ("",), ("floor", "float32", "int8"))
     for row in rows:
-        print(row)
+        table.add_row(row.what, *row.cells())
+    make_console().print(table)
     print(f"resident with float32 loaded and KV of {capacity} tokens: {rss_mib:.0f} MiB")
     if arguments.json:
         figures = {"rss_mib": rss_mib, "rows": [asdict(row) for row in rows]}

@@ -1,6 +1,6 @@
 """How long a gateway takes to notice that an engine was killed, on a mesh that runs on this machine.
 
-    python -m bench.gateway.death_notice [--kills N] [--without-supervisor] [--out FILE]
+    python -m bench.gateway.death_notice [--kills N] [--without-supervisor]
 
 Engines wait modelled times and hold nothing, so the machine is idle. The moment of the kill is that just before the
 signal, the moment of noticing that of the gateway's log line. Without a supervisor (it is killed first) only leases
@@ -109,7 +109,6 @@ def main() -> None:
     parser = script_parser("bench.gateway.death_notice", __doc__)
     parser.add_argument("--kills", type=int, default=KILLS, metavar="N", help=f"of engines (default: {KILLS})")
     parser.add_argument("--without-supervisor", action="store_true", help="kill it first")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="JSON with every one, in seconds")
     options = parser.parse_args()
     try:
         if options.without_supervisor:
@@ -120,8 +119,6 @@ def main() -> None:
     except UserError as error:
         raise SystemExit(str(error)) from None
     tell(seconds)
-    if options.out is not None:
-        options.out.write_text(json.dumps(seconds) + "\n")
 
 
 if __name__ == "__main__":

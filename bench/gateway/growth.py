@@ -23,7 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 
 import httpx
@@ -90,24 +90,7 @@ class Cell:
         return f"{self.engines} engines, {self.gateways} gateway{'s' * (self.gateways > 1)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Grown:
-    """What was measured of a cell. CPU is user and system; ``idle_*`` are cores, of all such processes together."""
-
-    engines: int
-    gateways: int
-    idle_gateway_cores: float
-    idle_engine_cores: float
-    published_per_s: float  # statuses, idle
-    delivered_per_s: float
-    delivered_mb_per_s: float
-    loaded_published_per_s: float
-    gateway_ms_per_request: float
-    engine_ms_per_request: float
-    decision_ms: float  # mean, from arrival to dispatch
-    ttft_ms: float  # median, as clients see it
-    gateway_mb: float  # resident, of one
-    engine_mb: float
+Grown = dict[str, float]  # what was measured of a cell, by the columns that have its words and form
 
 
 # --- a mesh -----------------------------------------------------------------------------------------------------------
@@ -231,10 +214,12 @@ def mesh(cell: Cell, model: str, profile: str, together: int) -> Iterator[Mesh]:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
+    """Clock, CPU seconds and messages: since the start, or between two moments."""
+
     at_s: float
-    gateway_s: float  # CPU
+    gateway_s: float
     engine_s: float
-    published: int  # messages
+    published: int
     delivered: int
     delivered_bytes: int
 
@@ -251,14 +236,7 @@ class Counted:
         )
 
     def since(self, before: "Counted") -> "Counted":
-        return Counted(
-            self.at_s - before.at_s,
-            self.gateway_s - before.gateway_s,
-            self.engine_s - before.engine_s,
-            self.published - before.published,
-            self.delivered - before.delivered,
-            self.delivered_bytes - before.delivered_bytes,
-        )
+        return Counted(*(now - then for now, then in zip(astuple(self), astuple(before), strict=True)))
 
 
 def _cpu_s(processes: Sequence[psutil.Process]) -> float:
@@ -307,22 +285,20 @@ def measure(cell: Cell, options: argparse.Namespace) -> Grown:
             sum(process.memory_info().rss for process in processes) / 1e6 for processes in (made.gateways, made.hosts)
         )
     idle_gateway, idle_engine = idle.gateway_s / idle.at_s, idle.engine_s / idle.at_s
-    return Grown(
-        cell.engines,
-        cell.gateways,
-        idle_gateway_cores=idle_gateway,
-        idle_engine_cores=idle_engine,
-        published_per_s=idle.published / idle.at_s,
-        delivered_per_s=idle.delivered / idle.at_s,
-        delivered_mb_per_s=idle.delivered_bytes / idle.at_s / 1e6,
-        loaded_published_per_s=loaded.published / loaded.at_s,
-        gateway_ms_per_request=1e3 * (loaded.gateway_s - idle_gateway * loaded.at_s) / len(outcomes),
-        engine_ms_per_request=1e3 * (loaded.engine_s - idle_engine * loaded.at_s) / len(outcomes),
-        decision_ms=1e3 * waited_s / max(1.0, num_queued),
-        ttft_ms=1e3 * statistics.median(outcomes),
-        gateway_mb=gateway_mb / cell.gateways,
-        engine_mb=host_mb / cell.engines,
-    )
+    return {
+        "idle_gateway_cores": idle_gateway,
+        "idle_engine_cores": idle_engine,
+        "published_per_s": idle.published / idle.at_s,
+        "delivered_per_s": idle.delivered / idle.at_s,
+        "delivered_mb_per_s": idle.delivered_bytes / idle.at_s / 1e6,
+        "loaded_published_per_s": loaded.published / loaded.at_s,
+        "gateway_ms_per_request": 1e3 * (loaded.gateway_s - idle_gateway * loaded.at_s) / len(outcomes),
+        "engine_ms_per_request": 1e3 * (loaded.engine_s - idle_engine * loaded.at_s) / len(outcomes),
+        "decision_ms": 1e3 * waited_s / max(1.0, num_queued),
+        "ttft_ms": 1e3 * statistics.median(outcomes),
+        "gateway_mb": gateway_mb / cell.gateways,
+        "engine_mb": host_mb / cell.engines,
+    }
 
 
 def _sent(given: Sequence[Assignment]) -> list[float]:
@@ -333,6 +309,8 @@ def _sent(given: Sequence[Assignment]) -> list[float]:
     return [outcome.ttft_s for outcome in outcomes if outcome.ttft_s is not None]
 
 
+# CPU is user and system; idle cores are of all such processes together. A decision is from arrival to dispatch (mean),
+# TTFT as clients see it (median), memory resident.
 COLUMNS = {
     "idle_gateway_cores": ("gateways idle, cores", "{:.3f}"),
     "idle_engine_cores": ("engines idle, cores", "{:.3f}"),
@@ -349,13 +327,10 @@ COLUMNS = {
 }
 
 
-def table(grown: Sequence[Grown]) -> Table:
-    made = make_table(
-        "engines x gateways",
-        ("", *(f"{one.engines} x {one.gateways}" for one in grown)),
-    )
+def table(grown: Mapping[Cell, Grown]) -> Table:
+    made = make_table("engines x gateways", ("", *(f"{cell.engines} x {cell.gateways}" for cell in grown)))
     for key, (title, form) in COLUMNS.items():
-        made.add_row(title, *(form.format(getattr(one, key)) for one in grown))
+        made.add_row(title, *(form.format(one[key]) for one in grown.values()))
     return made
 
 
@@ -377,16 +352,16 @@ def main() -> int:
     parser.add_argument("--model", default=DEFAULT_MODEL, help="whose tokenizer gateways use; must be prepared")
     add_json(parser)
     options = parser.parse_args()
-    grown = []
+    grown = {}
     for each in options.cells:
         print(f"{each}", file=sys.stderr)
         try:
-            grown.append(measure(each, options))
+            grown[each] = measure(each, options)
         except (CommandError, TimeoutError) as error:
             print(f"{each}: {error}", file=sys.stderr)
     make_console().print(table(grown))
     if options.json is not None:
-        write_json(options.json, [asdict(one) for one in grown])
+        write_json(options.json, [asdict(cell) | one for cell, one in grown.items()])
     return 0 if len(grown) == len(options.cells) else 1
 
 

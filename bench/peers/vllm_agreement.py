@@ -3,9 +3,7 @@
     python -m bench.peers.vllm_agreement --url http://127.0.0.1:8000 --vllm-python PATH [--prompts 12] [--tokens 48]
 
 Prompts are pieces of the text of `bench.engine.int8_quality`; float32 everywhere. vLLM alone is one engine with its own
-scheduler, under ``PATH``; where memory is short, keep the mesh's answers (``--answers FILE``) and stop it first.
-Differences are counted by answer, with the first
-token at which they part.
+scheduler, under ``PATH``. Differences are counted by answer, with the first token at which they part.
 """
 
 import json
@@ -95,7 +93,6 @@ def main() -> None:
     add_model_argument(parser)
     parser.add_argument("--url", default="http://127.0.0.1:8000", help="gateway of a mesh that serves the model alone")
     parser.add_argument("--vllm-python", help="interpreter with vLLM; without, only torch is asked")
-    parser.add_argument("--answers", type=Path, help="keep the mesh's answers there; if it exists, no mesh is asked")
     parser.add_argument("--prompts", type=int, default=12)
     parser.add_argument("--tokens", type=int, default=48, help="of each answer")
     arguments = parser.parse_args()
@@ -104,13 +101,7 @@ def main() -> None:
     ids = tokenizer.encode(text()).ids
     step = len(ids) // arguments.prompts
     prompts = [ids[number * step : number * step + PROMPT_TOKENS] for number in range(arguments.prompts)]
-    file: Path | None = arguments.answers
-    if file is not None and file.exists():
-        mine = json.loads(file.read_text())
-    else:
-        mine = of_mesh(arguments.url, prompts, num_tokens)
-    if file is not None:
-        file.write_text(json.dumps(mine))
+    mine = of_mesh(arguments.url, prompts, num_tokens)
     report("torch", mine, tokenizer, of_torch(folder, prompts, num_tokens))
     if arguments.vllm_python:
         report("vLLM alone", mine, tokenizer, of_vllm_alone(arguments.vllm_python, folder, prompts, num_tokens))

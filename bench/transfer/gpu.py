@@ -164,11 +164,9 @@ def main() -> None:
     parser = script_parser("bench.transfer.gpu", __doc__)
     parser.add_argument("--device", default="cuda:0", help="cuda:N, or cpu for a smoke test (default: cuda:0)")
     parser.add_argument("--blocks", type=int, default=1000)
-    parser.add_argument("--transports", help="some of cuda-ipc,nccl,tcp; on cpu of shm,tcp (default: all)")
     add_json(parser)
     options = parser.parse_args()
-    usual = (SHM, TCP) if options.device == "cpu" else (CUDA_IPC, NCCL, TCP)
-    transports = options.transports.split(",") if options.transports else usual
+    transports = (SHM, TCP) if options.device == "cpu" else (CUDA_IPC, NCCL, TCP)
     os.environ["NCCL_MULTI_RANK_GPU_ENABLE"] = "1"
     copy_rate, rows = measure(options.device, options.blocks, transports)
     print(f"plain copy on {options.device}: {copy_rate:.1f} GB/s")

@@ -103,7 +103,7 @@ _SHAPE = Shape.__dataclass_fields__
 
 
 def section(name: str, preset: dict[str, Any], cost: StepCost, times: Iterations) -> str:
-    """Of the presets' file."""
+    """A section of the presets' file."""
     errors = [_rounded(prefill_p90(cost, times)), _rounded(decode_p90(cost, times))]
     key = name if re.fullmatch(r"[a-z0-9-]+", name) else f'"{name}"'
     return (

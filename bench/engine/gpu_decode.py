@@ -45,7 +45,7 @@ class Decode:
 
 
 def weight_bytes(shape: LlamaShape) -> int:
-    """Of 16-bit weights that a step reads: all but the embeddings."""
+    """Bytes of the 16-bit weights that a step reads: all but the embeddings."""
     head_dim = shape.hidden // shape.heads
     attention = shape.hidden * head_dim * 2 * (shape.heads + shape.kv_heads)
     return 2 * (shape.layers * (attention + 3 * shape.hidden * shape.inner) + shape.vocab * shape.hidden)

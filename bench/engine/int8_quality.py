@@ -27,7 +27,7 @@ WINDOW = 512  # tokens of context at most
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """Of int8 against float32. ``agreement``: of the likeliest next tokens, given the same text before them."""
+    """Int8 against float32. ``agreement``: share of places with the same likeliest token after the same text."""
 
     num_tokens: int
     perplexity_float32: float

@@ -52,7 +52,7 @@ class Kernels:
         return sum(weight * _line(self._gemms[a, b], m) / (a * b) * (n * k) for weight, a, b in corners if weight)
 
     def prefill_attention_ms(self, heads: int, kv_heads: int, num_tokens: int) -> float:
-        """Of one prompt; quadratic beyond the longest that was measured."""
+        """Time of one prompt; quadratic beyond the longest that was measured."""
         pair, scale = _closest_pair(self._prefill, heads, kv_heads)
         curve = self._prefill[pair][1]
         longest = curve[-1][0]
@@ -90,7 +90,7 @@ class Iterations:
         return (self._products_ms(num_tokens, 1) + attention_ms) / 1000
 
     def decode_s(self, num_requests: int, context: int) -> float:
-        """Of requests with ``context`` tokens each."""
+        """Time of a step of requests with ``context`` tokens each."""
         return (self._products_ms(num_requests, num_requests) + self._decode_attention_ms(num_requests, context)) / 1000
 
     def mixed_s(self, num_tokens: int, num_before: int, num_requests: int, context: int) -> float:
@@ -117,7 +117,7 @@ class Iterations:
 
     @property
     def _element_wise_bytes_per_token(self) -> float:
-        """Of a layer: two norms with their residuals, the rotary embedding and the gated activation."""
+        """Bytes of a layer: two norms with their residuals, the rotary embedding and the gated activation."""
         heads, kv_heads = self._heads
         norms, rotary = 8 * self.shape.hidden_size, 2 * (heads + kv_heads) * self.shape.head_dim
         return BYTES_16_BIT * (norms + rotary + 3 * self.shape.intermediate_size / self.num_devices)

@@ -47,7 +47,7 @@ class Row:
 
 
 def medians_ms(runs: Sequence[Callable[[], object]], repeat: int) -> list[float]:
-    """Of each of the runs, which take turns."""
+    """Median time of each of the runs, which take turns."""
     for run in runs:
         run()
     rounds = [[_elapsed_ms(run) for run in runs] for _ in range(repeat)]

@@ -72,7 +72,7 @@ class LayerTimes:
     experts: Curve | None = None
 
     def iteration_s(self, prefills: Sequence[tuple[int, int]], decodes: Sequence[int]) -> float:
-        """Of chunks (new tokens, tokens before them) and of decodes (tokens of context, the newest included)."""
+        """Time of chunks (new tokens, tokens before them) and of decodes (tokens of context, the newest included)."""
         num_tokens = sum(new for new, _ in prefills) + len(decodes)
         num_sequences = len(prefills) + len(decodes)
         layer_us = sum(times * curve.at(num_tokens) for times, curve in self.per_layer)
@@ -142,7 +142,7 @@ def _kernels(path: Path, size: str) -> dict[str, dict[int, float]]:
 
 
 def _attention(path: Path) -> tuple[Surface, Surface]:
-    """Of chunks alone and of decodes alone."""
+    """Times of chunks alone and of decodes alone."""
     prefill: dict[tuple[int, int], float] = {}
     decode: dict[tuple[int, int], float] = {}
     for row in _rows(path):

@@ -201,7 +201,7 @@ def _kv_bytes(system: System, measured: Measured) -> int:
 
 
 def latencies(records: Sequence[Record]) -> dict[str, Latency]:
-    """Of those that finished."""
+    """Latencies of the requests that finished."""
     return {
         record.id: Latency(record.ttft_s, record.tpot_s, record.e2e_s)
         for record in records

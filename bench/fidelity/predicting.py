@@ -57,7 +57,7 @@ def simulate(
 
 
 def simulated_latencies(records: Records, overheads: Overheads) -> dict[str, Latency]:
-    """Of those that were served, as a client would see them."""
+    """Latencies of the requests that were served, as a client would see them."""
     request_s = overheads.request_s
     return {
         name: Latency(record.ttft_s + request_s, record.tpot_s, record.e2e_s + request_s)

@@ -87,7 +87,7 @@ def _ready(mesh: LiveMesh) -> set[str]:
 
 
 def alone(num_kills: int) -> Iterator[float]:
-    """Of each mesh, whose supervisor is killed first, all engines but one."""
+    """Kill each mesh's supervisor first, then all of its engines but one."""
     random = Random(0)
     while num_kills > 0:
         with mesh_of_three() as mesh:

@@ -40,7 +40,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Of one predictor; relative to the mean length."""
+    """Errors of one predictor, relative to the mean length."""
 
     bias: float
     error: float
@@ -69,7 +69,7 @@ def cases(lengths: Sequence[TraceRequest], limit: int, cut: float, random: Rando
 
 
 def score(pairs: Iterable[tuple[float, int]]) -> Score:
-    """Of predictions and what came."""
+    """Score pairs of a prediction and what came."""
     predicted, actual = zip(*pairs, strict=True)
     total = sum(actual)
     errors = [abs(guess - num) for guess, num in zip(predicted, actual, strict=True)]
@@ -77,7 +77,7 @@ def score(pairs: Iterable[tuple[float, int]]) -> Score:
 
 
 def outgrown_bias(found: Sequence[Case]) -> float | None:
-    """Of the second prediction, for all that were longer than the first."""
+    """Bias of the second prediction, for all answers that were longer than the first."""
     longer = [case for case in found if case.num_tokens > case.prediction.steps[0]]
     if not longer:
         return None

@@ -28,12 +28,6 @@ def tidy(axes: "Axes", *, has_legend: bool = False) -> None:
         axes.legend(frameon=False, fontsize="small")
 
 
-def legend_beside(figure: "Figure") -> None:
-    """One legend for all panels, of the lines of the first."""
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right center", frameon=False)
-
-
 def svg_of(figure: "Figure") -> str:
     """A document."""
     import matplotlib as mpl

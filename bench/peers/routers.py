@@ -56,7 +56,7 @@ class System:
 
 @dataclass(slots=True)
 class Cost:
-    """Of each round."""
+    """Figures of each round."""
 
     us_per_token: list[float] = field(default_factory=list)  # long answers; a request's own cost spread over them
     us_per_request: list[float] = field(default_factory=list)  # answers of one token

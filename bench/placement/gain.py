@@ -107,7 +107,7 @@ def _whole(scored: Sequence[Scored], evaluator: Simulated) -> Scored:
 
 
 def every_plan(cluster: Cluster, catalogue: Catalogue, *, has_roles: bool) -> Iterator[Plan]:
-    """That places all services. Of plans that differ by the order of equal groups of a host there is one."""
+    """Plans that place all services: one of those that differ by the order of equal groups of a host alone."""
     roles = tuple(Role) if has_roles else (Role.MULTIPLEX,)
     for groups in partitions(cluster, catalogue, pruned=False):
         alike = [list(those) for _, those in groupby(groups, key=lambda group: (group.host, group.num_devices))]

@@ -122,7 +122,7 @@ def _goodput(runs: Results) -> str:
 
 
 def _flips(runs: Results) -> tuple[str, str]:
-    """Of a run on average, and late ones an hour."""
+    """Flips of a run on average, and late flips an hour."""
     if not next(iter(runs)).contender.flips:
         return "", ""
     late = statistics.fmean(run.late_flips_per_hour(result.flips) for run, result in runs.items())

@@ -111,7 +111,10 @@ class Flip(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """Of one run. Attainments are shares of the requests, of all and of each phase's by arrival, that met both SLOs."""
+    """What came of one run.
+
+    Attainments are shares of the requests that met both SLOs: of all, and of those that arrived in each phase.
+    """
 
     attainment: float
     by_phase: list[float]
@@ -170,7 +173,7 @@ class Run:
         return [record for record in records if int(record.arrived_s // self.phase_s) == number]
 
     def late_flips_per_hour(self, flips: Iterable[Flip]) -> float:
-        """Of the time in which requests arrive and the load has been the same for a while."""
+        """Late flips an hour of the time in which requests arrive and the load has been the same for a while."""
         num_late = sum(flip.at_s % self.phase_s >= SETTLED_S for flip in flips if flip.at_s < self.span_s)
         return num_late * 3600 / ((self.phase_s - SETTLED_S) * len(self.phases))
 

@@ -60,7 +60,7 @@ class Peer:
         self.pipe.send((transport, num_blocks))
 
     def cpu_s(self) -> float:
-        """Of both processes."""
+        """CPU time of both processes."""
         there = self.process.cpu_times()
         return float(there.user + there.system) + time.process_time()
 
@@ -96,7 +96,7 @@ def run_sender(pipe: Connection, block_kib: int, checksum: bool, zmq_address: st
 
 
 def parts(blocks: list[int], block_kib: int) -> Iterator[list[int]]:
-    """Of a message each, as a sending engine divides them."""
+    """The blocks of each message, as a sending engine divides them."""
     most = max(1, TransferLimits().message_bytes // (block_kib * 1024))
     for first in range(0, len(blocks), most):
         yield blocks[first : first + most]
@@ -168,7 +168,7 @@ class Receiver:
 
 @dataclass(slots=True)
 class Found:
-    """Of one way, by round."""
+    """Figures of one way, by round."""
 
     gb_per_s: list[float] = field(default_factory=list)
     cpu_s_per_gb: list[float] = field(default_factory=list)  # of both processes

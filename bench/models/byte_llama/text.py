@@ -34,7 +34,7 @@ class Corpus:
 
 
 def standard_library() -> Corpus:
-    """Of the Python that runs this."""
+    """The corpus of the Python that runs this."""
     return library(Path(sysconfig.get_path("stdlib")))
 
 

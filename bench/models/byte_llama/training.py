@@ -76,7 +76,7 @@ def train(network: ByteLlama, shape: Shape, stream: Stream, num_steps: int, gene
 
 
 def rate_at(done: float) -> float:
-    """Of the full rates, after that fraction of the steps."""
+    """Share of the full rates after that fraction of the steps."""
     return min(1.0, (done + 1e-3) / WARM_UP, (1 - done) / DECAY)
 
 

@@ -90,7 +90,8 @@ class Factory:
         dispatcher = Dispatcher(policy.policy, monitor, limits, self.timelines(tallies), lengths)
         parts = GatewayParts(self._topology, spec.id, 0, dispatcher, monitor, policy, tallies)
         has_others = len(self._topology.gateways) > 1
-        watches = has_others and (self._network.has_faults or policy.policy.offers(SeesGateways) is not None)
+        sees_others = policy.policy.offers(SeesGateways) is not None or monitor.may_be_late
+        watches = has_others and (self._network.has_faults or sees_others)
         return SimulatedGateway(me, parts, kernel, self._network, watches_others=watches)
 
     def engine(self, spec: EngineSpec, me: Sender, kernel: Kernel, lease_s: float = inf) -> SimulatedEngine:

@@ -24,6 +24,7 @@ from router.policies.capabilities import (
     WantsEngines,
 )
 from router.policies.least_loaded import LeastLoaded
+from router.policies.parts.own_part import OwnPart
 from router.policies.policy import Decision, Dispatch, GiveUp, Policy, Reject, Wait
 from router.requests.breakers import Breakers
 from router.requests.fairness import Fairness
@@ -56,6 +57,7 @@ class Routing:
         fairness: Fairness,
     ) -> None:
         self._last_resort = LeastLoaded()
+        self._own_part = OwnPart()
         self._in_flight = in_flight
         self._monitor = monitor
         self._breakers = breakers
@@ -228,7 +230,10 @@ class Routing:
             seen_request = msgspec.structs.replace(
                 seen_request, cached=self._prefixes[seen_request.service].cached_tokens(request.hints.prefix)
             )
-        decision = policy.decide(seen_request, view, now)
+        if self._monitor.may_be_late:
+            decision, view = self._own_part.decide(policy, seen_request, view, now)
+        else:
+            decision = policy.decide(seen_request, view, now)
         if isinstance(decision, Reject | GiveUp) and (avoided or broken or request.losses.is_recovering):
             why = "it would be late" if isinstance(decision, GiveUp) else decision.reason
             decision = Wait(f"{why}, of the engines that it can be sent to now")

@@ -45,6 +45,11 @@ class Monitor:
         return f"<Monitor {self._membership!r} {self._others!r} {self._reservations!r}>"
 
     @property
+    def may_be_late(self) -> bool:
+        """Return whether engines may keep news to themselves for a while."""
+        return self._status_gap_s > 0
+
+    @property
     def statuses(self) -> Mapping[str, HeardStatus]:
         """The statuses of the living engines, by id."""
         return self._heard
@@ -117,7 +122,7 @@ class Monitor:
 
     def began(self, request: str) -> None:
         """Tokens of the request came: its engines count it, from their next statuses on where those may wait."""
-        if self._status_gap_s:
+        if self.may_be_late:
             self._reservations.count_from_next(request, self._seq_of)
         else:
             self.release(request)

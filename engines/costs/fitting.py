@@ -20,6 +20,8 @@ from mesh.wire.status import DecodeCost, PrefillCost
 Matrix = NDArray[np.float64]
 
 HUBER_RELATIVE = 0.1  # a measurement further off than this fraction of itself weighs less
+FAR_OFF = 0.5  # a measurement that is further off than this fraction of itself was disturbed
+MOSTLY = 0.75  # of the measurements; where fewer are near, it is the form that does not fit
 ROBUST_ROUNDS = 12
 NUM_FOLDS = 5
 WORTHWHILE = 0.9  # a form with more terms must have less than this fraction of a simpler one's error
@@ -223,16 +225,27 @@ def robust_fit(features: Matrix | Sequence[Sequence[float]], elapsed_s: Sequence
 
 
 def robust_least_squares(matrix: Matrix, target: Matrix) -> Matrix:
-    """Non-negative; rows further off than `HUBER_RELATIVE` weigh less."""
-    weights = np.ones(len(target))
-    coefficients = np.zeros(matrix.shape[1])
+    """Non-negative; rows further off than `HUBER_RELATIVE` weigh less, and few that are `FAR_OFF` do not count.
+
+    Those that weigh less still pull where they are all that tells of a coefficient, as the longest contexts do.
+    """
+    coefficients = _reweighted(matrix, target, np.ones(len(target)))
+    is_near = np.abs(matrix @ coefficients - target) <= FAR_OFF
+    if is_near.all() or is_near.sum() < max(matrix.shape[1], MOSTLY * len(target)):
+        return coefficients
+    return _reweighted(matrix, target, is_near.astype(np.float64))
+
+
+def _reweighted(matrix: Matrix, target: Matrix, counts: Matrix) -> Matrix:
+    """Huber's fit of the rows that count."""
+    weights, coefficients = counts, np.zeros(matrix.shape[1])
     for _ in range(ROBUST_ROUNDS):
         root = np.sqrt(weights)
         before, coefficients = coefficients, non_negative_least_squares(matrix * root[:, None], target * root)
         if np.allclose(before, coefficients, rtol=1e-6, atol=0.0):
             break
         error = np.abs(matrix @ coefficients - target)
-        weights = HUBER_RELATIVE / np.maximum(error, HUBER_RELATIVE)
+        weights = counts * HUBER_RELATIVE / np.maximum(error, HUBER_RELATIVE)
     return coefficients
 
 

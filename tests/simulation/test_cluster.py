@@ -141,6 +141,9 @@ def test_lost_messages_lose_no_request(seed):
 
 @each_seed(range(5))
 def test_engines_are_known_when_the_first_requests_come_though_statuses_are_rare(seed):
-    what = replace(topology({"one": Role.MULTIPLEX, "two": Role.MULTIPLEX}, "least_loaded"), timing=Timing(10.0, 60.0))
+    what = replace(
+        topology({"one": Role.MULTIPLEX, "two": Role.MULTIPLEX}, "least_loaded"),
+        timing=Timing(heartbeat_s=10.0, lease_s=60.0),
+    )
     records = run(what, [TraceRequest(0.1 * number, 100, 4) for number in range(10)], seed=seed)
     assert all(record.queued_s < 0.01 for record in records)

@@ -2,15 +2,12 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from mesh.addresses import owner_of, runtime_dir, seats, supervisor_id, supervisors
-from mesh.cluster.slurm import is_on_slurm, places_here, places_in_job
-from mesh.directory import Directory, directory
-from mesh.errors import CommandError
-from mesh.sockets.curve import CurveKey
+from mesh.cluster.locate import locate, not_running
 from mesh.sockets.sockets import Sockets
 from mesh.supervisor.lock import holder
 from mesh.supervisor.orphans import find_orphans
@@ -39,24 +36,13 @@ def require_running(topology: Topology, file: Path) -> None:
         raise not_running(topology, file)
 
 
-def not_running(topology: Topology, file: Path) -> CommandError:
-    return CommandError(f"mesh {topology.name!r} is not running; start it with `mesh up {file}`")
-
-
-def find_directory(topology: Topology) -> Directory:
-    """Find the processes of a mesh: by the topology, or in a job of Slurm by its nodes."""
-    if not is_on_slurm(topology):
-        return directory(topology)
-    return directory(topology, places_here(runtime_dir(topology)) or places_in_job(topology, os.environ))
-
-
 @asynccontextmanager
 async def visitor(topology: Topology) -> AsyncIterator[Sockets[SupervisorMessage]]:
     """Sockets of somebody who is not of the mesh: listens to all statuses, and sends."""
-    key = CurveKey.load(topology.curve_key) if topology.curve_key else None
-    endpoints = find_directory(topology)
-    sockets = Sockets[SupervisorMessage](Sender(f"cli-{os.getpid()}", 1), endpoints, SupervisorMessage, key=key)
-    sockets.subscribe(endpoints)
+    found = locate(topology)
+    me = Sender(f"cli-{os.getpid()}", 1)
+    sockets = Sockets[SupervisorMessage](me, found.directory, SupervisorMessage, key=found.key)
+    sockets.subscribe(found.directory)
     try:
         yield sockets
     finally:
@@ -70,7 +56,7 @@ async def collect(topology: Topology, sockets: Sockets[SupervisorMessage]) -> Ma
         async with asyncio.timeout(topology.timing.lease_s):
             async for sender, status in sockets.broadcasts():
                 statuses[sender.process] = status
-                if _expected(topology, statuses) <= statuses.keys():
+                if _expected(topology, sockets.known, statuses) <= statuses.keys():
                     break
     return named_in_topology(topology, statuses)
 
@@ -81,10 +67,10 @@ async def statuses_of(topology: Topology) -> Mapping[str, BroadcastMessage]:
         return await collect(topology, sockets)
 
 
-def _expected(topology: Topology, statuses: Mapping[str, BroadcastMessage]) -> set[str]:
+def _expected(topology: Topology, known: Iterable[str], statuses: Mapping[str, BroadcastMessage]) -> set[str]:
     """Everybody, less the processes that a supervisor knows not to be running."""
     mine = supervisors(topology)
-    expected = {process for process in find_directory(topology) if owner_of(process) == process}
+    expected = {process for process in known if owner_of(process) == process}
     for host in topology.hosts:
         supervisor = supervisor_id(host.name)
         status = statuses.get(supervisor)

@@ -28,8 +28,13 @@ def register(subparsers: "Subparsers") -> None:
 def run(options: argparse.Namespace) -> int:
     from mesh.cli.cluster import may_run
     from mesh.topology.parse import load
+    from mesh.topology.schema import ClusterEngine
 
     topology = load(options.file)
+    if topology.cluster is not None and topology.cluster.on is ClusterEngine.RAY:
+        from mesh.cluster.ray.up import down
+
+        return down(topology, print_line, now=options.now)
     if not may_run(topology):
         sys.stderr.write(f"mesh {topology.name!r} is not running\n")
         return EXIT_FAILURE

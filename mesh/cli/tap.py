@@ -45,19 +45,19 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _connect(topology: "Topology", socket: "zmq.Socket[bytes]") -> int:
-    from mesh.directory import directory
-    from mesh.sockets.curve import CurveKey, secure_client
+    from mesh.cluster.locate import locate
+    from mesh.sockets.curve import secure_client
     from mesh.wire.frames import TOPIC_STATUS, TOPIC_TAP
 
     socket.linger = 0
-    if topology.curve_key:
-        secure_client(socket, CurveKey.load(topology.curve_key))
+    found = locate(topology)
+    if found.key is not None:
+        secure_client(socket, found.key)
     socket.subscribe(TOPIC_STATUS)
     socket.subscribe(TOPIC_TAP)
-    endpoints = directory(topology)
-    for pair in endpoints.values():
+    for pair in found.directory.values():
         socket.connect(pair.broadcast)
-    return len(endpoints)
+    return len(found.directory)
 
 
 def describe(frames: Sequence[bytes], types: Sequence[str] | None = None) -> str | None:

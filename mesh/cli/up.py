@@ -14,6 +14,8 @@ from mesh.cli.arguments import add_topology, choose_host, print_line
 from mesh.errors import EXIT_FAILURE, UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from mesh.cli.arguments import Subparsers
     from mesh.cli.view import View
     from mesh.process.ties import Ties
@@ -66,10 +68,13 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(
             f"{options.file}: its hosts are pods; `mesh deploy render {options.file}` makes their manifests"
         )
-    host, ties = _placed(topology, options.host)
+    is_on_ray = topology.cluster is not None and topology.cluster.on is ClusterEngine.RAY
+    host, ties = _placed(topology, topology.hosts[0].name if is_on_ray else options.host)
     remarks = check_further(topology)
-    if options.detach:
+    if options.detach and not (is_on_ray and _outlives_this_process(topology)):
         return _detach(options)
+    if is_on_ray:
+        return _up_on_ray(topology, text, remarks, options)
     check_ipc_paths(topology)
     check_interpreters(topology, host)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the supervisor handles both
@@ -113,6 +118,31 @@ def _observers(view: "View", ready_file: Path | None) -> Callable[[Sequence["Chi
         view.changed(children)
 
     return changed
+
+
+def _outlives_this_process(topology: "Topology") -> bool:
+    """A cluster of this machine alone ends with the process that started it."""
+    return topology.cluster is not None and topology.cluster.address != "local"
+
+
+def _up_on_ray(topology: "Topology", text: str, remarks: "Iterable[str]", options: argparse.Namespace) -> int:
+    from mesh.addresses import supervisor_id
+    from mesh.cli.view import welcome
+    from mesh.cluster.ray.up import up
+    from mesh.process.logs import output_file
+    from mesh.process.process import make_runtime_dir
+
+    for remark in remarks:
+        print_line(f"note: {remark}")
+    output = output_file(make_runtime_dir(topology), supervisor_id("ray"))
+
+    def greet(addresses: "Mapping[str, str]") -> None:
+        for gateway in topology.gateways[:1]:
+            print_line(welcome(topology, gateway.host, options.file, addresses.get(gateway.host)))
+        _announce(options.ready_fd, output, ok=True)
+
+    stays = not options.detach
+    return up(topology, text, print_line, greet, stays=stays)
 
 
 async def _supervise(

@@ -41,12 +41,14 @@ def make_view(topology: Topology, host: str, file: Path, on_ready: Callable[[boo
     return LiveView(lines) if sys.stdout.isatty() else lines
 
 
-def welcome(topology: Topology, host: str, file: Path) -> str:
+def welcome(topology: Topology, host: str, file: Path, placed_at: str | None = None) -> str:
     """The URL of a running mesh, and something to try."""
     gateways = [gateway for gateway in topology.gateways if gateway.host == host]
     if not gateways:
         return "ready"
-    address = "127.0.0.1" if gateways[0].address in ("0.0.0.0", "::", "*") else gateways[0].address
+    address = gateways[0].address
+    if address in ("0.0.0.0", "::", "*"):
+        address = placed_at or "127.0.0.1"
     url = f"{gateways[0].scheme}://{f'[{address}]' if ':' in address else address}:{gateways[0].port}"
     body = {"model": topology.services[0].name, "messages": [{"role": "user", "content": "What is a mesh?"}]}
     key = " -H 'authorization: Bearer KEY'" if topology.access and topology.access.keys else ""

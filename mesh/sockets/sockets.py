@@ -118,6 +118,11 @@ class Sockets(Generic[M]):
         self._inbox.bind(mine.inbox)
         self._broadcast.bind(mine.broadcast)
 
+    @property
+    def known(self) -> Iterable[str]:
+        """All processes of the mesh that are somewhere."""
+        return self._directory
+
     def subscribe(self, processes: Iterable[str]) -> None:
         """Listen to their statuses, wherever they are; to those that are nowhere yet once they are somewhere."""
         for process in processes:

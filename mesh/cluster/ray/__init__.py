@@ -1,0 +1,1 @@
+"""Ray finds room for hosts, starts them, and starts them again elsewhere. The mesh's own messages never pass it."""

@@ -1,0 +1,49 @@
+"""One host of a mesh as a Ray actor."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import ray
+
+from mesh.cluster.host_runner import Assignment, HostRunner, HostState
+from mesh.cluster.ports import free_ports_from
+from mesh.directory import num_ports
+from mesh.topology.schema import Topology
+from mesh.wire.hosts import HostPlace
+
+KEEPER_S = 60.0  # for the keeper to answer; Ray may be restarting it
+
+
+class HostActor:
+    """Made by the keeper, and by Ray again wherever it finds room after the loss of a node."""
+
+    def __init__(self, host: str, assignment: Assignment, keeper: str) -> None:
+        self._host = host
+        self._keeper_name = keeper
+        self._runner = HostRunner(host, assignment, self._come_up)
+
+    def state(self, places: Sequence[HostPlace]) -> HostState:
+        """Say how the host is. ``places``: where hosts are now."""
+        self._runner.hosts_moved(places)
+        return self._runner.state()
+
+    def change(self, assignment: Assignment) -> None:
+        """Run this topology from now on."""
+        self._runner.change(assignment)
+
+    def stop(self, now: bool) -> None:
+        """Drain and end all processes of the host."""
+        self._runner.stop(now)
+
+    def _come_up(self, topology: Topology) -> list[HostPlace]:
+        """Take ports that are free on this node, and learn from the keeper where everybody else is."""
+        address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        keeper: Any = ray.get_actor(self._keeper_name)
+        spec, count = topology.host(self._host), num_ports(topology, self._host)
+        first, bind, places = spec.base_port, spec.bind or address, None
+        while places is None:
+            base_port = free_ports_from(first, count, bind)
+            places = ray.get(keeper.came_up.remote(self._host, address, base_port, bind), timeout=KEEPER_S)
+            first = base_port + count
+        found: list[HostPlace] = places
+        return found

@@ -1,4 +1,4 @@
-"""A mesh whose hosts Ray holds, on a cluster of several nodes in this machine. Nodes are lost with all that runs there."""
+"""A mesh whose hosts Ray holds, on a cluster of several nodes in this machine, of which one is lost."""
 
 import os
 import signal

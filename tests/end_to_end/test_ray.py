@@ -18,7 +18,7 @@ from bench.models.tiny_llama import write_tiny_model
 from tests.end_to_end.conftest import Mesh, free_port
 from tests.end_to_end.tiny import DEADLINE_S, chunks_of, until
 
-pytest.importorskip("ray")
+ray = pytest.importorskip("ray")
 from ray.cluster_utils import Cluster
 
 pytestmark = pytest.mark.timeout(300)
@@ -59,14 +59,15 @@ open = true
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """A head on which nothing runs, a node for the host in front, and three for two hosts of engines: one is spare."""
+    """A head on which nothing runs, and four nodes for three hosts: one is spare."""
     head = {"num_cpus": 0, "object_store_memory": STORE_BYTES, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
-        for cpus in (1, 2, 2, 2):
-            cluster.add_node(num_cpus=cpus, object_store_memory=STORE_BYTES)
+        for _ in range(4):
+            cluster.add_node(num_cpus=2, object_store_memory=STORE_BYTES)
         yield cluster
     finally:
+        ray.shutdown()
         cluster.shutdown()
 
 

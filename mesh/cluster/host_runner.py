@@ -43,7 +43,7 @@ class HostState(NamedTuple):
     text: str  # of the topology
 
 
-class Assignment(NamedTuple):
+class HostAssignment(NamedTuple):
     """What a host is to run. ``key``: of the mesh, in JSON; empty if the topology names its file."""
 
     path: str
@@ -54,7 +54,7 @@ class Assignment(NamedTuple):
 class HostRunner:
     """The methods may be called from any thread; they do not wait."""
 
-    def __init__(self, host: str, assignment: Assignment, come_up: ComeUp) -> None:
+    def __init__(self, host: str, assignment: HostAssignment, come_up: ComeUp) -> None:
         self._host = host
         self._assignment = assignment
         self._ask_for_place = come_up
@@ -78,7 +78,7 @@ class HostRunner:
         """Find other hosts where they are now."""
         self._loop.call_soon_threadsafe(self._take_places, list(places))
 
-    def change(self, assignment: Assignment) -> None:
+    def change(self, assignment: HostAssignment) -> None:
         """Run this topology from now on: what is outdated is replaced, one process after the other."""
         self._loop.call_soon_threadsafe(self._take_assignment, assignment)
 
@@ -94,7 +94,7 @@ class HostRunner:
             if self._supervisor is not None:
                 self._supervisor.hosts_moved(places)
 
-    def _take_assignment(self, assignment: Assignment) -> None:
+    def _take_assignment(self, assignment: HostAssignment) -> None:
         if assignment != self._assignment:
             self._assignment = assignment
             self._changed.set()

@@ -1,4 +1,4 @@
-"""Where a mesh can be reached, and with which key: for commands, which are of no host."""
+"""Finds a running mesh for commands, which are of no host: its addresses and its key."""
 
 import os
 from dataclasses import dataclass

@@ -13,13 +13,12 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+import ray
+from ray.cluster_utils import Cluster
 
 from bench.models.tiny_llama import write_tiny_model
 from tests.end_to_end.conftest import Mesh, free_port
 from tests.end_to_end.tiny import DEADLINE_S, chunks_of, until
-
-ray = pytest.importorskip("ray")
-from ray.cluster_utils import Cluster
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -67,7 +66,7 @@ def cluster() -> Iterator[Any]:
             cluster.add_node(num_cpus=2, object_store_memory=STORE_BYTES)
         yield cluster
     finally:
-        ray.shutdown()
+        ray.shutdown()  # type: ignore[no-untyped-call]
         cluster.shutdown()
 
 
@@ -127,7 +126,7 @@ def stream(mesh: Mesh, prompt: str, moments: list[float], begun: Callable[[], No
     return text
 
 
-def test_a_mesh_on_ray_answers_and_its_blocks_cross_between_hosts(mesh: Mesh) -> None:
+def test_a_mesh_on_ray_answers_and_its_blocks_cross_between_hosts(mesh: Mesh):
     body = {"model": "tiny", "prompt": "Blocks cross. " * 20, "max_tokens": 8, "temperature": 0}
     response = httpx.post(f"{mesh.url}/v1/completions", json=body, timeout=DEADLINE_S)
     assert response.status_code == 200, response.text
@@ -135,7 +134,7 @@ def test_a_mesh_on_ray_answers_and_its_blocks_cross_between_hosts(mesh: Mesh) ->
     assert response.headers["x-meshserve-decode"].startswith("decode-")
 
 
-def test_commands_find_the_mesh_through_ray(mesh: Mesh) -> None:
+def test_commands_find_the_mesh_through_ray(mesh: Mesh):
     status = mesh.run("status", str(mesh.topology), "--json")
     assert status.returncode == 0, status.stderr
     assert '"decode-1"' in status.stdout
@@ -145,7 +144,7 @@ def test_commands_find_the_mesh_through_ray(mesh: Mesh) -> None:
     assert undone.returncode == 0, undone.stderr
 
 
-def test_the_loss_of_a_node_in_mid_stream_costs_no_token(cluster: Any, mesh: Mesh) -> None:
+def test_the_loss_of_a_node_in_mid_stream_costs_no_token(cluster: Any, mesh: Mesh):
     prompts = [f"Stream {number} goes on. " for number in range(NUM_STREAMS)]
     with ThreadPoolExecutor(NUM_STREAMS) as pool:
         expected = list(pool.map(lambda prompt: stream(mesh, prompt, [], lambda: None), prompts))

@@ -5,7 +5,7 @@ from typing import Any
 
 import ray
 
-from mesh.cluster.host_runner import Assignment, HostRunner, HostState
+from mesh.cluster.host_runner import HostAssignment, HostRunner, HostState
 from mesh.cluster.ports import free_ports_from
 from mesh.directory import num_ports
 from mesh.topology.schema import Topology
@@ -17,7 +17,7 @@ KEEPER_S = 60.0  # for the keeper to answer; Ray may be restarting it
 class HostActor:
     """Made by the keeper, and by Ray again wherever it finds room after the loss of a node."""
 
-    def __init__(self, host: str, assignment: Assignment, keeper: str) -> None:
+    def __init__(self, host: str, assignment: HostAssignment, keeper: str) -> None:
         self._host = host
         self._keeper_name = keeper
         self._runner = HostRunner(host, assignment, self._come_up)
@@ -27,7 +27,7 @@ class HostActor:
         self._runner.hosts_moved(places)
         return self._runner.state()
 
-    def change(self, assignment: Assignment) -> None:
+    def change(self, assignment: HostAssignment) -> None:
         """Run this topology from now on."""
         self._runner.change(assignment)
 

@@ -20,7 +20,7 @@ from ray.experimental import internal_kv
 from ray.util.placement_group import PlacementGroup, get_placement_group, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from mesh.cluster.host_runner import Assignment, HostState
+from mesh.cluster.host_runner import HostAssignment, HostState
 from mesh.cluster.ray.host_actor import HostActor
 from mesh.cluster.registry import Registry, demand, is_standby
 from mesh.directory import num_ports
@@ -36,7 +36,7 @@ KEY = b"keeper"  # of what it knows, in Ray's store
 log = structlog.get_logger()
 
 
-class Known(msgspec.Struct):
+class KeptState(msgspec.Struct):
     """What a keeper would not find out again."""
 
     path: str
@@ -56,7 +56,7 @@ class HostReport(NamedTuple):
     children: Mapping[str, str]  # states by process
 
 
-class Report(NamedTuple):
+class ClusterReport(NamedTuple):
     """What commands ask of a keeper."""
 
     path: str
@@ -72,7 +72,7 @@ class Keeper:
     def __init__(self, namespace: str) -> None:
         self._namespace = namespace
         self._lock = Lock()
-        self._known: Known | None = None
+        self._known: KeptState | None = None
         self._topology: Topology | None = None
         self._registry = Registry(time.time_ns() // 1_000_000)
         self._actors: dict[str, Any] = {}
@@ -80,10 +80,10 @@ class Keeper:
         self._states: dict[str, HostState] = {}
         self._is_stopping = False
         if (found := internal_kv._internal_kv_get(KEY, namespace=self._namespace.encode())) is not None:
-            self._resume(msgspec.msgpack.decode(found, type=Known))
+            self._resume(msgspec.msgpack.decode(found, type=KeptState))
         Thread(target=self._watch, name="watch", daemon=True).start()
 
-    def _resume(self, known: Known) -> None:
+    def _resume(self, known: KeptState) -> None:
         self._known, self._topology = known, load_text(known)
         self._registry = Registry(time.time_ns() // 1_000_000, known.places)
 
@@ -93,7 +93,9 @@ class Keeper:
         """Have Ray hold the hosts of this topology. Those that run already take the change."""
         with self._lock:
             wanted = [] if self._known is None else self._known.wanted
-            self._known = Known(path, text, self._known.key if self._known else key, self._registry.places(), wanted)
+            self._known = KeptState(
+                path, text, self._known.key if self._known else key, self._registry.places(), wanted
+            )
             topology = self._topology = load_text(self._known)
             needed = [host.name for host in topology.hosts if not is_standby(topology, host.name)]
             names = {host.name for host in topology.hosts}
@@ -126,14 +128,14 @@ class Keeper:
         taken = num_ports(self._topology, other.name)
         return other.base_port < base_port + count and base_port < other.base_port + taken
 
-    def report(self) -> Report | None:
+    def report(self) -> ClusterReport | None:
         """None: it was not told yet what to run."""
         with self._lock:
             if self._known is None or self._topology is None:
                 return None
             places = {place.name: place for place in self._registry.places()}
             hosts = [self._report(host.name, places.get(host.name)) for host in self._topology.hosts]
-            return Report(self._known.path, self._known.text, self._known.key, list(places.values()), hosts)
+            return ClusterReport(self._known.path, self._known.text, self._known.key, list(places.values()), hosts)
 
     def stop(self, now: bool) -> None:
         """Have all hosts drain and end; `is_stopped` tells when they have. Asked twice, it does not wait."""
@@ -263,9 +265,9 @@ class Keeper:
     def _group_name(self, host: str) -> str:
         return f"{self._namespace}/{host}"
 
-    def _assignment(self) -> Assignment:
+    def _assignment(self) -> HostAssignment:
         assert self._known is not None
-        return Assignment(self._known.path, self._known.text, self._known.key)
+        return HostAssignment(self._known.path, self._known.text, self._known.key)
 
     def _is_over(self, host: str) -> bool:
         state = self._states.get(host)
@@ -285,7 +287,7 @@ class Keeper:
         internal_kv._internal_kv_put(KEY, msgspec.msgpack.encode(self._known), namespace=self._namespace.encode())
 
 
-def load_text(known: Known) -> Topology:
+def load_text(known: KeptState) -> Topology:
     """Read the topology that a keeper was given."""
     from pathlib import Path
 

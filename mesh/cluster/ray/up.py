@@ -22,7 +22,7 @@ STOP_S = 30.0  # beyond what draining may take
 Say = Callable[[str], None]
 
 
-class Interrupted:
+class StopSignals:
     """Counts requests to stop: the first one drains, the second one does not wait."""
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class Watch:
             self._say(f"{name}: {state}")
 
 
-def until_ready(watch: Watch, interrupted: Interrupted) -> bool:
+def until_ready(watch: Watch, interrupted: StopSignals) -> bool:
     """Say whether all hosts became ready; they may also fail, or somebody interrupts."""
     while not interrupted.num:
         verdict = watch.look()
@@ -122,7 +122,7 @@ def until_ready(watch: Watch, interrupted: Interrupted) -> bool:
     return False
 
 
-def stop(topology: Topology, keeper: Any, say: Say, *, now: bool, interrupted: Interrupted | None = None) -> None:
+def stop(topology: Topology, keeper: Any, say: Say, *, now: bool, interrupted: StopSignals | None = None) -> None:
     """Drain and end all, and give everything back to Ray."""
     ray = connect(topology)
     ray.get(keeper.stop.remote(now), timeout=KEEPER_S)
@@ -139,7 +139,7 @@ def stop(topology: Topology, keeper: Any, say: Say, *, now: bool, interrupted: I
 
 def up(topology: Topology, text: str, say: Say, welcome: Callable[[Mapping[str, str]], None], *, stays: bool) -> int:
     """Run the mesh until somebody interrupts; without ``stays``, leave it running on its own once it is ready."""
-    interrupted = Interrupted()
+    interrupted = StopSignals()
     with cluster_of(topology):
         ray = connect(topology)
         keeper = start(topology, text, say)

@@ -1,1 +1,1 @@
-"""Aladdin: how many engines keep the promise, and how far packing is from the optimum."""
+"""Aladdin: how many engines keep the promise."""

@@ -1,6 +1,6 @@
 """How many engines keep the promise at a rate of requests: packing beside what does not pack (Aladdin, figures 11, 12).
 
-    python -m bench.papers.aladdin [--device a100] [--models llama2-7b ...] [--split] [--rates 5 10] [--percent 99 100]
+    python -m bench.papers.aladdin [--device a100] [--models llama2-7b ...] [--rates 5 10] [--percent 99 100]
         [--contenders NAME ...] [--thetas 0.9 0.75] [--seeds 2]
 
 SLOs are Aladdin's (table 2): a promise counts as kept if so many percent of the requests get both their first token and
@@ -10,8 +10,7 @@ that keep the promise, by growing steps and halving. ``default``, ``JSQ`` and ``
 are computed before decodes, first come, first served (vLLM without chunked prefills); ``default`` is on engines of the
 largest parallelism, the others on those that equation 6 calls best (`mesh advise`). A100s exchange activations over
 PCIe, as the paper's do. ``..., chunked``: the same on this project's engines as they are. Packing has the best of the
-``--thetas``. With ``--split``, prefill engines are so many that they are never short, and decode engines are counted,
-as in the paper.
+``--thetas``.
 
 *The least* is what the load takes on average (`mesh advise --rate`): promises are kept to almost all requests if
 nobody waits and nothing is uneven, so no placement can do with fewer for long.
@@ -26,12 +25,10 @@ from rich.table import Table
 
 from bench.harness.arguments import add_seeds, script_parser
 from bench.harness.tables import make_console, make_table
-from bench.papers.aladdin.setting import CONTENDERS, SLOS, Contender, Setting, Trial, serve, trial_of
+from bench.papers.aladdin.setting import CONTENDERS, MODELS, Contender, Setting, Trial, serve, trial_of
 from mesh.topology.schema import PolicySpec
 
 MOST_ENGINES = 64
-USUAL = ("default", "JSQ", "power of two", "packing", "JSQ, chunked", "packing, in slack")
-USUAL_SPLIT = ("JSQ", "power of two", "packing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +150,9 @@ def cell(found: Sequence[Found]) -> str:
 
 def main() -> None:
     options = _parse()
-    usual = USUAL_SPLIT if options.split else USUAL
-    chosen = [one for one in CONTENDERS if one.name in (options.contenders or usual)]
+    chosen = [one for one in CONTENDERS if one.name in options.contenders]
     settings = [
-        Setting(options.device, model, rate, options.split, options.warm_up, options.duration, seed)
+        Setting(options.device, model, rate, options.warm_up, options.duration, seed)
         for model in options.models
         for rate in options.rates
         for seed in range(options.seeds)
@@ -167,18 +163,18 @@ def main() -> None:
 
 def _parse() -> argparse.Namespace:
     parser = script_parser("bench.papers.aladdin", __doc__)
-    parser.add_argument("--device", choices=sorted({device for device, _ in SLOS}), default="a100")
+    parser.add_argument("--device", choices=sorted({device for device, _ in MODELS}), default="a100")
     parser.add_argument("--models", nargs="+", metavar="MODEL", help="of llama2-7b, -13b, -70b (default: all)")
-    parser.add_argument("--split", action="store_true", help="prefill and decode engines: count the latter")
     parser.add_argument("--rates", type=float, nargs="+", default=[5.0, 10.0], metavar="R", help="requests/s")
     parser.add_argument("--percent", type=float, nargs="+", default=[99.0, 100.0], help="that meet both promises")
     parser.add_argument("--thetas", type=float, nargs="+", default=[0.75, 0.9], metavar="T", help="that packing tries")
     parser.add_argument("--warm-up", type=float, default=30.0, metavar="SECONDS", help="(default: 30)")
     parser.add_argument("--duration", type=float, default=60.0, metavar="SECONDS", help="after it (default: 60)")
     add_seeds(parser, 2)
-    parser.add_argument("--contenders", nargs="+", choices=[one.name for one in CONTENDERS], metavar="NAME")
+    names = [one.name for one in CONTENDERS]
+    parser.add_argument("--contenders", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names))
     options = parser.parse_args()
-    known = [model for device, model in SLOS if device == options.device]
+    known = [model for device, model in MODELS if device == options.device]
     options.models = options.models or known
     if unknown := set(options.models) - set(known):
         parser.error(f"no SLO of {unknown.pop()} on {options.device}; there are {', '.join(known)}")

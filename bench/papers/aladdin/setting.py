@@ -1,47 +1,44 @@
 """Aladdin's setting: its models, devices, promises and contenders, and what a fleet makes of a load."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from math import ceil, inf
+from dataclasses import dataclass
+from math import inf
 from random import Random
 
 from bench.papers import runs
 from bench.papers.runs import make_fleet, make_simulation, modelled_engine
 from engines.costs.advice import LatencyPromise, Lengths, advise, with_link
-from engines.costs.linear import prefill_s
 from engines.costs.presets import load_preset, model_shape
 from engines.costs.profiles import EngineProfile
 from mesh.topology.schema import PolicySpec, ServiceSpec, Slo, Topology
-from mesh.wire.control import Role
-from mesh.wire.status import PrefillCost
 from router.history.records import Outcome, Record
 from simulation.loads.arrival_processes import Arrivals, synthesize
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.workload_lengths import PREFIX, described_lengths
 
 SERVICE = "chat"
-SLOS = {  # TTFT and TPOT by device and model: table 2
-    ("a100", "llama2-7b"): Slo(0.4, 0.015),
-    ("a100", "llama2-13b"): Slo(0.6, 0.030),
-    ("a100", "llama2-70b"): Slo(1.6, 0.075),
-    ("v100", "llama2-7b"): Slo(0.8, 0.030),
-    ("v100", "llama2-13b"): Slo(0.8, 0.050),
-}
-BEST = {  # devices an engine: table 3
-    ("a100", "llama2-7b"): 1,
-    ("a100", "llama2-13b"): 1,
-    ("a100", "llama2-70b"): 2,
-    ("v100", "llama2-7b"): 1,
-    ("v100", "llama2-13b"): 2,
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The promises of a model on a device (table 2), and how many devices its engines have (table 3)."""
+
+    slo: Slo
+    num_devices: int
+
+
+MODELS = {
+    ("a100", "llama2-7b"): Model(Slo(0.4, 0.015), 1),
+    ("a100", "llama2-13b"): Model(Slo(0.6, 0.030), 1),
+    ("a100", "llama2-70b"): Model(Slo(1.6, 0.075), 2),
+    ("v100", "llama2-7b"): Model(Slo(0.8, 0.030), 1),
+    ("v100", "llama2-13b"): Model(Slo(0.8, 0.050), 2),
 }
 PCIE = (10e9, 20e-6)  # bytes/s and seconds a hop between A100s of the paper; V100s there have NVLink, as presets do
 CONTEXT = 4096  # tokens of a request at most: Llama 2's
 LARGEST = 4  # devices of the paper's machines
-PREFILL_SHARE = 0.5  # of the time that a prefill engine may be busy, where they are not to be short
 CHUNK_TOKENS = 4096
-NO_TIME = PrefillCost(0.0, 0.0)  # of prompts that other engines compute
 VLLM = {"prefill": "first"}
-OURS = {"prefill": "slack"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +49,6 @@ class Contender:
     policy: PolicySpec
     is_default: bool = False
     tunes: bool = False
-    num_gateways: int = 1
 
     def policies(self, thetas: Sequence[float]) -> list[PolicySpec]:
         if not self.tunes:
@@ -60,16 +56,13 @@ class Contender:
         return [PolicySpec(self.policy.name, {**self.policy.parameters, "theta": theta}) for theta in thetas]
 
 
-_IN_SLACK, _GROUPED = PolicySpec("packing", OURS), PolicySpec("packing", {**OURS, "excess": 0.5})
 CONTENDERS = (
     Contender("default", PolicySpec("join_shortest_queue", VLLM), is_default=True),
     Contender("JSQ", PolicySpec("join_shortest_queue", VLLM)),
     Contender("power of two", PolicySpec("power_of_two", VLLM)),
     Contender("packing", PolicySpec("packing", {"prompts": False}), tunes=True),
     Contender("JSQ, chunked", PolicySpec("join_shortest_queue")),
-    Contender("packing, in slack", _IN_SLACK, tunes=True),
-    Contender("packing, 4 gateways", _IN_SLACK, tunes=True, num_gateways=4),
-    *(Contender(f"packing, {number} groups", _GROUPED, tunes=True, num_gateways=number) for number in (2, 4)),
+    Contender("packing, in slack", PolicySpec("packing", {"prefill": "slack"}), tunes=True),
 )
 
 
@@ -80,18 +73,17 @@ class Setting:
     device: str
     model: str
     rate: float
-    is_split: bool
     warm_up_s: float
     duration_s: float
     seed: int
 
     @property
     def slo(self) -> Slo:
-        return SLOS[self.device, self.model]
+        return MODELS[self.device, self.model].slo
 
     def size(self, contender: Contender) -> int:
         """Return the number of devices of an engine."""
-        return LARGEST if contender.is_default else BEST[self.device, self.model]
+        return LARGEST if contender.is_default else MODELS[self.device, self.model].num_devices
 
     def profile(self, contender: Contender) -> EngineProfile:
         preset = load_preset(f"{self.device}-{self.model}-tp{self.size(contender)}")
@@ -107,11 +99,8 @@ class Setting:
 
     def bound(self, contender: Contender) -> float:
         """Return the engines that are needed on average, however requests are routed: what `mesh advise` reckons."""
-        profile = self.profile(contender)
         lengths = Lengths.of((one.num_input, one.num_output) for one in self.lengths)
-        if self.is_split:
-            profile = replace(profile, prefill=NO_TIME)
-        advice = advise(profile, lengths, LatencyPromise(self.slo.ttft_s, self.slo.tpot_s))
+        advice = advise(self.profile(contender), lengths, LatencyPromise(self.slo.ttft_s, self.slo.tpot_s))
         return inf if advice.broken else self.rate / advice.rate
 
 
@@ -145,23 +134,12 @@ def trial_of(counted: Sequence[Record]) -> Trial:
 
 
 def topology(setting: Setting, contender: Contender, policy: PolicySpec, num_engines: int) -> Topology:
-    role = Role.DECODE if setting.is_split else Role.MULTIPLEX
-    roles = {f"engine-{number:03}": role for number in range(num_engines)}
-    if setting.is_split:
-        lengths, cost = setting.lengths, setting.profile(contender).prefill
-        busy = setting.rate * sum(prefill_s(cost, one.num_input) for one in lengths) / len(lengths)
-        roles |= {f"prefill-{number:03}": Role.PREFILL for number in range(1 + ceil(busy / PREFILL_SHARE))}
     preset = setting.profile(contender).name
-    return make_fleet(
-        "engines-needed",
-        ServiceSpec(SERVICE, setting.model, setting.slo),
-        (
-            modelled_engine(name, SERVICE, preset, role=role, max_running=256, chunk_tokens=CHUNK_TOKENS)
-            for name, role in roles.items()
-        ),
-        policy,
-        gateways=[f"gateway-{number}" for number in range(contender.num_gateways)],
-    )
+    engines = [
+        modelled_engine(f"engine-{number:03}", SERVICE, preset, max_running=256, chunk_tokens=CHUNK_TOKENS)
+        for number in range(num_engines)
+    ]
+    return make_fleet("engines-needed", ServiceSpec(SERVICE, setting.model, setting.slo), engines, policy)
 
 
 def serve(setting: Setting, contender: Contender, policy: PolicySpec, num_engines: int) -> list[Record]:

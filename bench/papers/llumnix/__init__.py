@@ -1,1 +1,1 @@
-"""Llumnix: dispatch alone against rescheduling, auto-scaling, and a small comparison on real processes."""
+"""Llumnix: dispatch alone against rescheduling, and a small comparison on real processes."""

@@ -1,13 +1,12 @@
 """Llumnix's comparison with real processes, small: HTTP, gateways, engines and migrations are real, steps modelled.
 
-    python -m bench.papers.llumnix.live [--lengths sharegpt] [--rate 3.4] [--duration 150] [--engines 4] [--json FILE]
+    python -m bench.papers.llumnix.live [--rate 3.4] [--duration 150] [--json FILE]
 
 Engines take the time of an A10 with Llama-2-7B instead of computing (`backend = "simulated"`), but hold, move and lose
 their KV blocks as any do. The same requests go, one after the other, to a mesh that dispatches as INFaaS does, to one
 that dispatches by freeness, and to one whose engines move requests besides. Beside each stands what the simulator says.
 """
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
@@ -31,6 +30,8 @@ from simulation.loads.trace_request import TraceRequest
 from simulation.loads.workload_lengths import PREFIX, described_lengths
 
 PROFILE = "a10-llama2-7b-tp1"
+NUM_ENGINES = 4
+MOST_TOKENS = 1500  # of a prompt, and of an answer, so that the last one ends some time
 CONTENDERS = {
     "infaas": '[policy]\nname = "infaas"',
     "llumnix, dispatch only": '[policy]\nname = "llumnix"',
@@ -66,14 +67,12 @@ class Outcome(msgspec.Struct, frozen=True):
     num_migrated: int
 
 
-def draw(options: argparse.Namespace) -> list[TraceRequest]:
-    """Draw requests with the paper's lengths, cut so that the last answer ends some time."""
-    lengths = described_lengths(PREFIX + options.lengths)
-    arrivals = Arrivals(options.rate)
-    requests = synthesize(lengths, arrivals, options.duration, Random(f"{options.seed}/trace"))
-    most = options.most_tokens
+def draw(rate: float, duration_s: float, seed: int) -> list[TraceRequest]:
+    """Draw requests with ShareGPT's lengths as the paper has them, cut."""
+    lengths = described_lengths(f"{PREFIX}sharegpt")
+    requests = synthesize(lengths, Arrivals(rate), duration_s, Random(f"{seed}/trace"))
     return [
-        replace(one, num_input=min(one.num_input, most), num_output=max(2, min(one.num_output, most)))
+        replace(one, num_input=min(one.num_input, MOST_TOKENS), num_output=max(2, min(one.num_output, MOST_TOKENS)))
         for one in requests
     ]
 
@@ -100,22 +99,19 @@ def simulated(mesh: LiveMesh, trace: Sequence[TraceRequest], seed: int) -> Outco
     )
 
 
-def topology_text(rest: str, num_engines: int) -> str:
-    return TOPOLOGY.format(model=DEFAULT_MODEL, profile=PROFILE, engines=num_engines, port=free_port(), rest=rest)
+def topology_text(rest: str) -> str:
+    return TOPOLOGY.format(model=DEFAULT_MODEL, profile=PROFILE, engines=NUM_ENGINES, port=free_port(), rest=rest)
 
 
 def main() -> None:
     parser = script_parser("bench.papers.llumnix.live", __doc__)
-    parser.add_argument("--lengths", default="sharegpt", help="as in `mesh simulate --lengths llumnix:NAME`")
-    parser.add_argument("--most-tokens", type=int, default=1500, help="of a prompt, and of an answer")
     parser.add_argument("--rate", type=float, default=3.4, help="requests a second")
     parser.add_argument("--duration", type=float, default=150.0, help="seconds in which requests arrive")
-    parser.add_argument("--engines", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
     add_json(parser)
     options = parser.parse_args()
-    trace = draw(options)
-    topologies = {name: topology_text(rest, options.engines) for name, rest in CONTENDERS.items()}
+    trace = draw(options.rate, options.duration, options.seed)
+    topologies = {name: topology_text(rest) for name, rest in CONTENDERS.items()}
     outcomes = {
         name: (measured(mesh, answers, trace), simulated(mesh, trace, options.seed))
         for name, mesh, answers in serve_in_turn(topologies, sendings_of(trace, Random(f"{options.seed}/tokens")))

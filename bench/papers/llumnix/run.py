@@ -2,11 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import msgspec
 
-from bench.papers.llumnix.setting import HIGH, PHYSICS, SERVICE, Case, make_profile, make_topology
+from bench.papers.llumnix.setting import PHYSICS, SERVICE, Case, make_profile, make_topology
 from bench.papers.llumnix.watch import Seen, Watch
 from bench.papers.runs import make_simulation, serve
 from router.history.records import Outcome, Record
@@ -47,7 +46,7 @@ class Result(msgspec.Struct, frozen=True):
 
     num_requests: int
     num_failed: int
-    latencies: dict[str, Latencies]  # of all requests, of high ones, of normal ones
+    latencies: Latencies
     preempted: float
     lost_s: float
     moves: float
@@ -57,10 +56,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 def run_case(case: Case) -> Result:
-    requests = case.load.requests(case.num_requests, case.seed)
-    high = {number for number, request in enumerate(requests) if request.priority == HIGH}
-    if not case.heeds_priorities:
-        requests = [replace(request, priority=0) for request in requests]
+    requests = case.requests()
     watch, topology = Watch(Simulation.origin_s), make_topology(case.contender, case.num_engines)
     simulation = make_simulation(
         topology, make_profile(), case.seed, physics=PHYSICS, coasts=case.coasts, timeline=watch
@@ -69,7 +65,7 @@ def run_case(case: Case) -> Result:
     records = serve(simulation, SERVICE, requests)
     now = simulation.kernel.now
     aborted = sum(engine.core.status(now).migrations_aborted_total for engine in simulation.engines.values())
-    return _result(records, high, watch.seen, aborted)
+    return _result(records, watch.seen, aborted)
 
 
 def _sample(simulation: Simulation, watch: Watch, until_s: float) -> None:
@@ -79,17 +75,14 @@ def _sample(simulation: Simulation, watch: Watch, until_s: float) -> None:
         simulation.kernel.after(SAMPLE_S, _sample, simulation, watch, until_s)
 
 
-def _result(records: Sequence[Record], high: set[int], seen: Seen, aborted: int) -> Result:
-    count, groups = len(records), {"all": records}
-    if high:
-        groups["high"] = [record for record in records if int(record.id[1:]) in high]
-        groups["normal"] = [record for record in records if int(record.id[1:]) not in high]
+def _result(records: Sequence[Record], seen: Seen, aborted: int) -> Result:
+    count = len(records)
     moved = Counter(seen.moves.values())
     moved[0] = count - sum(moved.values())
     return Result(
         num_requests=count,
         num_failed=sum(record.outcome is not Outcome.FINISHED for record in records),
-        latencies={name: Latencies.of(group) for name, group in groups.items()},
+        latencies=Latencies.of(records),
         preempted=seen.num_preempted / count,
         lost_s=seen.lost_s / count,
         moves=seen.moves.total() / count,

@@ -6,7 +6,7 @@ answers with a median of 150 tokens of which 5 % are longer than 512, prompts wi
 on a logarithmic scale as e. The latter is an assumption: the paper says nothing of it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
@@ -72,10 +72,7 @@ def profile(kind: Kind) -> EngineProfile:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """``policy`` with ``parameters`` on engines that schedule so, with so many requests in a batch.
-
-    ``slice_tokens`` and ``offload_bytes`` are those of engines that batch continuously.
-    """
+    """``policy`` with ``parameters`` on engines that schedule so, with so many requests in a batch."""
 
     name: str
     scheduling: Scheduling
@@ -83,52 +80,24 @@ class Contender:
     parameters: tuple[tuple[str, object], ...] = ()
     max_running: int = 256
     chunk_tokens: int = MANY
-    slice_tokens: int | None = None
-    offload_bytes: int = 64 * 2**30
 
 
 def sls(kind: Kind) -> Contender:
     return Contender("SLS", Scheduling.PADDED, "round_robin", max_running=ENGINES[kind].batch)
 
 
-def slices(kind: Kind, name: str = "SCLS", **parameters: object) -> Contender:
-    """Return SCLS with ``parameters`` in place of its own."""
+def scls(kind: Kind) -> Contender:
     engine = ENGINES[kind]
-    own: Mapping[str, object] = {
-        "slice_tokens": SLICE_TOKENS,
-        "interval_s": engine.interval_s,
-        "factor": FACTOR,
-        "batch_rules": engine.rules,
-        **parameters,
-    }
-    return Contender(name, Scheduling.PADDED, "slices", tuple(own.items()), engine.batch)
+    parameters = (
+        ("slice_tokens", SLICE_TOKENS),
+        ("interval_s", engine.interval_s),
+        ("factor", FACTOR),
+        ("batch_rules", engine.rules),
+    )
+    return Contender("SCLS", Scheduling.PADDED, "slices", parameters, engine.batch)
 
 
-def ablation(kind: Kind) -> list[Contender]:
-    """Return the contenders of section 5.4, each with one thing more than the one before."""
-    turns: Mapping[str, object] = {"balancing": "round_robin", "factor": 0.0}
-    return [
-        sls(kind),
-        slices(kind, "SO", batching="none"),
-        slices(kind, "PM", batch_limit=ENGINES[kind].batch, **turns),
-        slices(kind, "AB", **turns),
-        slices(kind, "LB", factor=0.0),
-        slices(kind),
-    ]
-
-
-def ils() -> list[Contender]:
-    """Return two ways of continuous batching with prompts in chunks, in turns.
-
-    The first is as conservative as it gets: it admits only as many requests as fit if each grows to the most that it
-    may. The other admits as this mesh's engines do.
-    """
-    known = profile(Kind.DS)
-    most = known.kv_memory_bytes // known.kv_bytes_per_token // (2 * LONGEST)
-    return [
-        Contender("ILS, cautious", Scheduling.SLO, "round_robin", max_running=most, chunk_tokens=512),
-        Contender("ILS", Scheduling.SLO, "round_robin", chunk_tokens=512),
-    ]
+ILS = Contender("ILS", Scheduling.SLO, "round_robin", chunk_tokens=512)  # continuous batching, prompts in chunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +115,6 @@ class Case:
         """Draw the requests, the same for every contender."""
         return list(synthesize(codefuse_like(), Arrivals(self.rate), self.seconds, Random(f"{self.seed}/trace")))
 
-    def profile(self) -> EngineProfile:
-        return profile(self.kind)
-
     def topology(self) -> Topology:
         one = self.contender
         workers = [
@@ -159,8 +125,6 @@ class Case:
                 scheduling=one.scheduling,
                 max_running=one.max_running,
                 chunk_tokens=one.chunk_tokens,
-                slice_tokens=one.slice_tokens,
-                offload_memory_bytes=one.offload_bytes,
             )
             for index in range(self.num_workers)
         ]

@@ -1,7 +1,6 @@
 """Which runs each figure is made of: 6 to 13, numbered as the paper orders what it shows.
 
-Figure 9 is ablation -A, a plan that stays, in longer runs, as plans change during them. What the unified KV cache
-brings shows `bench.papers.seallm.kv_pools`.
+Figure 9 is ablation -A, a plan that stays, in longer runs, as plans change during them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

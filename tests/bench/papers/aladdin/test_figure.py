@@ -1,13 +1,11 @@
 import pytest
 
 from bench.papers.aladdin.figure import MOST_ENGINES, Found, cell, fewer, fewest
-from bench.papers.aladdin.setting import BEST, CONTENDERS, CONTEXT, SLOS, Setting, Trial, serve, topology, trial_of
-from mesh.wire.control import Role
+from bench.papers.aladdin.setting import CONTENDERS, CONTEXT, Setting, Trial, serve, trial_of
 from router.history.records import Outcome, Record
 
-SETTING = Setting("a100", "llama2-13b", 2.0, False, 5.0, 5.0, 0)
+SETTING = Setting("a100", "llama2-13b", 2.0, 5.0, 5.0, 0)
 BY_NAME = {one.name: one for one in CONTENDERS}
-PACKING, JSQ = BY_NAME["packing"], BY_NAME["JSQ"]
 
 
 @pytest.mark.parametrize("first", [1, 3, 8, MOST_ENGINES])
@@ -29,7 +27,6 @@ def test_another_theta_is_asked_for_fewer_engines_only():
 
 
 def test_engines_are_those_of_table_3_and_the_default_ones_larger():
-    assert set(SLOS) == set(BEST)
     sizes = {contender.name: SETTING.size(contender) for contender in CONTENDERS}
     assert sizes["default"] == 4
     assert sizes["packing"] == sizes["JSQ"] == 1
@@ -41,19 +38,10 @@ def test_the_papers_baselines_compute_prompts_first():
         assert BY_NAME[name].policy.parameters == {"prefill": "first"}
 
 
-def test_prefill_engines_come_on_top_where_phases_are_split():
-    split = Setting("a100", "llama2-13b", 2.0, True, 5.0, 5.0, 0)
-    roles = [spec.role for spec in topology(split, JSQ, JSQ.policy, 3).engines]
-    assert roles.count(Role.DECODE) == 3
-    assert roles.count(Role.PREFILL) >= 2
-    assert split.bound(JSQ) < SETTING.bound(JSQ), "decodes have the engines for themselves"
-
-
-@pytest.mark.parametrize("contender", [PACKING, BY_NAME["packing, 2 groups"]], ids=lambda one: one.name)
-def test_more_engines_keep_more_promises(contender):
-    [policy] = contender.policies([0.9])
-    busy = Setting("a100", "llama2-13b", 5.0, False, 5.0, 5.0, 0)
-    few, many = (trial_of(serve(busy, contender, policy, count)) for count in (1, 4))
+def test_more_engines_keep_more_promises():
+    [policy] = BY_NAME["packing"].policies([0.9])
+    busy = Setting("a100", "llama2-13b", 5.0, 5.0, 5.0, 0)
+    few, many = (trial_of(serve(busy, BY_NAME["packing"], policy, count)) for count in (1, 4))
     assert few.attainment < many.attainment
 
 

@@ -1,13 +1,12 @@
 """Llumnix's setting: what it measures besides records, what its engines cost, and small runs of it."""
 
 import tomllib
-from dataclasses import replace
 from importlib.resources import files
 
 import pytest
 
 from bench.papers.llumnix.run import run_case
-from bench.papers.llumnix.setting import HIGH, INFAAS, KV_TOKENS, ROUND_ROBIN, Case, Load, make_profile
+from bench.papers.llumnix.setting import INFAAS, KV_TOKENS, ROUND_ROBIN, Case, make_profile
 from bench.papers.llumnix.watch import fragmented
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.profiles import load_profile
@@ -66,35 +65,18 @@ def test_engines_hold_as_many_tokens_as_the_papers():
     assert profile.kv_memory_bytes // profile.kv_bytes_per_token == KV_TOKENS
 
 
-def test_every_contender_gets_the_same_requests_and_marks_a_tenth_of_them():
-    load = Load("S-S", 10.0, 4.0, 0.1)
-    requests = load.requests(2000, 3)
-    assert requests == load.requests(2000, 3)
-    assert sum(request.priority == HIGH for request in requests) / 2000 == pytest.approx(0.1, abs=0.02)
-    assert requests != load.requests(2000, 4)
-
-
-SMALL = Case(Load("S-S", 14.0, high_share=0.2), INFAAS, 0, 100, num_engines=4)
-
-
-def test_a_run_tells_latencies_of_all_and_of_either_priority():
-    result = run_case(SMALL)
+def test_a_run_tells_the_latencies_of_the_same_requests_for_every_contender():
+    case = Case("S-S", 14.0, INFAAS, 0, 100, num_engines=4)
+    assert case.requests() == case.requests()
+    result = run_case(case)
     assert (result.num_requests, result.num_failed) == (100, 0)
-    assert set(result.latencies) == {"all", "high", "normal"}
-    for latencies in result.latencies.values():
-        assert 0 < latencies.ttft_mean <= latencies.ttft_p99 <= latencies.e2e_p99
-        assert 0.03 < latencies.tpot_mean <= latencies.tpot_p99
-
-
-def test_priorities_are_told_apart_even_where_they_are_not_heeded():
-    crowded = replace(SMALL, load=replace(SMALL.load, lengths="M-S", rate=40.0), num_engines=1)
-    heeded, without = (run_case(replace(crowded, heeds_priorities=heeds)) for heeds in (True, False))
-    assert heeded.latencies["high"].ttft_mean < 0.5 * without.latencies["high"].ttft_mean
-    assert heeded.latencies["normal"].ttft_mean < 2 * without.latencies["normal"].ttft_mean
+    latencies = result.latencies
+    assert 0 < latencies.ttft_mean <= latencies.ttft_p99 <= latencies.e2e_p99
+    assert 0.03 < latencies.tpot_mean <= latencies.tpot_p99
 
 
 def test_preemptions_are_seen_and_what_they_cost():
-    busy = run_case(Case(Load("M-M", 12.0), ROUND_ROBIN, 0, 250, num_engines=2))
+    busy = run_case(Case("M-M", 12.0, ROUND_ROBIN, 0, 250, num_engines=2))
     assert busy.preempted > 0
     assert busy.lost_s > 0
     assert busy.fragmented > 0

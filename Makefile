@@ -96,11 +96,12 @@ FIGURES := build/figures
 figures: $(STAMP)  # those of docs/results; with DATA, the papers' comparisons anew, in a reduced size
 	$(BIN)/python -m bench.figures
 ifdef DATA
-	@test -d "$(DATA)" || { echo "make: DATA is not a folder; give the one with conversation_trace.jsonl.gz and arxiv_4k_llama2.csv"; exit 1; }
+	@test -d "$(DATA)" || { echo "make: DATA is not a folder; give the one with the files that docs/results/index.md names"; exit 1; }
 	@mkdir -p $(FIGURES)
 	$(BIN)/python -m bench.papers.tropical --mooncake $(DATA)/conversation_trace.jsonl.gz --arxiv $(DATA)/arxiv_4k_llama2.csv \
 	    --requests 100 --seeds 1 --out $(FIGURES)/tropical
-	$(BIN)/python -m bench.papers.seallm.testbed --figure 6 7 8 --rates 10 30 --seconds 20 --requests 200 --history 100 --batches 2 --out $(FIGURES)/seallm
+	$(BIN)/python -m bench.papers.seallm --lengths $(DATA)/sharegpt_8k_llama2.csv $(DATA)/arxiv_4k_llama2.csv $(DATA)/humaneval_lengths.csv \
+	    --arrivals $(DATA)/azure2021_199.csv --rates 10 30 --seconds 20 --requests 200 --history 100 --batches 2 --out $(FIGURES)/seallm
 	$(BIN)/python -m bench.papers.scls --rates 20 --seconds 30 --out $(FIGURES)/slices
 	$(BIN)/python -m bench.papers.llumnix --coast --requests 1000 --seeds 1 --out $(FIGURES)/llumnix
 	$(BIN)/python -m bench.papers.aladdin --models llama2-13b --rates 5 10 --seeds 1 --contenders default JSQ packing "packing, in slack"

@@ -1,7 +1,7 @@
-"""What the benches of placement have in common: A100s, Llama 2 of three sizes, and services of three kinds.
+"""A100s, what models take of them, and services of three kinds.
 
-SeaLLM's services are K-means clusters of ShareGPT and LongBench on Llama 2 7B, 13B and 70B; here the lengths of a kind
-are lognormal, and rates fall off as a power of the service's number.
+SeaLLM's services are K-means clusters of ShareGPT and LongBench; here the lengths of a kind are lognormal, and rates
+fall off as a power of the service's number.
 """
 
 from random import Random
@@ -11,7 +11,6 @@ from mesh.topology.schema import Slo
 from router.placement.observe.requirements import Catalogue, Cluster, Footprint
 from router.placement.observe.traffic import Moments, ServiceTraffic, Traffic
 
-MODELS = ("llama2-7b", "llama2-13b", "llama2-7b", "llama2-7b", "llama2-13b", "llama2-7b", "llama2-70b")
 KINDS = (  # moments of prompts and answers, in tokens
     (Moments(250, 300), Moments(250, 200)),  # conversations
     (Moments(2500, 1000), Moments(150, 80)),  # summaries
@@ -28,7 +27,7 @@ SIZES = (1, 2, 4, 8)
 
 
 def catalogue(models: dict[str, str]) -> Catalogue:
-    """By service."""
+    """Return what each service takes, by the number of devices, from the models of services."""
     known = set(preset_names())
     footprints = {
         name: {size: _footprint(preset) for size in SIZES if (preset := f"a100-{model}-tp{size}") in known}
@@ -46,11 +45,6 @@ def cluster(num_devices: int) -> Cluster:
     """Hosts of eight; fewer devices are one host."""
     per_host = min(DEVICES_PER_HOST, num_devices)
     return Cluster({f"node-{number}": per_host for number in range(num_devices // per_host)})
-
-
-def services(num_services: int, models: tuple[str, ...] = MODELS) -> dict[str, str]:
-    """Their models, by name."""
-    return {f"s{number:02}": models[number % len(models)] for number in range(num_services)}
 
 
 def traffic(names: list[str], rate: float, span_s: float, random: Random) -> Traffic:

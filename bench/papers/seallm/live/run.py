@@ -14,10 +14,10 @@ from bench.live.contention import Watch
 from bench.live.http_load import Answer, Sending
 from bench.live.mesh import LiveMesh, live_mesh
 from bench.live.serving import OK
-from bench.papers.live import check_served, warm_up
-from bench.papers.seallm.live.setting import NUM_PHASES, Contender, Request, Setting, contenders, write_topologies
-from bench.placement.watch import Said, changes, decisions, watched
-from mesh.wire.placement import Decision
+from bench.live.sharing import TOKEN_IDS
+from bench.papers.live import check_served, total, warm_up
+from bench.papers.seallm.live.setting import NUM_PHASES, Contender, Request, Setting, write_topologies
+from bench.papers.seallm.live.watch import Said, changes, watched
 
 PROMISE = 5.0  # times what the request takes undisturbed
 
@@ -38,8 +38,6 @@ class Outcome(msgspec.Struct, frozen=True):
 
     service: str
     phase: int
-    place: float
-    latency_s: float
     normalised: float
     is_served: bool
     is_same: bool  # the tokens, as undisturbed
@@ -47,37 +45,33 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """What one contender made of the requests of a seed.
+    """What one contender made of the requests of a seed, which arrive in ``duration_s``.
 
-    ``changes`` of plans: when each began and ended, in fractions of the time in which requests arrive, and so is the
-    time of each of a daemon's ``decisions``. ``num_plans`` were carried out. ``others``: cores.
+    ``changes_s`` of plans: when each began and ended. ``others``: cores.
     """
 
     contender: str
     seed: int
     duration_s: float
     outcomes: Sequence[Outcome]
-    changes: Sequence[tuple[float, float]]
-    num_plans: int
+    changes_s: Sequence[tuple[float, float]]
     num_migrated: int
     others: float
-    decisions: Sequence[tuple[float, Decision]] = ()
 
 
 @contextmanager
 def mesh_of(setting: Setting, contender: Contender) -> Iterator[tuple[LiveMesh, Mapping[int, Path]]]:
     """Start a warm mesh; with it come the topologies that it changes to, by phase."""
     with TemporaryDirectory() as folder:
-        path, changes = write_topologies(Path(folder), setting, contender)
+        path, plans = write_topologies(Path(folder), setting, contender)
         with live_mesh(path) as mesh:
-            warm_up(mesh, {name: service.token_ids for name, service in setting.services.items()})
-            yield mesh, changes
+            warm_up(mesh, dict.fromkeys(setting.services, TOKEN_IDS))
+            yield mesh, plans
 
 
 def serve_alone(setting: Setting, requests: Sequence[Request], on_answer: Callable[[], None]) -> Alone:
     """Serve the requests one by one. Raise `UserError` if one is not served."""
-    first, *_ = contenders(setting)
-    with mesh_of(setting, first) as (mesh, _):
+    with mesh_of(setting, setting.contenders[0]) as (mesh, _):
         answers = mesh.answers(_sendings(requests, 0.0), on_answer, one_by_one=True, keeps_text=True)
     check_served(answers)
     return Alone([answer.last_s - answer.sent_s for answer in answers], [answer.text for answer in answers])
@@ -89,45 +83,38 @@ def serve(
     seed: int,
     requests: Sequence[Request],
     alone: Alone,
-    load: float,
     on_answer: Callable[[], None],
 ) -> Run:
     """Serve on a mesh of its own. Raise `UserError` if it does not start, or a plan is not carried out."""
-    duration_s = alone.duration_s(load)
+    duration_s = alone.duration_s(setting.load)
     with mesh_of(setting, contender) as (mesh, plans), ThreadPoolExecutor(1) as beside:
         began_at = time.perf_counter()
         changing = beside.submit(_change, mesh, plans, began_at, duration_s)
         hearing = watched(mesh.topology.path, mesh.environment) if contender.has_daemon else nullcontext(list[Said]())
         with hearing as said, Watch(mesh.pids()) as watch:
             answers = mesh.answers(_sendings(requests, duration_s), on_answer, keeps_text=True)
-        asked_for = changing.result()
-        status = mesh.status()
-
-    def place(at: float) -> float:
-        return (at - began_at) / duration_s
-
+        changed_at = [*changing.result(), *changes(said)]
+        num_migrated = total(mesh, "migrations")
     return Run(
         contender.name,
         seed,
         duration_s,
         outcomes_of(requests, answers, alone),
-        [*asked_for, *((place(begun), place(ended)) for begun, ended in changes(said))],
-        int(status["placement"]["changes"]) if contender.has_daemon else len(asked_for),
-        sum(int(engine["migrations"]) for engine in status["engines"]),
+        [(begun_at - began_at, ended_at - began_at) for begun_at, ended_at in changed_at],
+        num_migrated,
         watch.contention.others,
-        [(place(at), decision) for at, decision in decisions(said)],
     )
 
 
 def _change(mesh: LiveMesh, plans: Mapping[int, Path], began_at: float, duration_s: float) -> list[tuple[float, float]]:
     """Carry out each plan when its phase begins."""
-    changes = []
+    changed = []
     for phase, plan in plans.items():
         time.sleep(max(0.0, began_at + duration_s * phase / NUM_PHASES - time.perf_counter()))
-        begun_s = time.perf_counter() - began_at
+        begun_at = time.perf_counter()
         mesh.apply(plan)
-        changes.append((begun_s / duration_s, (time.perf_counter() - began_at) / duration_s))
-    return changes
+        changed.append((begun_at, time.perf_counter()))
+    return changed
 
 
 def _sendings(requests: Sequence[Request], duration_s: float) -> list[Sending]:
@@ -135,27 +122,20 @@ def _sendings(requests: Sequence[Request], duration_s: float) -> list[Sending]:
 
 
 def outcomes_of(requests: Sequence[Request], answers: Sequence[Answer], alone: Alone) -> list[Outcome]:
+    latencies_s = list(zip(requests, alone.latencies_s, strict=True))
     means_s = {
-        name: statistics.fmean(
-            taken_s for one, taken_s in zip(requests, alone.latencies_s, strict=True) if one.service == name
-        )
+        name: statistics.fmean(taken_s for one, taken_s in latencies_s if one.service == name)
         for name in {one.service for one in requests}
     }
     return [
         _outcome(request, answer, taken_s, text, means_s[request.service])
-        for request, answer, taken_s, text in zip(requests, answers, alone.latencies_s, alone.texts, strict=True)
+        for (request, taken_s), answer, text in zip(latencies_s, answers, alone.texts, strict=True)
     ]
 
 
 def _outcome(request: Request, answer: Answer, alone_s: float, text: str, mean_s: float) -> Outcome:
     latency_s, is_served = answer.last_s - answer.sent_s, answer.status == OK
+    is_same, is_kept = answer.text == text, latency_s <= PROMISE * alone_s
     return Outcome(
-        request.service,
-        request.phase,
-        request.place,
-        latency_s,
-        latency_s / mean_s,
-        is_served,
-        is_served and answer.text == text,
-        is_served and latency_s <= PROMISE * alone_s,
+        request.service, request.phase, latency_s / mean_s, is_served, is_served and is_same, is_served and is_kept
     )

@@ -14,11 +14,11 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from itertools import combinations_with_replacement
 from random import Random
 
-from bench.papers.seallm.testbed.scene import Scene, World
-from bench.papers.seallm.testbed.systems import Planner
+from bench.papers.seallm.scene import Scene, World
 from bench.placement import setting
 from engines.costs.linear import prefill_s, requests_s
 from mesh.topology.schema import Scheduling
@@ -34,6 +34,15 @@ from simulation.placement.evaluator import Simulated
 TYPICAL_BATCH = 16  # decodes that share an iteration, where load is estimated
 
 
+class Planner(StrEnum):
+    """Who puts services on devices."""
+
+    SEARCH = "search"
+    DEDICATED = "dedicated"
+    ALPASERVE = "alpaserve"
+    MUXSERVE = "muxserve"
+
+
 @dataclass(frozen=True, slots=True)
 class Effort:
     """Plans are made for ``history`` requests, or for what comes in ``history_s`` if that is more.
@@ -41,9 +50,9 @@ class Effort:
     Rates are those of ``seen_s``. Local search tries so many ``batches`` of neighbours.
     """
 
-    history: int = 300
-    history_s: float = 15.0
-    batches: int = 8
+    history: int = 200
+    history_s: float = 12.0
+    batches: int = 5
     seen_s: float = 120.0
 
 

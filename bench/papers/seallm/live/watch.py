@@ -1,6 +1,6 @@
-"""What a mesh's placement daemon does, as it does it: a line of JSON each time that it says something else.
+"""When a mesh's placement daemon carries plans out: a line of JSON each time that it says something else.
 
-    python -m bench.placement.watch TOPOLOGY
+    python -m bench.papers.seallm.live.watch TOPOLOGY
 
 ``at``: seconds on the clock of `time.perf_counter`, which the processes of a machine share.
 """
@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO
 
 import msgspec
 
@@ -21,15 +20,14 @@ from bench.harness.arguments import script_parser
 from mesh.cli.cluster import visitor
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
-from mesh.wire.placement import Decision, PlacementStatus
+from mesh.wire.placement import PlacementStatus
 
 
 class Said(msgspec.Struct, frozen=True):
-    """``doing``: in the daemon's words, such as ``plan 3: loading``. ``decision``: its last one."""
+    """``doing``: in the daemon's words, such as ``plan 3: loading``."""
 
     at: float
     doing: str
-    decision: Decision | None
 
     @property
     def is_changing(self) -> bool:
@@ -38,27 +36,23 @@ class Said(msgspec.Struct, frozen=True):
 
 @contextmanager
 def watched(topology: Path, environment: Mapping[str, str]) -> Iterator[list[Said]]:
-    """What is said inside of the block is in the list at its end."""
+    """Yield a list that has what is said inside of the block at its end."""
     said: list[Said] = []
     with TemporaryFile("w+b") as heard:
-        command = (sys.executable, "-m", "bench.placement.watch", str(topology))
+        command = (sys.executable, "-m", "bench.papers.seallm.live.watch", str(topology))
         child = subprocess.Popen(command, stdout=heard, env=dict(environment))
         try:
             yield said
         finally:
             child.terminate()
             child.wait()
-        said += _read(heard)
-
-
-def _read(heard: IO[bytes]) -> Iterator[Said]:
-    """What was being written when it ended is left out."""
-    heard.seek(0)
-    yield from (msgspec.json.decode(line, type=Said) for line in heard if line.endswith(b"\n"))
+        heard.seek(0)
+        whole = (line for line in heard if line.endswith(b"\n"))  # the last may have been cut off
+        said += [msgspec.json.decode(line, type=Said) for line in whole]
 
 
 def changes(said: Sequence[Said]) -> list[tuple[float, float]]:
-    """When each plan began to be carried out, and when it was; the last one may still be under way."""
+    """Return when each plan began to be carried out, and when it was; the last one may still be under way."""
     found: list[tuple[float, float]] = []
     began: float | None = None
     for one in said:
@@ -70,28 +64,17 @@ def changes(said: Sequence[Said]) -> list[tuple[float, float]]:
     return found if began is None else [*found, (began, said[-1].at)]
 
 
-def decisions(said: Sequence[Said]) -> list[tuple[float, Decision]]:
-    """Each once, with the time when it was heard first."""
-    found: dict[int, tuple[float, Decision]] = {}
-    for one in said:
-        if one.decision is not None:
-            found.setdefault(one.decision.interval, (one.at, one.decision))
-    return list(found.values())
-
-
 async def watch(topology: Topology) -> None:
-    last: Said | None = None
+    last = ""
     async with visitor(topology) as sockets:
         async for _, status in sockets.broadcasts():
-            if isinstance(status, PlacementStatus):
-                said = Said(time.perf_counter(), status.doing, status.decision)
-                if last is None or (said.doing, said.decision) != (last.doing, last.decision):
-                    print(msgspec.json.encode(said).decode(), flush=True)
-                last = said
+            if isinstance(status, PlacementStatus) and status.doing != last:
+                last = status.doing
+                print(msgspec.json.encode(Said(time.perf_counter(), last)).decode(), flush=True)
 
 
 def main() -> None:
-    parser = script_parser("bench.placement.watch", __doc__)
+    parser = script_parser("bench.papers.seallm.live.watch", __doc__)
     parser.add_argument("topology", type=Path)
     asyncio.run(watch(load(parser.parse_args().topology)))
 

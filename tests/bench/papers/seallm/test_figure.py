@@ -1,0 +1,183 @@
+"""SeaLLM's testbed: what is asked, where each system puts services, and what runs come to."""
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from bench.papers.seallm.arrivals import Source, dealt, read_sources
+from bench.papers.seallm.figure import Case, best_ratios, run_case
+from bench.papers.seallm.plans import Effort, Planner, dedicated, group_loads, make_plan, muxserve
+from bench.papers.seallm.run import OURS, SYSTEMS, Result, Served, make_topology, quotas, result_of
+from bench.papers.seallm.scene import Inputs, Scene, World, make_world
+from bench.placement import setting
+from router.placement.search.score import Score, ServiceScore
+from simulation.loads.rows import TraceError
+
+QUICK = Effort(history=20, history_s=2.0, batches=1, seen_s=20.0)
+SCENE = Scene(6.0, 4.0, num_devices=16)
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
+    """Files that are like those of the results."""
+    folder, random = tmp_path_factory.mktemp("inputs"), Random(0)
+    rows = {
+        "summaries": [f"{random.randint(1500, 3500)},{random.randint(50, 400)}" for _ in range(300)],
+        "code": [f"{random.randint(80, 300)},{random.randint(20, 150)}" for _ in range(100)],
+        "arrivals": [
+            f"{random.uniform(0, 1200)},f{min(random.randint(0, 30), random.randint(0, 30))}" for _ in range(400)
+        ],
+    }
+    heads = {"summaries": "input_tokens,output_tokens", "code": "prompt_pieces,solution_pieces"}
+    for name, lines in rows.items():
+        (folder / name).write_text("\n".join([heads.get(name, "arrival_s,function"), *lines, ""]))
+    lengths = Path("llumnix:sharegpt"), folder / "summaries", folder / "code"
+    return Inputs(lengths, folder / "arrivals")
+
+
+@pytest.fixture(scope="module")
+def world(inputs: Inputs) -> World:
+    return make_world(inputs)
+
+
+# --- what is asked ----------------------------------------------------------------------------------------------------
+
+
+def test_services_are_clusters_that_differ_in_length_and_have_all_models(world: World):
+    models = Counter(service.model for service in world.services.values())
+    assert models == dict.fromkeys(("llama2-7b", "opt-6.7b", "llama2-13b", "llama2-70b"), 2)
+    means = sorted(service.mean_s for service in world.services.values())
+    assert means[-1] > 10 * means[0]
+    assert sum(len(service.lengths) for service in world.services.values()) == 3000
+    assert all(r.num_input + r.num_output <= setting.LONGEST for s in world.services.values() for r in s.lengths)
+
+
+@pytest.mark.parametrize("cv", [1.0, 3.0])
+def test_sources_send_at_the_rate_that_is_asked_for_and_when_their_windows_say(cv: float):
+    source = Source((1.0, 0.0, 3.0, 0.0), cv)
+    times = list(source.times(50.0, 100.0, Random(3)))
+    assert times == sorted(times)
+    assert len(times) == pytest.approx(5000, rel=0.12)
+    by_window = Counter(int(at_s // 25) for at_s in times)
+    assert set(by_window) == {0, 2}
+    assert by_window[2] == pytest.approx(3 * by_window[0], rel=0.3)
+
+
+def test_functions_of_a_trace_are_read_and_dealt(tmp_path: Path):
+    path = tmp_path / "azure.csv"
+    path.write_text("arrival_s,function,duration_s\n0,a,1\n1,b,1\n2,a,1\n120,a,1\n")
+    sources = read_sources(path)
+    assert [source.weight * 12 for source in sources] == [3, 1]
+    assert dealt(sources, 2) == [sources[:1], sources[1:]]
+    with pytest.raises(TraceError, match="2 sources of requests are too few for 3 services"):
+        dealt(sources, 3)
+    path.write_text("arrival_s,function\n0,a\n")
+    with pytest.raises(TraceError, match="want arrivals at several times"):
+        read_sources(path)
+
+
+def test_plans_are_made_for_the_rates_of_a_longer_time(world: World):
+    seen = Counter(one.service for one in world.requests(Scene(SCENE.rate, 60.0, seed=-1)))
+    asked = world.history(SCENE, 60.0, 3000.0)
+    for name in world.services:
+        assert asked.rate(name) == pytest.approx(seen[name] / 60.0, rel=0.15)
+
+
+# --- where services are put -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_devices", [16, 48])
+def test_dedicated_services_share_no_engine_and_have_equal_parts_of_the_devices(world: World, num_devices: int):
+    """The evaluator likes engines of two devices best, and of one for s0."""
+    catalogue, names = world.catalogue, world.catalogue.services
+
+    def evaluate(plans):
+        return [
+            Score({name: ServiceScore(1, abs(_size(plan, name) - (1 if name == "s0" else 2)), 0.0) for name in names})
+            for plan in plans
+        ]
+
+    plan = dedicated(setting.cluster(num_devices), catalogue, evaluate)
+    for name in names:
+        sizes = [group.num_devices for group in plan.groups_of(name)]
+        least = catalogue.least_devices(name, 8)
+        assert sizes == [max(least, 1 if name == "s0" else 2)] * (num_devices // len(names) // sizes[0])
+    assert all(len(group.services) == 1 for group in plan.groups)
+    _check_devices(plan, num_devices)
+
+
+def _size(plan, name):
+    return max((group.num_devices for group in plan.groups_of(name)), default=99)
+
+
+def _check_devices(plan, num_devices):
+    used = Counter()
+    for group in plan.groups:
+        assert group.first + group.num_devices <= setting.DEVICES_PER_HOST
+        used.update((group.host, group.first + index) for index in range(group.num_devices))
+    assert max(used.values()) == 1
+    assert used.total() <= num_devices
+
+
+def test_muxserve_gives_each_service_one_place_and_leaves_nothing_unserved_that_can_be_served(world: World):
+    asked = world.history(SCENE, 60.0, 60.0)
+    plan = muxserve(setting.cluster(16), world.catalogue, asked)
+    assert Counter(name for group in plan.groups for name in group.services) == dict.fromkeys(world.services, 1)
+    loads = group_loads(world.catalogue, asked)
+    busy = [sum(loads[name, group.num_devices] for name in group.services) for group in plan.groups]
+    assert max(busy) < 1
+    _check_devices(plan, 16)
+
+
+def test_quotas_share_the_memory_and_hold_a_longest_request_each(world: World):
+    plan = make_plan(Planner.MUXSERVE, world, SCENE, QUICK)
+    group = next(one for one in plan.groups if one.services)
+    other = next(name for name in world.services if world.services[name].model == "llama2-7b")
+    parts = quotas(replace(group, num_devices=8).holding([*group.services[:1], other]), world)
+    assert sum(parts.values()) == pytest.approx(1.0)
+    topology, profiles = make_topology(SYSTEMS["muxserve"], plan, world)
+    for engine in topology.engines:
+        assert engine.kv_quotas.keys() == set(engine.services)
+        for name, part in engine.kv_quotas.items():
+            footprint = world.catalogue.footprints[name][profiles[engine.id].num_devices]
+            assert part * profiles[engine.id].kv_memory_bytes >= footprint.kv_bytes
+    assert not any(engine.kv_quotas for engine in make_topology(SYSTEMS[OURS], plan, world)[0].engines)
+
+
+# --- what comes of runs -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("planner", Planner)
+def test_every_plan_places_every_service_and_every_system_serves_everybody(planner: Planner, inputs: Inputs):
+    world = make_world(inputs)
+    plan = make_plan(planner, world, SCENE, QUICK)
+    assert plan.services == set(world.services)
+    _check_devices(plan, 16)
+    systems = tuple(name for name, system in SYSTEMS.items() if system.planner is planner)
+    for result in run_case(Case(planner, systems, inputs, SCENE, QUICK)).values():
+        assert result.num_requests == len(world.requests(SCENE))
+        assert result.num_failed == 0
+        assert 0 < result.ttft_s < 10
+
+
+def test_promises_and_latencies_are_relative_to_execution_times():
+    served = [Served(10.0, 2.0, 5.0, 1.0, 0.1), Served(11.0, 2.0, 2.0, 3.0, None)]
+    assert result_of(served, 4) == Result(4, 2, mean=3.75, p99=5.5, attainment=0.25, ttft_s=2.0, tpot_s=0.1)
+
+
+def test_ratios_are_the_greatest_of_all_rates():
+    def result(mean, kept):
+        return Result(1, 0, mean, mean, kept, mean, mean)
+
+    found = {
+        (OURS, 2.0): result(2.0, 0.9),
+        ("muxserve", 2.0): result(3.0, 0.8),
+        (OURS, 6.0): result(3.0, 0.8),
+        ("muxserve", 6.0): result(9.0, 0.4),
+    }
+    best = best_ratios(found)["muxserve"]
+    assert best["mean"] == (3.0, 6.0)
+    assert best["attainment"] == (2.0, 6.0)

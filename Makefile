@@ -57,11 +57,11 @@ test: $(STAMP)  # in a folder with a short name: paths of Unix sockets may have 
 
 chaos: $(STAMP)
 	@mkdir -p build
-	$(BIN)/python -m bench.chaos --out build/chaos.json
+	$(BIN)/python -m bench.harm chaos --json build/chaos.json
 
 siege: $(STAMP)
 	@mkdir -p build
-	$(BIN)/python -m bench.siege --json build/siege.json
+	$(BIN)/python -m bench.harm siege --json build/siege.json
 
 mutation: $(STAMP)
 	$(BIN)/python -m tests.tools.mutation --out build/mutation.json

@@ -15,6 +15,11 @@ def seeds(count: int) -> range:
     return range(count * int(os.environ.get("SEEDS", "1")))
 
 
+def is_night() -> bool:
+    """Whether what takes long is to run, too."""
+    return len(seeds(1)) > 1
+
+
 def each_seed(count: int | range, most: int | None = None) -> Callable[[Test], Test]:
     """Calls a test with one ``seed`` after the other; ``SEED`` in the environment names one that runs alone.
 

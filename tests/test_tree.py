@@ -14,7 +14,7 @@ FLOORS = ("mesh", "kvtransfer", "engines", "router", "simulation", "bench")
 MAX_LINES = 400
 MAX_FILES = 15
 MAX_ALTERNATIVES = 25
-ALTERNATIVES = frozenset({"router/policies", "mesh/cli", "bench/siege/attacks"})  # folders that list one thing a file
+ALTERNATIVES = frozenset({"router/policies", "mesh/cli"})  # folders that list one thing a file
 ONE_MEANING = FLOORS[:-1]  # scripts of `bench` are read one by one
 # Words with which a fragment begins, and hardly a sentence ever does.
 FRAGMENTS = frozenset(

@@ -1,0 +1,91 @@
+"""Harms a real mesh of its own, and says what its honest clients noticed.
+
+    python -m bench.harm chaos [--only NAME ...] [--short] [--seed N] [--churn SECONDS] [--backend simulated|torch]
+    python -m bench.harm siege [--only CLASS|NAME ...] [--short] [--seed N] [--rounds N]
+
+`chaos` kills and stops processes, loses messages and lets clients go away (`bench.harm.chaos.lab`); `siege` attacks
+(`bench.harm.siege.campaign`). Both take ``--list``, ``--json FILE``, ``--markdown`` and ``--folder FOLDER``, too. The
+exit code is 1 if a bar is missed.
+"""
+
+import argparse
+import asyncio
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.harm.chaos import lab
+from bench.harm.harm import Row
+from bench.harm.report import document, lines, markdown, table
+from bench.harm.siege import campaign
+from bench.harness.arguments import add_json, script_parser
+from bench.harness.files import write_json
+from bench.harness.tables import make_console
+from mesh.errors import EXIT_CONFIGURATION, EXIT_FAILURE, EXIT_INTERRUPTED, UserError
+
+WIDTH = 160
+
+
+PROGRAMMES = {"chaos": lab, "siege": campaign}  # modules that harm, each in the same words
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = script_parser("bench.harm", __doc__)
+    kinds = parser.add_subparsers(dest="kind", required=True)
+    for kind, programme in PROGRAMMES.items():
+        options = kinds.add_parser(kind, help=(getattr(programme, "__doc__", None) or "").partition("\n")[0])
+        options.add_argument("--only", nargs="+", metavar="NAME", help="only these, by name or class (default: all)")
+        options.add_argument("--short", action="store_true", help="some of each kind, at a quick pace")
+        options.add_argument("--seed", type=int, default=0, help="of all that is drawn")
+        options.add_argument("--list", action="store_true", help="say what there is")
+        options.add_argument("--markdown", action="store_true", help="print the table for a page, too")
+        options.add_argument("--folder", type=Path, help="keep models, topologies and logs in this new folder")
+        add_json(options)
+        programme.add_options(options)
+    return parser.parse_args(argv)
+
+
+async def run(options: argparse.Namespace, folder: Path) -> list[Row]:
+    """Print what comes of each."""
+    me = asyncio.current_task()
+    assert me is not None, "this runs as a task"
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, me.cancel)  # stops the meshes, as Ctrl-C does
+    programme, console = PROGRAMMES[options.kind], make_console(WIDTH)
+    plan, rows = programme.plan(options), list[Row]()
+    async for row in programme.rows(plan, options, folder):
+        rows.append(row)
+        for text in (f"{len(rows)}/{len(plan)} {row.name}: {row.title}", *lines(row)):
+            console.print(text, highlight=False, markup=False, soft_wrap=True)
+    console.print(table(rows))
+    return rows
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    options = parse(argv)
+    programme = PROGRAMMES[options.kind]
+    if options.list:
+        for one in programme.HARMS:
+            print(f"{one.family:10} {one.name:36}{'short ' if one.in_short else ''}{one.title} [{one.mesh}]")
+        return 0
+    try:
+        programme.plan(options)
+        if options.folder:
+            options.folder.mkdir(parents=True)
+        with tempfile.TemporaryDirectory(prefix="harm-", ignore_cleanup_errors=True) as folder:
+            rows = asyncio.run(run(options, options.folder.absolute() if options.folder else Path(folder)))
+    except UserError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_CONFIGURATION
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        return EXIT_INTERRUPTED
+    if options.markdown:
+        print(markdown(rows))
+    if options.json:
+        write_json(options.json, document(rows, {"seed": options.seed, "short": options.short}))
+    return 0 if all(row.is_passed for row in rows) else EXIT_FAILURE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

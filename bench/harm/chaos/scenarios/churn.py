@@ -1,0 +1,148 @@
+"""Everything at once for a while, after which memory and blocks are where they began."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from random import Random
+from typing import NamedTuple
+
+import psutil
+
+from bench.harm.chaos.meshes import MODEL
+from bench.harm.chaos.trial import Trial, scenario
+from bench.harm.clients import Client, Visit
+from bench.harm.running import WaitedInVainError
+
+WORKERS = 8
+WARM_UP_S, SHORT_WARM_UP_S = 10.0, 2.0
+EVENT_EVERY_S = (1.0, 4.0)
+STOP_S = (0.2, 2.5)
+LEAVE_SHARE = 0.1
+MORTAL = ("prefill", "decode-1")  # the others live through it, so that their memory tells of leaks
+# A gateway remembers its last 4096 requests for `mesh explain`: by design it grows until there are so many.
+STORIES, STORY_BYTES = 4096, 16 * 2**10
+MEMORY_SLACK = 8 * 2**20
+HANDLE_SLACK = 16
+
+Event = Callable[[Trial, Random], Awaitable[None]]
+
+
+async def churn(trial: Trial) -> None:
+    """Load has its own stream of random numbers, events have another."""
+    load, events = Random(trial.random.random()), Random(trial.random.random())
+    await trial.stop_probing()
+    await _serve(trial, load, SHORT_WARM_UP_S if trial.effort.is_short else WARM_UP_S)
+    await trial.mesh.rest()
+    before, requests_before = _footprints(trial), trial.tally.requests
+    happening = asyncio.create_task(_make_trouble(trial, events))
+    try:
+        await _serve(trial, load, trial.churn_s)
+    finally:
+        happening.cancel()
+        await asyncio.gather(happening, return_exceptions=True)
+    for pid in trial.mesh.observer.pids().values():
+        trial.mesh.signal(pid, signal.SIGCONT)
+    await trial.mesh.rest()
+    await asyncio.sleep(1.0)
+    _compare(trial, before, _footprints(trial), trial.tally.requests - requests_before)
+
+
+async def _serve(trial: Trial, random: Random, for_s: float) -> None:
+    """Closed loop: each of some workers sends its next request when its last one has ended."""
+    ends_at = time.monotonic() + for_s
+
+    async def work() -> None:
+        while time.monotonic() < ends_at:
+            await _one(trial, random)
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(WORKERS):
+            tasks.create_task(work())
+
+
+async def _one(trial: Trial, random: Random) -> None:
+    [ask] = trial.asks(1, tokens=random.randint(8, 160), prompt=(8, 700), stream=random.random() < 0.8)
+    name, port = f"c{trial.tally.requests}-{random.getrandbits(32):x}", random.choice(trial.mesh.deployment.ports)
+    client = Client(Visit(name, port, ask), MODEL)
+    trial.clients.append(client)
+    running = asyncio.create_task(client.run())
+    if random.random() < LEAVE_SHARE:
+        await asyncio.wait([running], timeout=random.uniform(0.0, 1.5))
+        client.leave()
+    await running
+    trial.clients.remove(client)
+    await trial.judge(client.visit)
+    trial.reference.forget()
+
+
+# --- trouble ----------------------------------------------------------------------------------------------------------
+
+
+async def _make_trouble(trial: Trial, random: Random) -> None:
+    while True:
+        await asyncio.sleep(random.uniform(*EVENT_EVERY_S))
+        with suppress(WaitedInVainError):  # who was to be hit is dead already
+            await random.choice(EVENTS)(trial, random)
+
+
+async def _kill(trial: Trial, random: Random) -> None:
+    if all(map(trial.mesh.observer.is_ready, trial.mesh.deployment.engines)):
+        trial.mesh.kill(random.choice(MORTAL))
+        trial.note(kills=1)
+
+
+async def _stop(trial: Trial, random: Random) -> None:
+    await trial.mesh.stop(random.choice(trial.mesh.deployment.engines), random.uniform(*STOP_S))
+    trial.note(stops=1)
+
+
+async def _migrate(trial: Trial, random: Random) -> None:
+    movable = [client for client in trial.clients if client.visit.answer_id and not client.visit.is_over]
+    chosen = random.sample(movable, min(3, len(movable)))
+    trial.migrate(chosen)
+    trial.note(migrations=len(chosen))
+
+
+async def _leave(trial: Trial, random: Random) -> None:
+    trial.leave(random.sample(trial.clients, len(trial.clients) // 2), "cancels")
+
+
+EVENTS: tuple[Event, ...] = (_kill, _stop, _migrate, _migrate, _leave)
+
+
+# --- what is left of it -----------------------------------------------------------------------------------------------
+
+
+class Footprint(NamedTuple):
+    pid: int
+    resident_bytes: int
+    num_handles: int  # open files and sockets
+
+
+def _footprints(trial: Trial) -> dict[str, Footprint]:
+    found = {}
+    for name, pid in trial.mesh.observer.pids().items():
+        with suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid)
+            found[name] = Footprint(pid, int(process.memory_info().rss), int(process.num_fds()))
+    return found
+
+
+def _compare(trial: Trial, before: dict[str, Footprint], after: dict[str, Footprint], num_requests: int) -> None:
+    """Of processes that are still in the same life."""
+    gateways = trial.mesh.deployment.gateways
+    lived = [name for name in before.keys() & after.keys() if before[name].pid == after[name].pid]
+    trial.expect(set(gateways) <= set(lived), "the gateways lived through it")
+    for name in sorted(lived):
+        began, ended = before[name].resident_bytes, after[name].resident_bytes
+        trial.notes[f"{name}_mb"] = f"{began / 2**20:.1f} -> {ended / 2**20:.1f}"
+        stories = min(num_requests, STORIES) * STORY_BYTES if name in gateways else 0
+        opened = after[name].num_handles - before[name].num_handles
+        trial.expect(ended - began <= MEMORY_SLACK + stories, f"{name} grew by {(ended - began) / 2**20:.1f} MB")
+        trial.expect(opened <= HANDLE_SLACK, f"{name} has {opened} more files and sockets open")
+
+
+TITLE = "random kills, stops, cancels and migrations under load; memory and blocks as before"
+SCENARIOS = (scenario("everything", "churn", TITLE, churn, in_short=True),)

@@ -1,0 +1,227 @@
+"""Processes are killed, stopped for a while, or asked to end."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from bench.harm.chaos.meshes import HOSTS
+from bench.harm.chaos.trial import Run, Trial, scenario
+from bench.harm.http import fetch
+from bench.harm.observer import SUPERVISOR
+from bench.harm.running import until
+from mesh.addresses import supervisor_id
+from mesh.wire.control import ProcessState, Role, SetRole
+
+NUM_LONG = 6
+SHORT_STOP_S, LONG_STOP_S, GATEWAY_STOP_S = 0.6, 3.0, 1.5  # the lease is 1 s
+DOWN_S = 5.0
+
+Victim = Callable[[Trial], Awaitable[str]]  # loads the mesh, and says whom to harm
+
+
+async def decode(trial: Trial) -> str:
+    await trial.background()
+    return trial.busiest()
+
+
+async def prefill(trial: Trial) -> str:
+    """While prompts are computed, and KV is on its way."""
+    await trial.background()
+    trial.start(trial.asks(NUM_LONG, tokens=32, prompt=(800, 1200)))
+    await until(lambda: _prefills(trial), "the prefill engine has work")
+    return "prefill"
+
+
+def _prefills(trial: Trial) -> bool:
+    status = trial.mesh.observer.engine("prefill")
+    return status is not None and status.prefill_remaining_s > 0
+
+
+async def gateway(trial: Trial) -> str:
+    await trial.background()
+    return trial.mesh.deployment.gateways[0]
+
+
+def kill(victim: Victim) -> Run:
+    async def run(trial: Trial) -> None:
+        process = await victim(trial)
+        trial.fault()
+        trial.mesh.kill(process)
+
+    return run
+
+
+def terminate(victim: Victim) -> Run:
+    async def run(trial: Trial) -> None:
+        process = await victim(trial)
+        pid = trial.mesh.pid(process)
+        trial.fault()
+        trial.mesh.signal(pid, signal.SIGTERM)
+        await trial.mesh.born_again(process, pid)
+
+    return run
+
+
+def stop(victim: Victim, for_s: float) -> Run:
+    async def run(trial: Trial) -> None:
+        process = await victim(trial)
+        trial.fault()
+        pid = await trial.mesh.stop(process, for_s)
+        await trial.finish()
+        trial.expect(trial.mesh.observer.pid(process) == pid, f"{process} went on instead of starting anew")
+
+    return run
+
+
+async def healthy(trial: Trial) -> None:
+    await trial.background()
+    trial.fault()
+
+
+async def kill_gateway(trial: Trial) -> None:
+    streams = await trial.background()
+    victim, port = trial.mesh.deployment.gateways[0], trial.mesh.deployment.ports[0]
+    its, others = ([one.visit for one in streams if (one.visit.port == port) is own] for own in (True, False))
+    trial.excused_ports.add(port)
+    trial.fault()
+    trial.mesh.kill(victim)
+    await until(lambda: all(visit.is_over for visit in its), "its clients know")
+    trial.expect(its, "the gateway that was killed had streams")
+    trial.expect(any(not visit.is_over for visit in others), "the other gateway's streams went on")
+
+
+async def kill_supervisor(trial: Trial) -> None:
+    mesh = trial.mesh
+    await trial.background()
+    trial.fault()
+    mesh.kill(SUPERVISOR)
+    await trial.all_over()
+    streams = await trial.background()
+    trial.fault()
+    before = mesh.observer.pids()
+    await mesh.start_host()
+    trial.expect(before == mesh.observer.pids(), "`mesh up` adopted all that ran")
+    await trial.all_over()
+    trial.expect(all(one.visit.is_whole for one in streams), "what ran when `mesh up` came ended whole")
+
+
+async def term_mesh(trial: Trial) -> None:
+    mesh = trial.mesh
+    await trial.background()
+    trial.start(trial.asks(NUM_LONG, tokens=32, prompt=(800, 1200)))
+    trial.start(trial.asks(4, tokens=32, stream=False))
+    await asyncio.sleep(0.3)  # all of them were accepted
+    trial.fault()
+    mesh.signal(mesh.pid(SUPERVISOR), signal.SIGTERM)
+    await trial.all_over()
+    await until(mesh.has_ended, "every process has ended")
+    await mesh.start_host()
+
+
+async def hang_decode(trial: Trial) -> None:
+    observer = trial.mesh.observer
+    victim = await decode(trial)
+    pid = trial.mesh.pid(victim)
+    began_at = time.monotonic()
+    trial.fault()
+    (trial.mesh.deployment.hangs / victim).touch()
+
+    def is_stuck() -> bool:
+        status = observer.engine(victim)
+        return status is not None and status.state is ProcessState.STUCK
+
+    await until(is_stuck, f"{victim} says that its step does not end")
+    trial.notes["noticed_s"] = round(time.monotonic() - began_at, 2)
+    await trial.all_over()
+    trial.expect(observer.pid(victim) == pid, f"answers ended before {victim} was killed")
+    await trial.mesh.born_again(victim, pid)
+
+
+async def no_prefill(trial: Trial) -> None:
+    await trial.background()
+    _set_roles(trial, Role.DECODE)
+    trial.fault()
+    killing = asyncio.create_task(trial.mesh.keep_dead(["prefill"], DOWN_S))
+    await asyncio.sleep(0.1)
+    during = trial.start(trial.asks(trial.effort.streams, tokens=48))
+    trial.note(killed=await killing)
+    trial.expect(any(one.visit.is_whole for one in during), "decode engines answered while no prefill engine was there")
+    await trial.finish()
+    _set_roles(trial, Role.MULTIPLEX)
+
+
+def _set_roles(trial: Trial, role: Role) -> None:
+    statuses = trial.mesh.observer.engines()
+    for engine in statuses.keys() & set(trial.decoders()):
+        trial.mesh.observer.order(engine, SetRole(role, statuses[engine].num_role_changes))
+
+
+async def no_engines(trial: Trial) -> None:
+    await trial.background()
+    mesh, engines, began_at = trial.mesh, trial.mesh.deployment.engines, time.monotonic()
+    trial.fault()
+    killing = asyncio.create_task(mesh.keep_dead(engines, 3.0))
+    await asyncio.sleep(1.5)  # their leases have ended
+    refused = trial.start(trial.asks(4, tokens=8), headers={"x-slo-ttft-ms": "200"})
+    health = await fetch(mesh.deployment.ports[0], "/health")
+    trial.expect(isinstance(health, dict) and "error" in health, "/health says that no engine is ready")
+    trial.note(killed=await killing)
+    await until(lambda: any(map(mesh.observer.is_ready, engines)), "an engine is back")
+    outage_s = time.monotonic() - began_at
+    trial.notes["outage_s"] = round(outage_s, 2)
+    trial.gap_limit_s += outage_s
+    await trial.all_over()
+    told = [one.visit for one in refused]
+    trial.expect(all(visit.status == 503 for visit in told), f"503, not {[visit.status for visit in told]}")
+    trial.expect(all("retry-after" in visit.headers for visit in told), "503 says when to come back")
+
+
+async def restart_request(trial: Trial) -> None:
+    await trial.background()
+    for _ in range(1 if trial.effort.is_short else 2):
+        victim = trial.busiest()
+        trial.fault()
+        pid = trial.mesh.kill(victim)
+        trial.start(trial.asks(4, tokens=16))
+        await trial.mesh.born_again(victim, pid)
+        trial.start(trial.asks(4, tokens=16))
+        await until(partial(trial.mesh.observer.is_ready, victim), f"{victim} is ready again")
+        trial.start(trial.asks(8, tokens=16))
+        await asyncio.sleep(0.2)
+
+
+async def lose_host(trial: Trial) -> None:
+    host = await decode(trial)  # named after its engine
+    pids = [trial.mesh.pid(supervisor_id(host)), trial.mesh.pid(host)]
+    trial.fault()
+    for pid in pids:
+        trial.mesh.signal(pid, signal.SIGKILL)
+    await trial.all_over()
+    await trial.mesh.start_host(host)
+
+
+process = partial(scenario, "processes")
+host = partial(scenario, "hosts", mesh=HOSTS)
+SCENARIOS = (
+    process("healthy", "nothing", healthy),
+    process("kill-decode", "SIGKILL of a decode engine in mid-stream", kill(decode), in_short=True),
+    process("kill-prefill", "SIGKILL of the prefill engine while prompts are computed", kill(prefill)),
+    process("kill-gateway", "SIGKILL of a gateway in mid-stream: its own streams end, no others", kill_gateway),
+    process("kill-supervisor", "SIGKILL of the supervisor; `mesh up` again while requests run", kill_supervisor),
+    process("term-decode", "SIGTERM of a decode engine with work in flight", terminate(decode)),
+    process("term-prefill", "SIGTERM of the prefill engine with prompts and KV in flight", terminate(prefill)),
+    process("term-mesh", "SIGTERM of the whole mesh with work in flight", term_mesh),
+    process("stop-short", "SIGSTOP of a decode engine for less than its lease", stop(decode, SHORT_STOP_S)),
+    process("stop-long", "SIGSTOP of a decode engine for three leases", stop(decode, LONG_STOP_S), in_short=True),
+    process("stop-prefill", "SIGSTOP of the prefill engine for three leases", stop(prefill, LONG_STOP_S)),
+    process("stop-gateway", "SIGSTOP of a gateway for longer than its lease", stop(gateway, GATEWAY_STOP_S)),
+    process("hang-decode", "a step of a decode engine never ends: its supervisor kills it, others go on", hang_decode),
+    process("no-prefill", f"all prefill engines gone for {DOWN_S:g} s: decode engines take over", no_prefill),
+    process("no-engines", "all engines gone for 3 s and back: 503 for new requests, then recovery", no_engines),
+    process("restart-request", "a decode engine restarts, and its first requests come at once", restart_request),
+    host("hosts-kill-decode", "SIGKILL of a decode engine on another host", kill(decode)),
+    host("hosts-stop-long", "SIGSTOP of an engine on another host for three leases", stop(decode, LONG_STOP_S)),
+    host("hosts-lose-one", "a host with a decode engine dies, its supervisor too: nobody tells of it", lose_host),
+)

@@ -1,0 +1,277 @@
+"""One scenario under way: its load, its fault, and what came of both."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import cycle
+from random import Random
+from typing import Any
+
+from bench.harm.chaos.meshes import MODEL, PLAIN, Backend
+from bench.harm.chaos.reference import Reference
+from bench.harm.chaos.verdict import GAP_LIMIT_S, Tally, recovery_s
+from bench.harm.clients import Ask, Client, Visit
+from bench.harm.harm import Harm
+from bench.harm.rules import Rule
+from bench.harm.running import POLL_S, RunningMesh, WaitedInVainError, until
+from mesh.wire.control import Migrate
+
+LOAD_S = 120.0  # for all answers to end
+PROBE_EVERY_S = 0.1
+PROBE_TTFT_MS = 2000
+VOCABULARY = range(256)  # bytes: what the tiny model's tokenizer knows
+GREEDY_EVERY, TOKENWISE_EVERY = 3, 2
+SHORT_PROMPT, LONG_PROMPT = (16, 400), (1000, 1600)  # tokens: bounds of lengths
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much load: streams at once, tokens of an answer. ``is_short``: the short form.
+
+    ``only_greedy``: nothing is sampled. In torch, a batch of another size rounds otherwise, and one sampled token in
+    some ten thousands is another one then; modelled engines are exact.
+    """
+
+    streams: int
+    tokens: int
+    is_short: bool
+    only_greedy: bool
+
+    @classmethod
+    def of(cls, backend: Backend, *, is_short: bool) -> "Effort":
+        """Answers that last some seconds: a modelled step takes 15 ms, one of the tiny model some 5."""
+        tokens, only_greedy = (300, False) if backend is Backend.SIMULATED else (800, True)
+        streams = 6 if is_short else 10
+        return cls(streams, tokens // 2 if is_short else tokens, is_short, only_greedy)
+
+
+@dataclass
+class Trial:
+    """What a scenario works with. ``tally`` is complete after `finish`."""
+
+    mesh: RunningMesh
+    reference: Reference
+    random: Random
+    effort: Effort
+    churn_s: float
+    gap_limit_s: float = GAP_LIMIT_S
+    tally: Tally = field(default_factory=Tally)
+    notes: dict[str, Any] = field(default_factory=dict)
+    excused_ports: set[int] = field(default_factory=set)  # of gateways that were killed
+    clients: list[Client] = field(default_factory=list)
+    fault_at: float | None = None
+    ready_at: float | None = None
+    recovery_s: float | None = None
+
+    def __post_init__(self) -> None:
+        self._tasks: list[asyncio.Task[Visit]] = []
+        self._probes: list[Visit] = []
+        self._untimed: set[str] = set()
+        self._probing: list[asyncio.Task[None]] = []
+        self._watching: asyncio.Task[None] | None = None
+        self._num_asked = 0
+        self._is_finished = False
+
+    # --- load ---------------------------------------------------------------------------------------------------------
+
+    def asks(
+        self, count: int, tokens: int | None = None, prompt: tuple[int, int] = SHORT_PROMPT, *, stream: bool = True
+    ) -> list[Ask]:
+        """Prompts that share no beginning. Every third is greedy; every second tells its tokens one by one."""
+        return [self._ask(tokens or self.effort.tokens, prompt, stream=stream) for _ in range(count)]
+
+    def _ask(self, tokens: int, prompt: tuple[int, int], *, stream: bool) -> Ask:
+        number = self._num_asked = self._num_asked + 1
+        return Ask(
+            prompt=tuple(self.random.choices(VOCABULARY, k=self.random.randint(*prompt))),
+            max_tokens=tokens,
+            seed=self.random.randrange(2**31),
+            temperature=0.0 if self.effort.only_greedy or number % GREEDY_EVERY == 0 else 1.0,
+            stream=stream,
+            tokenwise=number % TOKENWISE_EVERY == 0,
+        )
+
+    def start(
+        self,
+        asks: Iterable[Ask],
+        *,
+        headers: Mapping[str, str] | None = None,
+        model: str = MODEL,
+        is_slow: bool = False,
+    ) -> list[Client]:
+        """Send them, to all gateways in turn."""
+        ports, started = self.mesh.deployment.ports, []
+        for number, ask in enumerate(asks, len(self.clients)):
+            visit = Visit(f"r{number}", ports[number % len(ports)], ask)
+            started.append(Client(visit, model, headers, is_slow=is_slow))
+            if is_slow:
+                self._untimed.add(visit.name)
+        self.clients += started
+        self._tasks += [asyncio.create_task(client.run()) for client in started]
+        return started
+
+    async def background(self, count: int | None = None, *, at_least: int = 8) -> list[Client]:
+        """Streams, and some answers that are not streamed, all of them under way."""
+        count = count or self.effort.streams
+        streams = self.start(self.asks(count))
+        self.start(self.asks(max(1, count // 4), stream=False))
+        await self.decoding(streams, at_least)
+        return streams
+
+    async def decoding(self, clients: Sequence[Client], at_least: int = 8) -> None:
+        """Until each has so many tokens."""
+        await until(
+            lambda: all(len(client.visit.pieces) >= at_least or client.visit.is_over for client in clients),
+            f"{len(clients)} streams have begun",
+        )
+
+    def probe(self) -> None:
+        """From now on, a short request every moment through each gateway."""
+        asks = self.asks(8, tokens=4, prompt=(4, 8))
+        self._probing = [asyncio.create_task(self._probe(port, asks)) for port in self.mesh.deployment.ports]
+
+    async def _probe(self, port: int, asks: Sequence[Ask]) -> None:
+        headers = {"x-slo-ttft-ms": str(PROBE_TTFT_MS)}
+        for ask in cycle(asks):
+            visit = Visit(f"p{len(self._probes)}", port, ask)
+            self._probes.append(visit)
+            await Client(visit, MODEL, headers).run()
+            await asyncio.sleep(PROBE_EVERY_S)
+
+    async def stop_probing(self) -> None:
+        for task in self._probing:
+            task.cancel()
+        await asyncio.gather(*self._probing, return_exceptions=True)
+        self._probing = []
+
+    # --- fault --------------------------------------------------------------------------------------------------------
+
+    def fault(self) -> None:
+        """It happens now."""
+        self.fault_at = self.ready_at = time.monotonic()
+        if self._watching is None:
+            self._watching = asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        """Note when a process was last seen not to be ready."""
+        while True:
+            if not all(map(self.mesh.observer.is_ready, self.mesh.deployment.supervised)):
+                self.ready_at = time.monotonic()
+            await asyncio.sleep(POLL_S)
+
+    @asynccontextmanager
+    async def rule(self, rule: Rule) -> AsyncIterator[None]:
+        """The relay obeys it meanwhile."""
+        assert self.mesh.relay is not None, "this scenario needs a mesh with a relay"
+        self.mesh.relay.rules.append(rule)
+        try:
+            yield
+        finally:
+            self.mesh.relay.rules.remove(rule)
+            self.note(**rule.counts)
+
+    def note(self, **counts: int) -> None:
+        """Added up over a scenario."""
+        for name, count in counts.items():
+            self.notes[name] = self.notes.get(name, 0) + count
+
+    def expect(self, condition: object, problem: str) -> None:
+        if not condition:
+            self.tally.complain(problem)
+
+    def decoders(self) -> list[str]:
+        return [engine for engine in self.mesh.deployment.engines if engine.startswith("decode")]
+
+    def busiest(self) -> str:
+        """The decode engine that runs most requests."""
+        running = {name: status.num_running for name, status in self.mesh.observer.engines().items()}
+        return max(self.decoders(), key=lambda engine: running.get(engine, -1))
+
+    def migrate(self, clients: Iterable[Client]) -> None:
+        """Each moves to the other decode engine. Both are told: the one that does not have it does nothing."""
+        one, other = self.decoders()
+        for client in clients:
+            for source, to in ((one, other), (other, one)):
+                self.mesh.observer.order(source, Migrate(client.visit.request, to, "chaos"))
+
+    def leave(self, leavers: Sequence[Client], note: str) -> None:
+        """These clients go away."""
+        for leaver in leavers:
+            leaver.leave()
+        self.note(**{note: len(leavers)})
+
+    # --- end ----------------------------------------------------------------------------------------------------------
+
+    async def finish(self) -> None:
+        """All answers end, the mesh comes to rest, and everything is compared with the reference."""
+        if self._is_finished:
+            return
+        self._is_finished = True
+        await self.all_over()
+        await self._complain_if_vain(self._recovered())
+        await self.stop_probing()
+        await self._complain_if_vain(self.mesh.rest())
+        if self._watching is not None:
+            self._watching.cancel()
+        await self._count()
+
+    async def _complain_if_vain(self, waiting: Awaitable[None]) -> None:
+        try:
+            await waiting
+        except WaitedInVainError as error:
+            self.tally.complain(str(error))
+
+    async def all_over(self, limit_s: float = LOAD_S) -> None:
+        """Until every client is gone. Those that would stay longer are late, which is a failure."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.gather(*self._tasks, return_exceptions=True), limit_s)
+
+    async def _recovered(self) -> None:
+        """Wait for the probes that recovery is measured by."""
+        if self.fault_at is not None and self._probing:
+            await until(self._is_recovered, "a new request is answered through each gateway")
+
+    def _is_recovered(self) -> bool:
+        assert self.fault_at is not None, "there was a fault"
+        visits = [client.visit for client in self.clients if self._is_measured(client.visit)]
+        self.recovery_s = recovery_s(self.fault_at, visits, self._probes, self.mesh.deployment.ports)
+        return self.recovery_s is not None
+
+    def _is_measured(self, visit: Visit) -> bool:
+        """Neither of a gateway that was killed, nor of a client that did not read."""
+        return visit.port not in self.excused_ports and visit.name not in self._untimed
+
+    async def _count(self) -> None:
+        """Judge all that came, and forget it."""
+        probes = [probe for probe in self._probes if probe.is_over and not _was_cut(probe)]
+        for visit in (*(client.visit for client in self.clients), *probes):
+            await self.judge(visit)
+        self.clients.clear()
+        self._probes.clear()
+        self._tasks.clear()
+        self.reference.forget()
+
+    async def judge(self, visit: Visit) -> None:
+        """Hold what came against what a healthy mesh says."""
+        expected = await self.reference.answer(visit.ask) if visit.pieces else ()
+        is_excused, is_timed = visit.port in self.excused_ports, visit.name not in self._untimed
+        self.tally.take(visit, expected, is_excused=is_excused, is_timed=is_timed)
+
+
+def _was_cut(probe: Visit) -> bool:
+    """Given up by its own client when the scenario ended."""
+    return not probe.is_whole and probe.problem is None and probe.status in (None, 200)
+
+
+Run = Callable[[Trial], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario(Harm):
+    run: Run
+
+
+def scenario(family: str, name: str, title: str, run: Run, mesh: str = PLAIN, *, in_short: bool = False) -> Scenario:
+    return Scenario(name=name, family=family, title=title, mesh=mesh, in_short=in_short, run=run)

@@ -1,0 +1,158 @@
+"""What a relay does to messages between two processes."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import count
+from random import Random
+from typing import Any
+
+import msgspec
+
+from bench.harm.zmtp import Frames
+
+TRANSFER = frozenset(
+    {"Reserve", "Reserved", "Extend", "Extended", "Declined", "Blocks", "Taken", "Commit", "Committed", "Abort"}
+)
+STATUS = "status"
+BODY = 2  # index of the body among the frames of an inbox message; payload frames come after it
+
+_decoder = msgspec.msgpack.Decoder()
+
+
+@dataclass(frozen=True)
+class Passing:
+    """A message on its way. ``frames`` are those of `mesh.wire`: version, sender, body, payload."""
+
+    source: str
+    target: str
+    frames: Frames
+    is_status: bool = False
+
+    @cached_property
+    def body(self) -> dict[str, Any]:
+        """Decoded; empty if it is not a map."""
+        try:
+            body = _decoder.decode(self.frames[BODY])
+        except (IndexError, msgspec.DecodeError):
+            return {}
+        return body if isinstance(body, dict) else {}
+
+    @property
+    def kind(self) -> str:
+        """The name of the message's type."""
+        return STATUS if self.is_status else str(self.body.get("type", "?"))
+
+    @property
+    def transfer(self) -> str:
+        return str(self.body.get("transfer", ""))
+
+    @property
+    def payload(self) -> Frames:
+        return () if self.is_status else self.frames[BODY + 1 :]
+
+
+Which = Callable[[Passing], object]
+
+
+class Rule:
+    """Lets messages pass, and counts those that are meant. ``happened`` once the first of them has come."""
+
+    def __init__(self, which: Which) -> None:
+        self.counts: Counter[str] = Counter()
+        self.happened = asyncio.Event()
+        self._which = which
+
+    async def apply(self, message: Passing) -> Frames | None:
+        """The frames that go on; None if the message is lost."""
+        if not self._which(message):
+            return message.frames
+        self.counts[message.kind] += 1
+        self.happened.set()
+        return await self._befall(message)
+
+    async def _befall(self, message: Passing) -> Frames | None:
+        return message.frames
+
+
+class Lose(Rule):
+    async def _befall(self, message: Passing) -> None:
+        return None
+
+
+class Corrupt(Rule):
+    """One byte of one block of KV is another one. ``which`` must leave out messages without blocks."""
+
+    def __init__(self, which: Which, random: Random) -> None:
+        super().__init__(which)
+        self._random = random
+
+    async def _befall(self, message: Passing) -> Frames:
+        frames, random = list(message.frames), self._random
+        at = random.randrange(BODY + 1, len(frames))
+        changed = bytearray(frames[at])
+        changed[random.randrange(len(changed))] ^= random.randrange(1, 256)
+        frames[at] = bytes(changed)
+        return tuple(frames)
+
+
+class Watch(Rule):
+    """Calls ``act`` once, with the first message."""
+
+    def __init__(self, which: Which, act: Callable[[Passing], None]) -> None:
+        super().__init__(lambda message: not self.happened.is_set() and which(message))
+        self._act = act
+
+    async def _befall(self, message: Passing) -> Frames:
+        self._act(message)
+        return message.frames
+
+
+class Hold(Rule):
+    """Messages wait until `release`, and so does what follows them on their connection, as in TCP."""
+
+    def __init__(self, which: Which) -> None:
+        super().__init__(lambda message: not self._released.is_set() and which(message))
+        self._released = asyncio.Event()
+
+    def release(self) -> None:
+        self._released.set()
+
+    async def _befall(self, message: Passing) -> Frames:
+        await self._released.wait()
+        return message.frames
+
+
+# --- which messages ---------------------------------------------------------------------------------------------------
+
+
+def every(n: int, which: Which) -> Which:
+    """Every ``n``-th of them."""
+    number = count(1)
+    return lambda message: which(message) and next(number) % n == 0
+
+
+def some(probability: float, random: Random, which: Which) -> Which:
+    """Each of them with that probability."""
+    return lambda message: which(message) and random.random() < probability
+
+
+def is_transfer(message: Passing) -> bool:
+    return message.kind in TRANSFER
+
+
+def is_migration(message: Passing) -> bool:
+    """Transfers of migrations have one number more: request.attempt.hop.number."""
+    return message.transfer.count(".") == 3
+
+
+def between(one: Collection[str], other: Collection[str]) -> Which:
+    """Those from one side to the other, both ways, statuses too."""
+
+    def is_between(message: Passing) -> bool:
+        source, target = message.source, message.target
+        return (source in one and target in other) or (source in other and target in one)
+
+    return is_between

@@ -1,0 +1,1 @@
+"""The catalogue of attacks, each module with the attacks of one or two classes."""

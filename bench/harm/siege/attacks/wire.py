@@ -1,0 +1,275 @@
+"""What only a process of the mesh should say, said by somebody else: malformed, enormous, or with absurd numbers."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager, suppress
+from functools import partial
+from typing import Any
+
+import msgspec
+import zmq
+
+from bench.harm.http import line
+from bench.harm.observer import SUPERVISOR
+from bench.harm.siege.attack import TWO_HOSTS, Run, attack
+from bench.harm.siege.ground import ANY_END, ATTACKER, Answer, End, Ground
+from mesh.directory import Endpoints, directory
+from mesh.sockets.curve import CurveKey
+from mesh.topology.parse import load
+from mesh.wire.frames import WIRE_VERSION
+
+MIB = 2**20
+SENDER = b"gateway@1"
+SETTLES_S = 1.0
+DONE = (Answer(End.CUT),)  # nobody answers on the wire
+EXTENSIONS = (
+    b"\xd6\xff\xff\xff\xff\xff",
+    b"\xc7\x0c\xff" + b"\xff" * 12,
+    b"\xd4\x05\x00",
+    b"\xc7\xff\xff" + b"\x01" * 255,
+)
+
+# Bodies that no decoder should take, or fail on in any way but its own.
+MALFORMED = (
+    b"",
+    b"\xc1",
+    b"\x00" * 1000,
+    bytes(range(256)) * 64,
+    b"\x91" * 1_000_000,
+    b"\x81\xa4type" * 200_000,
+    b"\xdd\xff\xff\xff\xff",
+    b"\xdf\xff\xff\xff\xff\xa4type",
+    b"\xc6\xff\xff\xff\xffabc",
+    b"\xdb\x7f\xff\xff\xffabc",
+    b"\x81\xa4type\xa7\xff\xfe\xfd\xfc\xfb\xfa\xf9",
+    b"\x81\xa4type\xcf\xff\xff\xff\xff\xff\xff\xff\xff",
+    b"\x82\xa4type\xa6Submit\xa4type\xa6Cancel",
+    *(b"\x82\xa4type\xa6Cancel\xa7request" + extension for extension in EXTENSIONS),
+    *(b"\x81\xa4type" + extension for extension in EXTENSIONS),
+    *(b"\x82" + extension + b"\x01\xa4type\xa4Stop" for extension in EXTENSIONS),
+)
+SENDERS = (
+    b"", b"@", b"@1", b"x@", b"x@-1", b"gateway@" + b"9" * 5000, "gateway@٣".encode(), "gateway@²".encode(),
+    b"\xff\xfe@1", b"a" * 2**20 + b"@1", b"../../x@1", b"gateway@" + str(2**63).encode(), b"a\nb\x1b[2J@1",
+)  # fmt: skip
+
+NAN, INF = float("nan"), float("inf")
+SAMPLING = {"max_tokens": 4, "seed": 1}
+SPEC = {
+    "id": "siege-0", "gateway": "gateway", "service": "tiny", "prompt": [1, 2], "sampling": SAMPLING,
+    "slo_ttft_s": 1.0, "slo_tpot_s": 1.0,
+}  # fmt: skip
+# Messages of the right shape with numbers that make no sense: fields of requests, of their sampling, and others.
+ABSURD_SPECS: dict[str, Sequence[Any]] = {
+    "slo_ttft_s": (NAN, INF, -INF, -1.0),
+    "slo_tpot_s": (NAN, 0.0, -1.0),
+    "prompt": ([], [-1], [2**31], [2**62], [1] * 500_000),
+    "priority": (2**62, -(2**62)),
+    "age_s": (NAN, -1e300),
+    "generated": ([2**62] * 10,),
+    "expected": ([2**62, -1, 0],),
+    "service": ("nobody",),
+    "id": ("x" * 2**20,),
+}
+ABSURD_SAMPLING: dict[str, Sequence[Any]] = {
+    "max_tokens": (0, -1, 2**62),
+    "temperature": (NAN, INF, -1.0, 1e-320),
+    "top_k": (-5, 2**62),
+    "top_p": (NAN,),
+    "min_p": (-1.0,),
+    "repetition_penalty": (0.0,),
+    "logit_bias": ({2**40: NAN, -1: INF},),
+    "stop_token_ids": ([2**62, -1],),
+    "logprobs": (2**40,),
+    "prompt_logprobs": (2**40,),
+    "grammar": ("x" * 2**20, '{"json": {"$ref": "#"}}'),
+}
+ABSURD_OTHERS: dict[str, dict[str, Any]] = {
+    "SubmitBatch": {"submits": []},
+    "Cancel": {"request": "nobody", "epoch": [2**62, -1]},
+    "Probe": {"requests": [["nobody", [0, 0], -5]] * 1000},
+    "Migrate": {"request": "nobody", "to": "nobody"},
+    "StepTokens": {"deltas": [["nobody", [0, 0], -(2**62), [2**62], "stop"]] * 100},
+    "Failed": {"request": "nobody", "epoch": [0, 0], "reason": "x" * 2**20},
+    "Accepted": {"request": "nobody", "epoch": [0, 0], "queued_s": NAN, "predicted_ttft_s": -INF},
+    "Refused": {"request": "nobody", "epoch": [0, 0], "code": "full", "retry_s": NAN},
+    "Reserve": {"transfer": "t.0.0", "spec": SPEC, "num_tokens": 2**62, "block_size": -1},
+    "Blocks": {"transfer": "nobody.0.0", "seq": -1, "first": 2**62, "count": 2**62},
+    "Commit": {"transfer": "nobody.0.0", "spec": SPEC, "epoch": [0, 0]},
+    "Extend": {"transfer": "nobody.0.0", "num_tokens": 2**62},
+    "Taken": {"transfer": "nobody.0.0", "seq": 2**62},
+    "Abort": {"transfer": "nobody.0.0", "reason": "\x00" * 100_000},
+}
+GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"CURVE".ljust(20, b"\x00") + b"\x00" + bytes(31)
+NULL_GREETING = GREETING.replace(b"CURVE", b"NULL\x00")
+HUGE_COMMAND = b"\x06\x7f" + b"\xff" * 7  # says that it has 2^63 bytes
+HUGE_FRAME = b"\x02" + b"\x00\x00\x00\x7f\xff\xff\xff\xff"
+NULL_HANDSHAKE = b"\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x04PUSH"
+
+Messages = Sequence[Sequence[bytes]]
+
+
+def submit(**fields: Any) -> dict[str, Any]:
+    return {"type": "Submit", "spec": {**SPEC, **fields}, "epoch": [0, 0]}
+
+
+def absurd() -> list[bytes]:
+    specs = [{field: value} for field, values in ABSURD_SPECS.items() for value in values]
+    sampling = [{field: value} for field, values in ABSURD_SAMPLING.items() for value in values]
+    submits = [submit(**one) for one in (*specs, *({"sampling": {**SAMPLING, **one}} for one in sampling))]
+    others = [{"type": kind, **fields} for kind, fields in ABSURD_OTHERS.items()]
+    return [msgspec.msgpack.encode(message) for message in (*submits, *others)]
+
+
+def said(*bodies: bytes) -> Messages:
+    return [[WIRE_VERSION, SENDER, body] for body in bodies]
+
+
+def by_senders(body: bytes) -> Messages:
+    return [[WIRE_VERSION, sender, body] for sender in SENDERS]
+
+
+def odd_frames() -> Messages:
+    """No frames that matter, thousands of them, or of other versions."""
+    body = msgspec.msgpack.encode(submit())
+    whole = [WIRE_VERSION, SENDER, body]
+    return [[b""], [WIRE_VERSION], [b"ms0", SENDER, body], [WIRE_VERSION] * 5000, [*whole, *[b"x"] * 5000]]
+
+
+# --- saying it --------------------------------------------------------------------------------------------------------
+
+Pair = tuple[bytes, bytes]
+
+
+def say(messages: Callable[[], Messages]) -> Run:
+    """To every inbox of one host."""
+    return lambda ground: _say(_local(ground), messages())
+
+
+def say_by_curve(messages: Callable[[], Messages], *, is_stranger: bool = False) -> Run:
+    """To every inbox of two hosts, by a member. A stranger knows the mesh's public key, and has a pair of their own."""
+
+    async def run(ground: Ground) -> Sequence[Answer]:
+        path = load(ground.mesh.deployment.path).curve_key
+        assert path is not None, "hosts talk by CURVE"
+        key = CurveKey.load(path)
+        public = key.public.encode()
+        pair = zmq.curve_keypair() if is_stranger else (public, key.secret.encode())
+        return await _say([one.inbox for one in _endpoints(ground)], messages(), (public, *pair))
+
+    return run
+
+
+async def _say(
+    inboxes: Sequence[str], messages: Messages, keys: tuple[bytes, bytes, bytes] | None = None
+) -> Sequence[Answer]:
+    with _context(linger_ms=200) as context:
+        for address in inboxes:
+            socket = context.socket(zmq.PUSH)
+            socket.setsockopt(zmq.SNDTIMEO, 1000)
+            if keys is not None:
+                socket.curve_serverkey, socket.curve_publickey, socket.curve_secretkey = keys
+            socket.connect(address)
+            await asyncio.to_thread(_push, socket, messages)
+    await asyncio.sleep(SETTLES_S)
+    return DONE
+
+
+@contextmanager
+def _context(linger_ms: int) -> "Iterator[zmq.Context[zmq.Socket[bytes]]]":
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    try:
+        yield context
+    finally:
+        context.destroy(linger=linger_ms)
+
+
+def _push(socket: "zmq.Socket[bytes]", messages: Messages) -> None:
+    """What the other end does not take within a second is lost."""
+    with suppress(zmq.Again):
+        for frames in messages:
+            socket.send_multipart(list(frames))
+        socket.close(linger=500)
+
+
+def _local(ground: Ground) -> list[str]:
+    return [f"ipc://{ground.folder}/{name}.inbox" for name in (*ground.mesh.deployment.supervised, SUPERVISOR)]
+
+
+def _endpoints(ground: Ground) -> list[Endpoints]:
+    return list(directory(ground.mesh.deployment.topology).values())
+
+
+def _ports(ground: Ground) -> list[int]:
+    addresses = [address for one in _endpoints(ground) for address in (one.inbox, one.broadcast)]
+    return [int(address.rpartition(":")[2]) for address in addresses]
+
+
+async def subscriptions(ground: Ground) -> Sequence[Answer]:
+    """Thousands of long topics at every process, and listeners that do not listen."""
+    with _context(linger_ms=0) as context:
+        for address in _local(ground):
+            socket = context.socket(zmq.SUB)
+            socket.setsockopt(zmq.RCVHWM, 1)
+            socket.connect(address.replace(".inbox", ".status"))
+            for number in range(3000):
+                socket.subscribe(str(number).encode() * 200)
+            socket.subscribe(b"")
+        await asyncio.sleep(SETTLES_S + 1)
+    return DONE
+
+
+def throw(first: bytes, then: bytes = b"", lines_each: int = 4) -> Run:
+    """The same bytes at every port, on a few connections that stay open for a while."""
+
+    async def run(ground: Ground) -> Sequence[Answer]:
+        async with AsyncExitStack() as stack:
+            for port in _ports(ground) * lines_each:
+                with suppress(OSError):
+                    opened = await stack.enter_async_context(line(port, ATTACKER))
+                    await opened.send(first)
+                    await opened.send(then)
+            await asyncio.sleep(min(3.0, ground.hold_s))
+        return DONE
+
+    return run
+
+
+async def garbage(ground: Ground) -> Sequence[Answer]:
+    return await throw(ground.random.randbytes(2 * MIB))(ground)
+
+
+async def connections(ground: Ground) -> Sequence[Answer]:
+    """Opened and closed as fast as they go."""
+    for _ in range(200):
+        for port in _ports(ground):
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.2):
+                await asyncio.sleep(0)
+    return DONE
+
+
+_w = partial(attack, "wire", right=ANY_END)
+_far = partial(attack, "wire", right=ANY_END, mesh=TWO_HOSTS)
+
+ATTACKS = (
+    _w("wire-malformed", say(lambda: said(*MALFORMED)), in_short=True),
+    _w(
+        "wire-senders",
+        say(lambda: by_senders(msgspec.msgpack.encode({"type": "Cancel", "request": "x", "epoch": [0, 0]}))),
+    ),
+    _w("wire-absurd-numbers", say(lambda: said(*absurd())), in_short=True),
+    _w("wire-frames-odd", say(odd_frames)),
+    _w("wire-large-frames", say(lambda: said(b"\xc6\x08\x00\x00\x00" + bytes(2**27))), mixes=False),
+    _w("wire-flood", say(lambda: said(*[b"\xc1"] * 20_000)), load=4),
+    _w("wire-subscriptions", subscriptions),
+    _far("tcp-garbage", garbage),
+    _far("tcp-greeting-only", throw(GREETING, lines_each=40)),
+    _far("tcp-null-mechanism", throw(NULL_GREETING, NULL_HANDSHAKE + HUGE_FRAME + bytes(MIB))),
+    _far("tcp-huge-before-handshake", throw(GREETING + HUGE_COMMAND, bytes(8 * MIB), lines_each=2)),
+    _far("tcp-connections", connections),
+    _far("curve-wrong-key", say_by_curve(lambda: said(*[os.urandom(1000)] * 20), is_stranger=True)),
+    _far("curve-malformed", say_by_curve(lambda: [*said(*MALFORMED, *absurd()), *by_senders(b"\x80")])),
+    _far("curve-huge-frame", say_by_curve(lambda: said(bytes(300 * MIB))), mixes=False),
+)

@@ -1,0 +1,135 @@
+"""What attackers stand on: where the mesh is, what it serves, and how their requests end."""
+
+import asyncio
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from bench.harm.deployment import MESH_NAME, Deployment
+from bench.harm.http import Line, Reply, exchange, line, request
+from bench.harm.running import RunningMesh
+
+ATTACKER = "127.0.0.2"
+MODEL, MAX_CONTEXT = "tiny", 2048  # tokens
+COMPLETIONS, CHATS = "/v1/completions", "/v1/chat/completions"
+TOKENIZE, DETOKENIZE = "/tokenize", "/detokenize"
+HONEST, RIVAL, LIMITED, EXPIRED = "honest", "rival", "limited", "expired"  # names of keys
+FEW_TOKENS = 4  # of answers that matter only in that they come
+SAID_CHARS = 160
+NOT_SPOKEN = (501, 505)  # that HTTP is not spoken so: as good as 4xx
+
+Fields = Mapping[str, Any]
+Headers = Mapping[str, str]
+
+
+class End(StrEnum):
+    SERVED = "served"  # with 2xx, to its last byte
+    REFUSED = "refused"  # with 4xx
+    CUT = "cut"  # the connection was closed
+    HELD = "held"  # neither, when the attacker lost patience
+    FAILED = "failed"  # with 5xx, or with an error in the middle of a stream
+
+
+TURNED_AWAY = frozenset({End.REFUSED, End.CUT})
+LIKE_ANYONE = TURNED_AWAY | {End.SERVED}
+ANY_END = LIKE_ANYONE | {End.HELD}  # of attackers that wait for nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """``said``: the beginning of what came back, for the report."""
+
+    end: End
+    status: int | None = None
+    said: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.end}{'' if self.status is None else f' {self.status}'}"
+
+
+def answer_of(reply: Reply) -> Answer:
+    return Answer(_end(reply), reply.status, reply.body[:SAID_CHARS].decode(errors="replace"))
+
+
+def _end(reply: Reply) -> End:
+    if reply.is_late:
+        return End.HELD
+    if reply.status is None:
+        return End.CUT
+    if 400 <= reply.status < 500 or reply.status in NOT_SPOKEN:
+        return End.REFUSED
+    if reply.status >= 500 or b'data: {"error"' in reply.body:
+        return End.FAILED
+    return End.CUT if reply.is_closed else End.SERVED
+
+
+def key_path(folder: Path, name: str) -> Path:
+    """Where the owner of a key of that name keeps it, beside a topology that asks for keys."""
+    return folder / f"{name}.key"
+
+
+def key_headers(deployment: Deployment, name: str) -> dict[str, str]:
+    """The header of a key; none where keys are not asked for."""
+    path = key_path(deployment.path.parent, name)
+    return {"authorization": f"Bearer {path.read_text()}"} if path.exists() else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """``patience_s``: how long an attacker waits for an answer. ``hold_s``: how long it clings to a connection."""
+
+    mesh: RunningMesh
+    random: Random
+    patience_s: float
+    hold_s: float
+
+    @property
+    def port(self) -> int:
+        return self.mesh.deployment.ports[0]
+
+    @property
+    def folder(self) -> Path:
+        """Where the processes of the mesh keep their files."""
+        return self.mesh.deployment.runtime / MESH_NAME
+
+    def key(self, name: str) -> dict[str, str]:
+        return key_headers(self.mesh.deployment, name)
+
+    # --- requests, as bytes -------------------------------------------------------------------------------------------
+
+    def post(self, path: str, body: Fields | bytes, headers: Headers | None = None) -> bytes:
+        return request(self.port, path, body if isinstance(body, bytes) else json.dumps(body).encode(), headers)
+
+    def completion(self, fields: Fields, headers: Headers | None = None) -> bytes:
+        """A short completion, with these fields beside or instead of the usual ones."""
+        return self.post(COMPLETIONS, self.fields(fields), headers)
+
+    def fields(self, fields: Fields) -> dict[str, Any]:
+        return {"model": MODEL, "prompt": "Once upon", "max_tokens": FEW_TOKENS, **fields}
+
+    def chat(self, fields: Fields) -> bytes:
+        messages = [{"role": "user", "content": "Hello!"}]
+        return self.post(CHATS, {"model": MODEL, "messages": messages, "max_tokens": FEW_TOKENS, **fields})
+
+    # --- sending them -------------------------------------------------------------------------------------------------
+
+    async def send(self, data: bytes, source: str = ATTACKER) -> Answer:
+        """Any bytes, on a connection of their own."""
+        return answer_of(await exchange(self.port, data, self.patience_s, source))
+
+    async def send_all(self, requests: Iterable[bytes], at_once: int = 1) -> list[Answer]:
+        turns = asyncio.Semaphore(at_once)
+
+        async def one(data: bytes) -> Answer:
+            async with turns:
+                return await self.send(data)
+
+        return await asyncio.gather(*map(one, requests))
+
+    def line(self, source: str = ATTACKER, receive_bytes: int | None = None) -> AbstractAsyncContextManager[Line]:
+        return line(self.port, source, receive_bytes=receive_bytes)

@@ -1,0 +1,74 @@
+"""The command's arguments, its lines, its table and its JSON."""
+
+import argparse
+import json
+
+import pytest
+
+from bench.harm.__main__ import PROGRAMMES, main, parse
+from bench.harm.chaos.verdict import ScenarioRow, Tally
+from bench.harm.report import document, lines, markdown
+from bench.harm.siege.verdict import AttackRow
+from bench.harness.files import write_json
+from mesh.errors import EXIT_CONFIGURATION
+
+SCENARIO = ScenarioRow(
+    name="kill-decode",
+    took_s=3.0,
+    tally=Tally(requests=3, failed=1, worst_gap_s=1.25, problems=["r1: gone"]),
+    notes={"kills": 2},
+)
+ATTACK = AttackRow(
+    name="url", family="http", ends={"cut": 2}, failures=["chat: late"], grown={"gateway": 5 * 2**20}, took_s=3.0
+)
+
+
+def planned(*arguments: str) -> list[str]:
+    options: argparse.Namespace = parse(arguments)
+    plan = PROGRAMMES[options.kind].plan(options)
+    return [getattr(one, "name", None) or one[0].name for one in plan]
+
+
+@pytest.mark.parametrize("kind", PROGRAMMES)
+def test_every_name_is_one_and_each_class_is_known(kind):
+    harms = PROGRAMMES[kind].HARMS
+    assert len({one.name for one in harms}) == len(harms)
+    assert {one.name for one in harms}.isdisjoint(one.family for one in harms)
+    assert planned(kind, "--only", harms[0].family)[0] == harms[0].name
+
+
+def test_scenarios_come_in_the_order_of_their_meshes():
+    assert planned("chaos", "--only", "lose-nth", "kill-decode") == ["kill-decode", "lose-nth"]
+    assert 0 < len(planned("chaos", "--short")) < len(planned("chaos"))
+
+
+@pytest.mark.parametrize("kind", PROGRAMMES)
+def test_an_unknown_name_is_one_line(kind, capsys):
+    assert main([kind, "--only", "boom"]) == EXIT_CONFIGURATION
+    assert capsys.readouterr().err == "nothing is called 'boom'; --list says what there is\n"
+
+
+@pytest.mark.parametrize("kind", PROGRAMMES)
+def test_list_names_them_all(kind, capsys):
+    assert main([kind, "--list"]) == 0
+    told = [line.split()[1] for line in capsys.readouterr().out.splitlines()]
+    assert told == [one.name for one in PROGRAMMES[kind].HARMS]
+
+
+def test_a_row_says_what_went_wrong():
+    assert lines(SCENARIO)[1:] == ["  kills 2", "  ! r1: gone"]
+    assert lines(ATTACK) == [
+        "  FAIL: class http, answers 2 cut, failed 1, gap s 0.00, calm s 0.00, grew MiB 5 (gateway), kept MiB 0,"
+        " restarts 0 (3 s)",
+        "  ! the witness failed: 1, chat: late (1)",
+    ]
+    assert lines(AttackRow(name="disk", family="files", impossible="takes root"))[1:] == ["  not here: takes root"]
+
+
+def test_rows_as_a_page_and_as_json(tmp_path):
+    assert markdown([SCENARIO]).splitlines()[-1] == "| kill-decode | 3 | 1 | 0 | 0 | 0 | 1.25 | - | - | FAIL |"
+    write_json(tmp_path / "rows.json", document([SCENARIO, ATTACK], {"seed": 1}))
+    whole = json.loads((tmp_path / "rows.json").read_text())
+    scenario, attack = whole["rows"]
+    assert (whole["settings"], scenario["passed"], attack["passed"]) == ({"seed": 1}, False, False)
+    assert (scenario["tally"]["failed"], scenario["notes"], attack["grown"]) == (1, {"kills": 2}, ATTACK.grown)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from bench.simulated import MANY, make_simulation
 from engines.costs.presets import load_preset
 from mesh.topology.schema import (
     EngineSpec,
@@ -26,14 +27,10 @@ from mesh.wire.status import CountSpread, EngineStatus, ServiceTally
 from router.placement.observe.running_mesh import present_plan
 from router.placement.observe.service_monitor import Observed
 from router.placement.observe.traffic import Moments, ServiceTraffic
-from router.placement.search.plan import Plan
 from router.placement.search.question import LEAST_JUDGED, make_question
 from router.placement.search.search import search
-from simulation.cluster import Simulation
-from simulation.engines.physics import Physics
 from simulation.engines.shared_profiles import SharedProfile
 from simulation.loads.trace_request import TraceRequest
-from simulation.loads.workload import SloRule
 from simulation.placement.daemon import ModelledSearch
 from simulation.placement.evaluator import LocalSimulators
 
@@ -42,14 +39,11 @@ SERVICES = tuple(f"s{number}" for number in range(NUM_SERVICES))
 DOCUMENTS = (Moments(20_000, 6000), Moments(16, 8))  # tokens of prompts and answers
 BUSY_SHARE = 0.6  # of all requests; the other services share the rest evenly
 SLO = Slo(10.0, 1.0)
-MOST_HELD = (
-    4  # services on an engine, while those of a new plan are beside those of the old one: their weights must fit
-)
+MOST_HELD = 4  # services on an engine, while those of a new plan are beside those of the old one: weights must fit
 PRESET = load_preset("a100-llama3-8b-tp1")
 KV_BYTES = PRESET.kv_memory_bytes - (MOST_HELD - 1) * PRESET.weight_bytes
 PROFILE = SharedProfile(dict.fromkeys(SERVICES, PRESET), KV_BYTES, 1)
 TIMING = Timing(heartbeat_s=1.0, lease_s=5.0)
-MANY = 10**6
 
 Held = Sequence[Sequence[str]]
 ANYHOW: Held = [SERVICES[:2], SERVICES[2:4], SERVICES[4:], SERVICES[:1]]  # where a first plan is searched from
@@ -57,10 +51,7 @@ ANYHOW: Held = [SERVICES[:2], SERVICES[2:4], SERVICES[4:], SERVICES[:1]]  # wher
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """``rate`` of all services. ``busiest`` gets `BUSY_SHARE` of it; from ``shift_at_s`` on, ``next_busiest`` does.
-
-    ``dispersion``: in what bursts requests come; 1: Poisson arrivals.
-    """
+    """``rate`` of all services. ``busiest`` gets `BUSY_SHARE` of it; from ``shift_at_s`` on, ``next_busiest`` does."""
 
     rate: float
     span_s: float
@@ -68,7 +59,6 @@ class Load:
     busiest: str = SERVICES[0]
     shift_at_s: float | None = None
     next_busiest: str = SERVICES[1]
-    dispersion: float = 1.0
 
     def rates(self, busiest: str) -> dict[str, float]:
         rest = (1 - BUSY_SHARE) / (NUM_SERVICES - 1)
@@ -85,7 +75,7 @@ class Load:
         return [
             TraceRequest(from_s + at_s, num_input, num_output, service=name)
             for name, rate in self.rates(busiest).items()
-            for at_s, num_input, num_output in ServiceTraffic(rate, *DOCUMENTS, dispersion=self.dispersion).arrivals(
+            for at_s, num_input, num_output in ServiceTraffic(rate, *DOCUMENTS).arrivals(
                 until_s - from_s, Random(f"{self.seed}/{name}/{from_s}")
             )
         ]
@@ -118,12 +108,8 @@ def topology(held: Held, placement: PlacementSpec | None) -> Topology:
     )
 
 
-def profiles(what: Topology) -> dict[str, SharedProfile]:
-    return {spec.id: PROFILE for spec in what.engines}
-
-
 def plan_for(rates: Mapping[str, float], num_batches: int, seed: int) -> Held:
-    """What the search finds for Poisson arrivals at these rates: the services of each engine."""
+    """Return what the search finds for Poisson arrivals at these rates: the services of each engine."""
     known = statuses(topology(ANYHOW, None))
     plan = present_plan(known)
     question = make_question(
@@ -134,11 +120,7 @@ def plan_for(rates: Mapping[str, float], num_batches: int, seed: int) -> Held:
     found = search(
         question.cluster, question.catalogue, drawn, evaluator, Random(seed), lambda done: done >= num_batches, plan
     )
-    return held(found.best.plan)
-
-
-def held(plan: Plan) -> Held:
-    return [group.services for group in plan.groups]
+    return [group.services for group in found.best.plan.groups]
 
 
 def searching(num_batches: int) -> ModelledSearch:
@@ -146,16 +128,16 @@ def searching(num_batches: int) -> ModelledSearch:
 
 
 def statuses(what: Topology) -> dict[str, EngineStatus]:
-    """Of engines that have not done anything yet."""
-    simulation = Simulation(what, profiles(what), seed=0, physics=Physics(), slo=SloRule())
+    """Return those of engines that have not done anything yet."""
+    simulation = make_simulation(what, PROFILE, seed=0)
     return {name: engine.core.status(0.0) for name, engine in simulation.engines.items()}
 
 
-def observed(rates: Mapping[str, float], dispersion: float = 1.0) -> Observed:
-    """An interval in which as much came as is to be expected, in bursts that are known well."""
+def observed(rates: Mapping[str, float]) -> Observed:
+    """Return an interval in which as much came as is to be expected, as Poisson arrivals that are known well."""
     span_s, (inputs, outputs) = 1000.0, DOCUMENTS
     tallies = {name: _tally(name, round(rate * span_s), inputs, outputs) for name, rate in rates.items()}
-    return Observed(span_s, tallies, dict.fromkeys(rates, CountSpread(MANY, MANY, MANY * dispersion)))
+    return Observed(span_s, tallies, dict.fromkeys(rates, CountSpread(MANY, MANY, MANY)))
 
 
 def _tally(name: str, number: int, inputs: Moments, outputs: Moments) -> ServiceTally:

@@ -1,133 +1,181 @@
 """Role flips under a load that shifts: engines that change roles beside engines that keep them.
 
-    python -m bench.placement.role_flips [--seeds 2] [--phase 120] [--only WORDS] [--jobs N]
+    python -m bench.placement.role_flips [--seeds 2] [--phase 120] [--jobs N]
 
 In simulation: eight engines with Llama-2-70B on four A100s each, half of them prefill engines to begin with. First come
 long prompts with short answers, then short prompts with long answers, then the former again. Tropical and elastic run
 with and without `flips`, and Tropical with other splits that stay as they are: what flips bring is one thing, what a
-better split would bring another. Then the same engines under loads that stay the same, where flips should end.
+better split would bring another. With a TPOT SLO of 40 ms, about 90 answers at a time are the most; else an engine
+would take some 400, and a simulation would be of little but decode steps.
 """
 
-import argparse
-import statistics
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import merge
+from itertools import product, takewhile
+from operator import attrgetter
+from random import Random
 
 from rich.table import Table
 
 from bench.harness.arguments import add_jobs, add_seeds, script_parser
-from bench.harness.jobs import run_jobs
 from bench.harness.tables import make_console, make_table
-from bench.placement.role_flips_run import (
-    CONTENDERS,
-    SETTLED_S,
-    SHIFTING,
-    STEADY,
-    STEADY_PHASES,
-    Contender,
-    Result,
-    Run,
-    run_result,
+from bench.simulated import make_fleet, make_simulation, modelled_engine, run_cases, serve
+from engines.costs.profiles import load_profile
+from mesh.topology.schema import PolicySpec, ServiceSpec, Slo, Topology
+from mesh.wire.control import Role
+from router.history.records import Record
+from simulation.cluster import Simulation
+from simulation.loads.arrival_processes import Arrivals
+from simulation.loads.trace_request import TraceRequest
+from simulation.loads.workload import SloRule
+from simulation.reports.timeline import Timeline
+
+PROFILE = "a100-llama2-70b-tp4"
+NUM_ENGINES = 8
+TTFT_FACTOR, TPOT_SLO_S, PROMISE = 5.0, 0.04, 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Requests that arrive as a Poisson process. Lengths in tokens, uniform between two bounds."""
+
+    rate: float  # a second
+    prompt: tuple[int, int]
+    answer: tuple[int, int]
+
+    def requests(self, since_s: float, span_s: float, random: Random) -> list[TraceRequest]:
+        times = takewhile(lambda time: time < span_s, Arrivals(self.rate).times(random))
+        return [
+            TraceRequest(since_s + time, random.randint(*self.prompt), random.randint(*self.answer)) for time in times
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    name: str
+    streams: tuple[Stream, ...]
+
+    def requests(self, since_s: float, span_s: float, random: Random) -> Iterable[TraceRequest]:
+        return merge(*[one.requests(since_s, span_s, random) for one in self.streams], key=attrgetter("at_s"))
+
+
+READ = Phase("long prompts", (Stream(10.5, (2000, 4000), (20, 60)),))
+WRITE = Phase("long answers", (Stream(30.0, (50, 150), (200, 600)),))
+PHASES = (READ, WRITE, READ)
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    policy: str
+    flips: bool = False
+    num_prefill: int = NUM_ENGINES // 2
+
+    @property
+    def name(self) -> str:
+        split = f"{self.num_prefill} + {NUM_ENGINES - self.num_prefill}"
+        return f"{self.policy}, flips from {split}" if self.flips else f"{self.policy}, {split}"
+
+
+CONTENDERS = (
+    Contender("tropical"),
+    Contender("tropical", flips=True),
+    Contender("elastic"),
+    Contender("elastic", flips=True),
+    *(Contender("tropical", num_prefill=count) for count in (2, 3, 5)),
 )
 
 
-def main() -> int:
-    options = _parse()
-    words = options.only.split()
-    runs = [run for run in _runs(options) if all(word in run.name for word in words)]
-    results = dict(zip(runs, run_jobs(run_result, runs, options.jobs), strict=True))
-    shifting = {run: result for run, result in results.items() if len(run.phases) > 1}
-    steady = {run: result for run, result in results.items() if len(run.phases) == 1}
-    console = make_console()
-    if shifting:
-        console.print(shifting_table(shifting))
-    if steady:
-        console.print(steady_table(steady))
-    return 0
+@dataclass(frozen=True, slots=True)
+class Flip:
+    at_s: float
+    engine: str
+    role: str
 
 
-def _parse() -> argparse.Namespace:
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One simulation: what a worker process does."""
+
+    contender: Contender
+    phase_s: float
+    seed: int
+
+    def requests(self) -> Iterator[TraceRequest]:
+        random = Random(f"{self.seed}/load")
+        for number, phase in enumerate(PHASES):
+            yield from phase.requests(number * self.phase_s, self.phase_s, random)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Attainments are shares of the requests that met both SLOs: of all, and of those that arrived in each phase."""
+
+    attainment: float
+    by_phase: Sequence[float]
+    goodput: float  # requests a second
+    flips: Sequence[Flip]
+
+
+def run_case(case: Case) -> Result:
+    timeline = Timeline(Simulation.origin_s)
+    topology, profile = make_topology(case.contender), load_profile(PROFILE)
+    simulation = make_simulation(topology, profile, case.seed, slo=SloRule(TTFT_FACTOR), timeline=timeline)
+    records = serve(simulation, "model", case.requests())
+    by_phase = [
+        _attained([record for record in records if int(record.arrived_s // case.phase_s) == number])
+        for number in range(len(PHASES))
+    ]
+    goodput = sum(record.meets_slo for record in records) / (case.phase_s * len(PHASES))
+    return Result(_attained(records), by_phase, goodput, flips_of(timeline))
+
+
+def _attained(records: Sequence[Record]) -> float:
+    return sum(record.meets_slo for record in records) / len(records)
+
+
+def flips_of(timeline: Timeline) -> list[Flip]:
+    """Return the flips in order of time."""
+    roles = set(Role)
+    flips = [
+        Flip(mark.at_s, engine, mark.event)
+        for engine, lane in timeline.lanes.items()
+        for mark in lane.marks
+        if mark.event in roles
+    ]
+    return sorted(flips, key=attrgetter("at_s"))
+
+
+def make_topology(contender: Contender) -> Topology:
+    """Eight engines alike, but for their roles."""
+    roles = [Role.PREFILL] * contender.num_prefill + [Role.MULTIPLEX] * (NUM_ENGINES - contender.num_prefill)
+    engines = [
+        modelled_engine(f"engine-{number}", "model", PROFILE, role=role, max_running=512, chunk_tokens=1024)
+        for number, role in enumerate(roles)
+    ]
+    service = ServiceSpec("model", PROFILE, Slo(1.0, TPOT_SLO_S, PROMISE))
+    return make_fleet("flips", service, engines, PolicySpec(contender.policy, {"flips": contender.flips}))
+
+
+def main() -> None:
     parser = script_parser("bench.placement.role_flips", __doc__)
     add_seeds(parser, 2)
     parser.add_argument("--phase", type=float, default=120.0, metavar="S", help="seconds of a phase (default: 120)")
-    parser.add_argument(
-        "--only", default="", metavar="WORDS", help="runs whose load and policy have all of these words"
-    )
     add_jobs(parser)
     options = parser.parse_args()
-    if options.phase <= SETTLED_S:
-        parser.error(f"--phase: {options.phase:g} does not fit; use more than {SETTLED_S:g} s")
-    return options
+    cases = [Case(contender, options.phase, seed) for seed, contender in product(range(options.seeds), CONTENDERS)]
+    make_console().print(_table(run_cases(run_case, cases, options.jobs)))
 
 
-def _runs(options: argparse.Namespace) -> Iterator[Run]:
-    for seed in range(options.seeds):
-        for contender in CONTENDERS:
-            yield Run(SHIFTING, options.phase, contender, seed)
-        for phase in STEADY:
-            for contender in CONTENDERS:
-                if contender.flips:
-                    yield Run((phase,), STEADY_PHASES * options.phase, contender, seed)
-
-
-# --- tables ---------------------------------------------------------------------------------------------------------
-
-Results = Mapping[Run, Result]
-
-
-def shifting_table(results: Results) -> Table:
-    """Means over the seeds; of all requests also the least and the most."""
-    some = next(iter(results))
-    table = make_table(
-        "both SLOs met, % of requests, by phase",
-        ("policy, prefill + multiplexing",),
-        (*(phase.name for phase in some.phases), "all (least, most)", "goodput", "flips", "late/h"),
-    )
-    for contender, runs in by_contender(results).items():
-        by_phase = [
-            statistics.fmean(result.by_phase[number] for result in runs.values()) for number in range(len(some.phases))
-        ]
-        cells = [f"{100 * share:.1f}" for share in by_phase]
-        table.add_row(contender.name, *cells, _spread(runs), _goodput(runs), *_flips(runs))
+def _table(results: Mapping[Case, Result]) -> Table:
+    numbers = ("seed", *(phase.name for phase in PHASES), "all", "goodput", "flips")
+    table = make_table("both SLOs met, % of requests, by phase", ("policy, prefill + multiplexing",), numbers)
+    for case, result in results.items():
+        shares = (f"{100 * share:.1f}" for share in (*result.by_phase, result.attainment))
+        flips = str(len(result.flips)) if case.contender.flips else ""
+        table.add_row(case.contender.name, str(case.seed), *shares, f"{result.goodput:.2f}", flips)
     return table
-
-
-def steady_table(results: Results) -> Table:
-    """Loads that stay the same: flips at first, and those an hour that come later."""
-    table = make_table(
-        f"loads that stay the same; late flips come {SETTLED_S:g} s after the start",
-        ("load", "policy, prefill + multiplexing"),
-        ("both SLOs, % (least, most)", "goodput", "flips", "late/h"),
-    )
-    for load in dict.fromkeys(run.load for run in results):
-        of_load = {run: result for run, result in results.items() if run.load == load}
-        for contender, runs in by_contender(of_load).items():
-            table.add_row(load, contender.name, _spread(runs), _goodput(runs), *_flips(runs))
-    return table
-
-
-def by_contender(results: Results) -> dict[Contender, dict[Run, Result]]:
-    """In order of first appearance."""
-    contenders = dict.fromkeys(run.contender for run in results)
-    return {one: {run: result for run, result in results.items() if run.contender == one} for one in contenders}
-
-
-def _spread(runs: Results) -> str:
-    shares = [100 * result.attainment for result in runs.values()]
-    return f"{statistics.fmean(shares):.1f} ({min(shares):.1f}, {max(shares):.1f})"
-
-
-def _goodput(runs: Results) -> str:
-    return f"{statistics.fmean(result.goodput for result in runs.values()):.2f}"
-
-
-def _flips(runs: Results) -> tuple[str, str]:
-    """Flips of a run on average, and late flips an hour."""
-    if not next(iter(runs)).contender.flips:
-        return "", ""
-    late = statistics.fmean(run.late_flips_per_hour(result.flips) for run, result in runs.items())
-    return f"{statistics.fmean(len(result.flips) for result in runs.values()):.1f}", f"{late:.1f}"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from bench.placement.role_flips_run import Flip, Phase, Stream, flips_of
+from bench.placement.role_flips import Flip, Phase, Stream, flips_of
 from mesh.topology.schema import PolicySpec, Slo, Topology
 from mesh.wire.control import Role
 from mesh.wire.status import DecodeCost, PrefillCost

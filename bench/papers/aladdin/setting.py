@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from math import inf
 from random import Random
 
-from bench.papers import runs
-from bench.papers.runs import make_fleet, make_simulation, modelled_engine
+from bench import simulated
+from bench.simulated import make_fleet, make_simulation, modelled_engine
 from engines.costs.advice import LatencyPromise, Lengths, advise, with_link
 from engines.costs.presets import load_preset, model_shape
 from engines.costs.profiles import EngineProfile
@@ -146,5 +146,5 @@ def serve(setting: Setting, contender: Contender, policy: PolicySpec, num_engine
     """Return the records of the requests that count."""
     what = topology(setting, contender, policy, num_engines)
     simulation = make_simulation(what, setting.profile(contender), setting.seed, coasts=True)
-    records = runs.serve(simulation, SERVICE, setting.trace())
+    records = simulated.serve(simulation, SERVICE, setting.trace())
     return [record for record in records if record.arrived_s >= setting.warm_up_s]

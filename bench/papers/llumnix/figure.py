@@ -18,7 +18,7 @@ from bench.harness.arguments import add_jobs, add_out, add_seeds, script_parser
 from bench.harness.tables import make_console, make_table
 from bench.papers.llumnix.run import Latencies, Result, run_case
 from bench.papers.llumnix.setting import CONTENDERS, INFAAS, LLUMNIX, Case
-from bench.papers.runs import over_seeds, run_cases, write_results
+from bench.simulated import over_seeds, run_cases, write_results
 
 RATES = {  # requests a second: from where the P99 of TTFT begins to grow
     "sharegpt": (10.5, 11.0, 11.5),
@@ -36,7 +36,7 @@ Results = Mapping[Case, Result]
 
 def main() -> None:
     options = _parse()
-    results = over_seeds(run_cases(run_case, _cases(options), options.jobs))
+    results = over_seeds(run_cases(run_case, list(_cases(options)), options.jobs))
     for table in (_latencies_table(results), _memory_table(results), _gains_table(best_gains(results))):
         make_console(140).print(table)
     write_results(options.out / "llumnix.json", results)

@@ -23,7 +23,7 @@ from bench.live.serving import latency_of
 from bench.models.references import DEFAULT_MODEL
 from bench.papers.live import sendings_of, serve_in_turn, total
 from bench.papers.llumnix.run import mean_and_p99
-from bench.papers.runs import make_simulation, serve
+from bench.simulated import make_simulation, serve
 from engines.costs.profiles import load_profile
 from simulation.loads.arrival_processes import Arrivals, synthesize
 from simulation.loads.trace_request import TraceRequest

@@ -7,7 +7,7 @@ import msgspec
 
 from bench.papers.llumnix.setting import PHYSICS, SERVICE, Case, make_profile, make_topology
 from bench.papers.llumnix.watch import Seen, Watch
-from bench.papers.runs import make_simulation, serve
+from bench.simulated import make_simulation, serve
 from router.history.records import Outcome, Record
 from simulation.cluster import Simulation
 from simulation.reports.summary import Distribution

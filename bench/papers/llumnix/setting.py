@@ -5,7 +5,7 @@ from itertools import islice
 from math import inf
 from random import Random
 
-from bench.papers.runs import make_fleet, modelled_engine
+from bench.simulated import make_fleet, modelled_engine
 from engines.costs.profiles import EngineProfile, load_profile
 from mesh.topology.schema import PolicySpec, Rescheduling, ServiceSpec, Slo, Topology, TransferSpec
 from simulation.engines.physics import Physics

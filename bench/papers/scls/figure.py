@@ -14,9 +14,9 @@ from rich.table import Table
 
 from bench.harness.arguments import add_jobs, add_out, add_seeds, script_parser
 from bench.harness.tables import make_console, make_table
-from bench.papers.runs import over_seeds, run_cases, write_results
 from bench.papers.scls.run import Result, run_case
 from bench.papers.scls.setting import ILS, Case, Kind, scls, sls
+from bench.simulated import over_seeds, run_cases, write_results
 
 RATES = (10.0, 15.0, 20.0, 25.0, 30.0)
 CONTENDERS = {Kind.HF: (sls(Kind.HF), scls(Kind.HF)), Kind.DS: (sls(Kind.DS), ILS, scls(Kind.DS))}
@@ -31,7 +31,7 @@ Results = Mapping[Case, Result]
 
 def main() -> None:
     options = _parse()
-    results = over_seeds(run_cases(run_case, _cases(options), options.jobs))
+    results = over_seeds(run_cases(run_case, list(_cases(options)), options.jobs))
     console = make_console(140)
     console.print(_table(results))
     console.print(_beside_the_paper(results))

@@ -25,7 +25,7 @@ from bench.live.ports import free_port
 from bench.live.sharing import TOKEN_IDS
 from bench.models.references import DEFAULT_MODEL
 from bench.papers.live import serve_in_turn, total
-from bench.papers.runs import percentile
+from bench.simulated import percentile
 
 ANSWER_MEDIAN, ANSWER_SIGMA, LONGEST = 24, 1.0, 128
 PROMPTS = (8, 64)

@@ -5,8 +5,8 @@ from collections import defaultdict
 
 import msgspec
 
-from bench.papers.runs import make_simulation, percentile, serve
 from bench.papers.scls.setting import SERVICE, Case, profile
+from bench.simulated import make_simulation, percentile, serve
 from engines.core import EngineCore
 from engines.effects import Effect
 from engines.scheduling.batch import Rows

@@ -14,7 +14,7 @@ from math import exp, log
 from random import Random
 from statistics import NormalDist
 
-from bench.papers.runs import MANY, make_fleet, modelled_engine
+from bench.simulated import MANY, make_fleet, modelled_engine
 from engines.costs.profiles import EngineProfile, load_profile
 from mesh.topology.schema import PolicySpec, Scheduling, ServiceSpec, Slo, Timing, Topology
 from mesh.wire.status import DecodeCost

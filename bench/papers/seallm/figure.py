@@ -21,10 +21,10 @@ from rich.table import Table
 from bench.harness.arguments import add_jobs, add_out, add_seeds, script_parser
 from bench.harness.jobs import run_jobs
 from bench.harness.tables import make_console, make_table
-from bench.papers.runs import mean_of, write_results
 from bench.papers.seallm.plans import Effort, Planner, make_plan
 from bench.papers.seallm.run import OURS, SYSTEMS, Result, serve
 from bench.papers.seallm.scene import Inputs, Scene, make_world
+from bench.simulated import mean_of, write_results
 from mesh.errors import UserError
 
 PAPERS: Mapping[str, Mapping[str, float]] = {  # "up to so many times better", sections 6.2 and 6.3

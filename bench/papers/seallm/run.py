@@ -7,11 +7,11 @@ from statistics import fmean
 
 import msgspec
 
-from bench.papers import runs
-from bench.papers.runs import MANY, make_simulation, percentile
+from bench import simulated
 from bench.papers.seallm.plans import Planner
 from bench.papers.seallm.scene import Scene, Service, World
 from bench.placement import setting
+from bench.simulated import MANY, make_simulation, percentile
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, Scheduling, ServiceSpec, Topology
 from router.history.records import Outcome, Record
 from router.placement.search.plan import Group, Plan
@@ -82,7 +82,7 @@ def serve(system: System, plan: Plan, world: World, scene: Scene) -> Result:
     placed = [request for request in requests if request.service in plan.services]
     topology, profiles = make_topology(system, plan, world)
     simulation = make_simulation(topology, profiles, scene.seed, coasts=True)
-    records = runs.serve(simulation, topology.services[0].name, placed)
+    records = simulated.serve(simulation, topology.services[0].name, placed)
     return result_of(list(_served(records, placed, world)), len(requests))
 
 

@@ -23,7 +23,7 @@ from bench.harness.arguments import add_jobs, add_out, add_seeds, script_parser
 from bench.harness.files import write_json
 from bench.harness.jobs import run_jobs
 from bench.harness.tables import make_console, make_table
-from bench.papers.runs import make_fleet, modelled_engine
+from bench.simulated import make_fleet, modelled_engine
 from engines.costs.profiles import load_profile
 from mesh.errors import EXIT_CONFIGURATION
 from mesh.topology.schema import PolicySpec, ServiceSpec, Slo, Topology

@@ -6,49 +6,36 @@ from pathlib import Path
 import pytest
 
 from bench.placement.scaling import (
+    FIXED,
     WINDOW_S,
+    Case,
     Day,
     least_engines,
     made_up_day,
-    make_scaling,
     make_topology,
     recorded_day,
-    run_rule,
+    run_case,
     simulate,
 )
-from mesh.errors import UserError
 from mesh.topology.schema import PolicySpec, ScalingRule, ScalingSpec
 from router.policies.packing import Packing
+from simulation.loads.rows import TraceError
 
 RISING = Day((2.0, 2.0, 8.0, 8.0, 8.0, 1.0, 1.0, 1.0))
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_engines_follow_the_load_and_no_request_is_lost(seed: int):
-    requests = list(RISING.requests(seed))
-    scaling = ScalingSpec(down_after_s=20.0)
-    result = simulate(make_topology(8, scaling, 1), iter(requests), RISING.seconds, seed)
+def test_engines_follow_the_load_and_no_request_is_lost():
+    requests = list(RISING.requests(seed=0))
+    result = simulate(make_topology(8, ScalingSpec(down_after_s=20.0), 1), requests, RISING.seconds, seed=0)
     assert result.num_requests == len(requests)
     assert result.attainment > 0.85
     assert result.num_changes >= 4
     assert 1.5 * RISING.seconds < result.engine_s < 5 * RISING.seconds
 
 
-def test_the_same_seed_is_the_same_run():
-    day = Day((1.0, 5.0))
-    assert run_rule("promises", day, 4, 3) == run_rule("promises", day, 4, 3)
-
-
-def test_rules():
-    assert make_scaling("utilisation:0.25").utilisation == 0.25
-    assert make_scaling("freeness").rule is ScalingRule.FREENESS
-    with pytest.raises(ValueError, match="hope"):
-        make_scaling("hope")
-
-
 def test_a_number_of_engines_is_that_many_all_day():
-    result = run_rule("2", Day((1.0,)), 12, 0)
-    assert (result.engine_s, result.num_changes) == (2 * WINDOW_S, 0)
+    result = run_case(Case(f"{FIXED} engines", Day((1.0,)), 0))
+    assert (result.engine_s, result.num_changes) == (FIXED * WINDOW_S, 0)
 
 
 def test_a_day_has_its_mean_and_its_requests_come_in_order():
@@ -65,7 +52,7 @@ def test_a_recorded_day(tmp_path: Path):
     path.write_text("client,window_start_s,rate_rps\n0,0,1\n1,0,1\n0,600,6\n0,90000,100\n")
     assert recorded_day(path, 4.0, 4 * WINDOW_S).rates == (2.0, 2.0, 6.0, 6.0)
     path.write_text("client,start\n0,0\n")
-    with pytest.raises(UserError, match=r"arrivals.csv: no arrivals of ServeGen \('window_start_s'\)"):
+    with pytest.raises(TraceError, match=r"arrivals.csv:2: window_start_s: missing"):
         recorded_day(path, 4.0, 120.0)
 
 
@@ -76,7 +63,7 @@ def test_the_least_engines_by_what_fleets_can_do():
 
 def test_an_engine_that_packing_asks_for_starts(monkeypatch: pytest.MonkeyPatch):
     """A rule that looks at memory alone sees no need: gateways say which engines would take what fits on none."""
-    day, scaling = Day((6.0,)), make_scaling("utilisation:0.95")
+    day, scaling = Day((6.0,)), ScalingSpec(rule=ScalingRule.UTILISATION, utilisation=0.95, down_after_s=30.0)
     packing = PolicySpec("packing", {"prefill": "slack"})
 
     def num_started() -> int:

@@ -1,18 +1,14 @@
 """Plans under constant and under shifting load: replaced when it pays, and only then. Scored by arithmetic."""
 
 from collections.abc import Iterator, Sequence
-from math import isnan
 from random import Random
 from statistics import fmean
 from typing import NamedTuple
 
 import pytest
-from msgspec.structs import replace
 
 from bench.placement import mesh, setting
-from bench.placement.log import Told
-from bench.placement.shift import Case, Mode, forecast_errors
-from mesh.wire.placement import Decision, Forecast
+from bench.placement.shift import Case, Mode, run_case
 from mesh.wire.status import ServiceTally
 from router.placement.change.replacement import Verdict, judge, risk_of
 from router.placement.observe.bursts import WINDOW_S, Windows
@@ -23,6 +19,7 @@ from router.placement.observe.traffic import Arrival, ServiceTraffic, Traffic
 from router.placement.search.chance import num_samples
 from router.placement.search.search import search
 from tests.router.placement.worlds import Fluid, catalogue, cluster
+from tests.seeds import each_seed, seeds
 
 NAMES = ("a", "b", "c")
 SERVICES = catalogue(dict.fromkeys(NAMES, 60.0))
@@ -127,7 +124,7 @@ def tally(name: str, requests: Sequence[Arrival]) -> ServiceTally:
 
 FIXED = (INTERVAL_S, INTERVAL_S)
 ADAPTIVE = (INTERVAL_S / 2, 10 * INTERVAL_S)  # as the topology has it
-CASES = [*((seed, FIXED) for seed in range(10)), *((seed, ADAPTIVE) for seed in range(4))]
+BOUNDS = pytest.mark.parametrize("bounds", [FIXED, ADAPTIVE], ids=["fixed", "adaptive"])
 
 
 def fluid(seed, shift_at, num_intervals=20, rate=22.0, bounds=FIXED, dispersion=1.0):
@@ -136,66 +133,51 @@ def fluid(seed, shift_at, num_intervals=20, rate=22.0, bounds=FIXED, dispersion=
     return list(play(shifting, num_intervals, interval, seed, capacity=rate / 4.4))
 
 
-@pytest.mark.parametrize(("seed", "bounds"), CASES)
+def replaced(steps):
+    return [number for number, step in enumerate(steps) if step.verdict is Verdict.REPLACE]
+
+
+@BOUNDS
+@each_seed(1, most=10)
 def test_nothing_changes_at_constant_load(seed, bounds):
-    steps = fluid(seed, shift_at=0, bounds=bounds)
-    assert [step.verdict for step in steps if step.verdict is Verdict.REPLACE] == []
+    assert replaced(fluid(seed, shift_at=0, bounds=bounds)) == []
 
 
-@pytest.mark.parametrize("seed", range(8))
+@each_seed(1, most=8)
 def test_nothing_changes_at_constant_load_though_few_ask(seed):
     """So few that one interval after the other has other rates by chance: 120 requests each."""
-    steps = fluid(seed, shift_at=0, rate=2.0)
-    assert [step.verdict for step in steps if step.verdict is Verdict.REPLACE] == []
+    assert replaced(fluid(seed, shift_at=0, rate=2.0)) == []
 
 
 def test_next_to_nothing_changes_at_constant_load_that_comes_in_bursts_and_all_of_it_for_the_better():
     """In some intervals two and three times as much is asked of a service as in others. If arrivals were taken for
-    Poisson's, there would be 12 changes in these 200 intervals. The first plan is made for one such interval.
+    Poisson's, there would be 12 changes in 200 intervals. The first plan is made for one such interval.
     """
-    num_changes = 0
-    for seed in range(10):
+    num_changes, tried = 0, seeds(1)[:10]
+    for seed in tried:
         steps = fluid(seed, shift_at=0, rate=2.0, dispersion=8.0)
-        changes = [number for number, step in enumerate(steps) if step.verdict is Verdict.REPLACE]
-        num_changes += len(changes)
-        for at in changes:
+        num_changes += len(replaced(steps))
+        for at in replaced(steps):
             before, after = (fmean(step.achieved for step in part) for part in (steps[: at + 1], steps[at + 1 :]))
             assert after > before, (seed, at)
-    assert num_changes <= 4
+    assert num_changes <= max(1, 0.4 * len(tried))
 
 
-@pytest.mark.parametrize(("seed", "bounds"), CASES)
-def test_attainment_is_back_within_two_intervals_of_a_shift(seed, bounds):
+@BOUNDS
+@each_seed(2, most=10)
+def test_a_shift_is_felt_and_attainment_is_back_within_two_intervals(seed, bounds):
     steps = fluid(seed, shift_at=5, num_intervals=10, bounds=bounds)
-    assert sum(step.verdict is Verdict.REPLACE for step in steps) <= 2
+    assert steps[4].achieved < steps[4].within_reach - 0.05 or bounds == ADAPTIVE
+    assert replaced(steps) == [4] or bounds == ADAPTIVE
+    assert len(replaced(steps)) <= 2
     for step in steps[6:]:
         assert step.achieved > step.within_reach - 0.06
 
 
-def test_a_shift_is_felt_and_answered():
-    """Or the test above would be of nothing."""
-    felt = [fluid(seed, shift_at=5, num_intervals=8) for seed in range(5)]
-    assert all(steps[4].achieved < steps[4].within_reach - 0.05 for steps in felt)
-    assert all(steps[4].verdict is Verdict.REPLACE for steps in felt)
-
-
 def test_a_run_of_the_bench_tells_what_was_decided_and_what_became_of_requests():
-    run = Case(Mode.FIXED, rate=0.3, num_intervals=2, has_shift=False, num_batches=0, seed=0).run()
-    assert run.outcomes == {"finished": len(run.served)}
-    assert [told.decision.interval for told in run.decisions] == [1]
-    assert run.changes == []
+    run = run_case(Case(Mode.FIXED, 0, has_shift=False, rate=0.3, num_intervals=2, num_batches=0))
+    assert (run.num_lost, len(run.decisions), run.changed_at_s) == (0, 1, [])
     assert run.attainment(0.0, run.end_s) == 1.0
-
-
-def test_forecasts_are_held_against_what_came():
-    def told(verdict, achieved, predicted, proposed):
-        scores = [None if latency is None else Forecast(1.0, latency) for latency in (achieved, predicted, proposed)]
-        decision = Decision(1, verdict, "", 0, 60.0)
-        return Told(0.0, replace(decision, **dict(zip(("achieved", "predicted", "proposed"), scores, strict=True))))
-
-    decisions = [told("keep", 9.0, 2.0, 1.0), told("replace", 3.0, 4.0, 1.5), told("keep", 1.0, 8.0, 8.0)]
-    assert forecast_errors(decisions) == (-0.25, 0.75), "-1 of the plan that stayed, 0.5 of the one that came"
-    assert all(map(isnan, forecast_errors(decisions[:1])))
 
 
 def test_loads_that_shift_keep_their_sum():

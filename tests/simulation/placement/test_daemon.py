@@ -43,7 +43,7 @@ def play(search, *, faults=(), span_s=90.0, load=None):
     notes, records = [], []
     simulation = Simulation(
         what,
-        mesh.profiles(what),
+        dict.fromkeys([spec.id for spec in what.engines], mesh.PROFILE),
         seed=0,
         physics=Physics(),
         slo=SloRule(),

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from bench.harness.tables import make_table
-from bench.papers.runs import percentile
 from bench.papers.seallm.live.run import Outcome, Run
+from bench.simulated import percentile
 
 REFERENCE = "db"
 

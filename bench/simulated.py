@@ -1,4 +1,4 @@
-"""What the simulations of all papers share: fleets of modelled engines, runs of them, and means over seeds."""
+"""What simulated benches share: fleets of modelled engines, runs of them, and means over seeds."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -29,10 +29,11 @@ StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 
 def modelled_engine(
-    name: str, service: str, profile: str, *, role: Role = Role.MULTIPLEX, **settings: Any
+    name: str, service: str, profile: str, *, role: Role = Role.MULTIPLEX, max_waiting: int = MANY, **settings: Any
 ) -> EngineSpec:
-    """An engine that takes the time of a profile, and lets any number of requests wait."""
-    return EngineSpec(name, role, (service,), backend="simulated", profile=profile, max_waiting=MANY, **settings)
+    """An engine that takes the time of a profile, and lets any number of requests wait unless it is told otherwise."""
+    spec = EngineSpec(name, role, (service,), backend="simulated", profile=profile, max_waiting=max_waiting)
+    return replace(spec, **settings)
 
 
 def make_fleet(
@@ -40,13 +41,11 @@ def make_fleet(
     service: ServiceSpec,
     engines: Iterable[EngineSpec],
     policy: PolicySpec,
-    *,
-    gateways: Sequence[str] = ("gateway",),
     **settings: Any,
 ) -> Topology:
-    """A topology of one service whose gateways refuse nobody."""
-    doors = tuple(GatewaySpec(gateway, max_requests=MANY, max_waiting=MANY) for gateway in gateways)
-    return Topology(name, Path(), (service,), tuple(engines), doors, policy=policy, **settings)
+    """A topology of one service whose gateway refuses nobody."""
+    gateway = GatewaySpec("gateway", max_requests=MANY, max_waiting=MANY)
+    return Topology(name, Path(), (service,), tuple(engines), (gateway,), policy=policy, **settings)
 
 
 def make_simulation(
@@ -55,15 +54,16 @@ def make_simulation(
     seed: int,
     *,
     physics: Physics | None = None,
+    slo: SloRule | None = None,
     **settings: Any,
 ) -> Simulation:
-    """Wire a simulation with ``profiles`` by engine, or one for all of them. SLOs are the service's."""
+    """Wire a simulation with ``profiles`` by engine, or one for all of them. SLOs are the service's by default."""
     if not isinstance(profiles, Mapping):
         profiles = dict.fromkeys([engine.id for engine in topology.engines], profiles)
-    return Simulation(topology, profiles, seed=seed, physics=physics or Physics(), slo=SloRule(), **settings)
+    return Simulation(topology, profiles, seed=seed, physics=physics or Physics(), slo=slo or SloRule(), **settings)
 
 
-def serve(simulation: Simulation, service: str, requests: Sequence[TraceRequest]) -> list[Record]:
+def serve(simulation: Simulation, service: str, requests: Iterable[TraceRequest]) -> list[Record]:
     """Return the records of all requests, once the last has ended."""
     records: list[Record] = []
     with rare_collections(), quiet_engines():
@@ -71,10 +71,9 @@ def serve(simulation: Simulation, service: str, requests: Sequence[TraceRequest]
     return records
 
 
-def run_cases(work: Callable[[CaseT], ResultT], cases: Iterable[CaseT], num_processes: int) -> dict[CaseT, ResultT]:
-    """Return the result of each case. Equal cases run once."""
-    distinct = list(dict.fromkeys(cases))
-    return dict(zip(distinct, run_jobs(work, distinct, num_processes), strict=True))
+def run_cases(work: Callable[[CaseT], ResultT], cases: Sequence[CaseT], num_processes: int) -> dict[CaseT, ResultT]:
+    """Return the result of each case."""
+    return dict(zip(cases, run_jobs(work, cases, num_processes), strict=True))
 
 
 def write_results(path: Path, results: Mapping[Any, object]) -> None:
@@ -84,22 +83,20 @@ def write_results(path: Path, results: Mapping[Any, object]) -> None:
 # --- means ------------------------------------------------------------------------------------------------------------
 
 
+def over_seeds(results: Mapping[CaseT, StructT]) -> dict[CaseT, StructT]:
+    """Average the results of cases that differ by their ``seed`` alone; the case with seed 0 stands for them."""
+    groups: dict[Any, list[StructT]] = {}
+    for case, result in results.items():
+        groups.setdefault(_without_seed(case), []).append(result)
+    return {case: mean_of(group) for case, group in groups.items()}
+
+
 def _without_seed(case: Any) -> Any:
     return replace(case, seed=0)
 
 
-def over_seeds(
-    results: Mapping[CaseT, StructT], without_seed: Callable[[CaseT], CaseT] = _without_seed
-) -> dict[CaseT, StructT]:
-    """Average the results of cases that differ by their ``seed`` alone; the case with seed 0 stands for them."""
-    groups: dict[CaseT, list[StructT]] = {}
-    for case, result in results.items():
-        groups.setdefault(without_seed(case), []).append(result)
-    return {case: mean_of(group) for case, group in groups.items()}
-
-
 def mean_of(results: Sequence[StructT]) -> StructT:
-    """Make one result of several: numbers with a fraction are averaged, counts summed, lists joined."""
+    """Make one result of several: numbers with a fraction are averaged, counts are summed."""
     fields = results[0].__struct_fields__
     return type(results[0])(**{name: _merged([getattr(one, name) for one in results]) for name in fields})
 
@@ -112,11 +109,9 @@ def _merged(values: Sequence[Any]) -> Any:
             return sum(values)
         case msgspec.Struct():
             return mean_of(values)
-        case Mapping():
+        case _:
             keys = dict.fromkeys(key for value in values for key in value)
             return {key: _merged([value[key] for value in values if key in value]) for key in keys}
-        case _:
-            return [item for value in values for item in value]
 
 
 def percentile(values: Iterable[float], percent: int) -> float:

@@ -12,34 +12,37 @@ leaves out all that the failure does not need.
 
 import argparse
 import sys
-from collections.abc import Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from rich.console import Console
-from rich.progress import TextColumn
+from rich.table import Table
 
-from bench.fault_runs.play import Failure, Results, Tally, run_some
-from bench.fault_runs.reduce import reduced
-from bench.fault_runs.report import tables
-from bench.fault_runs.scenario import KINDS, ORDERS, draw
-from bench.fault_runs.story import tell
+from bench.fault_runs.draws import KINDS, ORDERS
+from bench.fault_runs.play import PLANS, Failure, Results, Tally, run_some
+from bench.fault_runs.scenario import draw
+from bench.fault_runs.story import reduced, tell
 from bench.harness.arguments import add_jobs, script_parser
-from bench.harness.jobs import progress_bar
+from bench.harness.jobs import run_jobs
+from bench.harness.tables import make_console, make_table
 
-RUNS_AT_A_TIME = 10  # of a worker, between two steps of the bar
+RUNS_AT_A_TIME = 10  # of a worker
 MOST_TOLD = 20  # failures
+ALL = (*KINDS, *ORDERS)
 
 
 def main() -> int:
     options = _parse()
-    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    console = make_console()
     if options.seed is not None:
         return _repeat(options, console)
     tally, failures = _run_all(range(options.seed_from, options.seed_from + options.runs), options.only, options.jobs)
-    for table in tables(tally):
+    for table in _tables(tally):
         console.print(table)
-    _tell_failures(failures, options.only, console)
+    for failure in failures[:MOST_TOLD]:
+        _say(console, str(failure), f"    {_command(failure.seed, options.only)}")
+    if len(failures) > MOST_TOLD:
+        _say(console, f"and {len(failures) - MOST_TOLD} more: seeds {[one.seed for one in failures[MOST_TOLD:]]}")
     return 1 if failures else 0
 
 
@@ -50,9 +53,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, metavar="S", help="this one alone")
     parser.add_argument("--verbose", action="store_true", help="with --seed: what happened to the request that failed")
     parser.add_argument("--reduce", action="store_true", help="with --seed: leave out what its failure does not need")
-    parser.add_argument(
-        "--only", type=_kinds, default=(*KINDS, *ORDERS), metavar="A,B", help=f"of {', '.join((*KINDS, *ORDERS))}"
-    )
+    parser.add_argument("--only", type=_kinds, default=ALL, metavar="A,B", help=f"of {', '.join(ALL)}")
     add_jobs(parser)
     options = parser.parse_args()
     if options.runs < 1 or options.jobs < 1:
@@ -62,46 +63,33 @@ def _parse() -> argparse.Namespace:
 
 def _kinds(text: str) -> tuple[str, ...]:
     kinds = tuple(text.split(","))
-    unknown = [kind for kind in kinds if kind not in (*KINDS, *ORDERS)]
-    if unknown:
-        raise argparse.ArgumentTypeError(f"no {unknown[0]!r}; there are {', '.join((*KINDS, *ORDERS))}")
+    if unknown := [kind for kind in kinds if kind not in ALL]:
+        raise argparse.ArgumentTypeError(f"no {unknown[0]!r}; there are {', '.join(ALL)}")
     return kinds
 
 
-# --- many runs --------------------------------------------------------------------------------------------------------
-
-
 def _run_all(seeds: Sequence[int], only: Sequence[str], jobs: int) -> Results:
-    tally, failures = Tally(), []
     parts = [seeds[index : index + RUNS_AT_A_TIME] for index in range(0, len(seeds), RUNS_AT_A_TIME)]
-    with (
-        progress_bar(TextColumn("{task.fields[failed]} failed")) as progress,
-        ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool,
-    ):
-        task = progress.add_task("runs", total=len(seeds), failed=0)
-        futures: list[Future[Results]] = [pool.submit(run_some, part, only) for part in parts]
-        for future in as_completed(futures):
-            some, failed = future.result()
-            tally.add(some)
-            failures += failed
-            progress.update(task, advance=some.num_runs, failed=len(failures))
-    return tally, sorted(failures, key=lambda failure: failure.seed)
+    tally, failures = Tally(), list[Failure]()
+    for some, failed in run_jobs(partial(run_some, only), parts, jobs, f"{RUNS_AT_A_TIME} runs each"):
+        tally += some
+        failures += failed
+    return tally, failures
 
 
-def _tell_failures(failures: Sequence[Failure], only: Sequence[str], console: Console) -> None:
-    for failure in failures[:MOST_TOLD]:
-        console.print(str(failure), soft_wrap=True, markup=False)
-        console.print(f"    {_command(failure.seed, only)}", soft_wrap=True)
-    if len(failures) > MOST_TOLD:
-        console.print(f"and {len(failures) - MOST_TOLD} more: seeds {[one.seed for one in failures[MOST_TOLD:]]}")
+def _tables(tally: Tally) -> Iterator[Table]:
+    """What happened in all runs. Plans are too many kinds for a table."""
+    for title in dict.fromkeys(title for title, _ in tally if title != PLANS):
+        table = make_table("", (title,), ("times",))
+        for (of_table, what), count in tally.most_common():
+            if of_table == title:
+                table.add_row(what, f"{count:,}")
+        yield table
 
 
 def _command(seed: int, only: Sequence[str]) -> str:
-    chosen = "" if len(only) == len(KINDS) + len(ORDERS) else f" --only {','.join(only)}"
+    chosen = "" if len(only) == len(ALL) else f" --only {','.join(only)}"
     return f"python -m bench.fault_runs --seed {seed}{chosen} --verbose"
-
-
-# --- one run ----------------------------------------------------------------------------------------------------------
 
 
 def _repeat(options: argparse.Namespace, console: Console) -> int:
@@ -110,15 +98,17 @@ def _repeat(options: argparse.Namespace, console: Console) -> int:
         scenario = reduced(scenario)
     failure, lines = tell(scenario)
     if options.verbose or options.reduce:
-        for line in lines:
-            console.print(line, soft_wrap=True, markup=False)
+        _say(console, *lines)
     if failure is None:
-        console.print(f"seed {options.seed}: all that must hold held")
+        _say(console, f"seed {options.seed}: all that must hold held")
         return 0
-    if options.verbose:
-        console.print(failure.trace, soft_wrap=True, markup=False)
-    console.print(str(failure), soft_wrap=True, markup=False)
+    _say(console, *([failure.trace] if options.verbose else []), str(failure))
     return 1
+
+
+def _say(console: Console, *lines: str) -> None:
+    for line in lines:
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
 if __name__ == "__main__":

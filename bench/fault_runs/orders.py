@@ -1,6 +1,6 @@
 """What people do during a run: they migrate, drain, change roles, services and policies, restart, and leave."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mesh.wire import control
@@ -10,184 +10,115 @@ from simulation.cluster import Simulation
 from simulation.faults.processes import Processes
 
 UNREAD_BYTES = 2**20
+LOAD_S = 0.4  # for weights to come
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """``mesh migrate``: one of the requests that ``source`` holds, whichever ``pick`` (0 to 1) says."""
+class Order:
+    """``whom``: an engine or a gateway. ``what`` becomes of it: a role, a service, a policy, or where a request goes.
 
-    at_s: float
-    source: str
-    pick: float
-    to: str
-
-    @property
-    def end_s(self) -> float:
-        return self.at_s
-
-    def give(self, simulation: Simulation) -> None:
-        engine = simulation.engines.get(self.source)
-        request = None if engine is None else _pick(sorted(engine.core._requests), self.pick)
-        if request is not None:
-            _order(simulation, self.source, control.Migrate(request, self.to, "by hand"))
-
-
-@dataclass(frozen=True, slots=True)
-class Drain:
-    """``mesh drain``, and ``--undo`` later."""
-
-    at_s: float
-    engine: str
-    undo_after_s: float
-
-    @property
-    def end_s(self) -> float:
-        return self.at_s + self.undo_after_s
-
-    def give(self, simulation: Simulation) -> None:
-        _order(simulation, self.engine, control.Drain())
-        undo = control.Drain(undo=True)
-        simulation.kernel.after(self.undo_after_s, _order, simulation, self.engine, undo)
-
-
-@dataclass(frozen=True, slots=True)
-class TakeRole:
-    """``mesh role``."""
-
-    at_s: float
-    engine: str
-    role: Role
-
-    @property
-    def end_s(self) -> float:
-        return self.at_s
-
-    def give(self, simulation: Simulation) -> None:
-        engine = simulation.engines.get(self.engine)
-        if engine is not None:
-            _order(simulation, self.engine, SetRole(self.role, engine.core._standing.num_role_changes))
-
-
-@dataclass(frozen=True, slots=True)
-class Shed:
-    """``mesh unload``, and ``mesh load`` later: said again until the engine has the service, in case it cannot load it.
-
-    ``load_s`` is what loading takes.
+    ``pick`` (0 to 1) says which request is meant. The order is undone ``for_s`` later, and is over after ``end_s``.
     """
 
     at_s: float
-    engine: str
-    service: str
-    back_after_s: float
-    load_s: float
+    kind: str
+    whom: str = ""
+    what: str | PolicyChoice = ""
+    pick: float = 0.0
+    for_s: float = 0.0
 
     @property
     def end_s(self) -> float:
-        return self.at_s + self.back_after_s + self.load_s
+        return self.at_s + self.for_s + (LOAD_S if self.kind == "shed" else 0.0)
 
     def give(self, simulation: Simulation) -> None:
-        _order(simulation, self.engine, control.UnloadService(self.service))
-        simulation.kernel.after(self.back_after_s, self._load, simulation)
-
-    def _load(self, simulation: Simulation) -> None:
-        """An engine that is held up may still have to hear that it is to unload."""
-        engine, is_held_up = simulation.engines.get(self.engine), _processes(simulation).engines[self.engine].is_held_up
-        service = None if engine is None else engine.core._services.get(self.service)
-        if engine is not None and (is_held_up or service is None or service.is_leaving):
-            _order(simulation, self.engine, control.LoadService(self.service))
-            simulation.kernel.after(self.load_s, self._load, simulation)
+        GIVE[self.kind](self, simulation)
 
 
-@dataclass(frozen=True, slots=True)
-class Retire:
+def _move(order: Order, simulation: Simulation) -> None:
+    """``mesh migrate``: one of the requests that the engine holds."""
+    engine = simulation.engines.get(order.whom)
+    request = None if engine is None else _pick(sorted(engine.core._requests), order.pick)
+    if request is not None:
+        _command(simulation, order.whom, control.Migrate(request, str(order.what), "by hand"))
+
+
+def _drain(order: Order, simulation: Simulation) -> None:
+    """``mesh drain``, and ``--undo`` later."""
+    _command(simulation, order.whom, control.Drain())
+    simulation.kernel.after(order.for_s, _command, simulation, order.whom, control.Drain(undo=True))
+
+
+def _take_role(order: Order, simulation: Simulation) -> None:
+    """``mesh role``."""
+    engine = simulation.engines.get(order.whom)
+    if engine is not None:
+        role = Role(str(order.what))
+        _command(simulation, order.whom, SetRole(role, engine.core._standing.num_role_changes))
+
+
+def _shed(order: Order, simulation: Simulation) -> None:
+    """``mesh unload``, and ``mesh load`` later."""
+    _command(simulation, order.whom, control.UnloadService(str(order.what)))
+    simulation.kernel.after(order.for_s, _load, order, simulation)
+
+
+def _load(order: Order, simulation: Simulation) -> None:
+    """Again until the engine has the service, in case it cannot load it, or has still to hear that it is to unload."""
+    engine, service = simulation.engines.get(order.whom), str(order.what)
+    is_held_up = _processes(simulation).engines[order.whom].is_held_up
+    held = None if engine is None else engine.core._services.get(service)
+    if engine is not None and (is_held_up or held is None or held.is_leaving):
+        _command(simulation, order.whom, control.LoadService(service))
+        simulation.kernel.after(LOAD_S, _load, order, simulation)
+
+
+def _retire(order: Order, simulation: Simulation) -> None:
     """SIGTERM: the engine ends when it is empty, and is started again."""
-
-    at_s: float
-    engine: str
-    restart_after_s: float
-
-    @property
-    def end_s(self) -> float:
-        return self.at_s + self.restart_after_s
-
-    def give(self, simulation: Simulation) -> None:
-        _processes(simulation).engines[self.engine].retire(self.restart_after_s)
+    _processes(simulation).engines[order.whom].retire(order.for_s)
 
 
-@dataclass(frozen=True, slots=True)
-class Leave:
-    """A client goes away."""
-
-    at_s: float
-    pick: float
-
-    @property
-    def end_s(self) -> float:
-        return self.at_s
-
-    def give(self, simulation: Simulation) -> None:
-        request = _pick(sorted(simulation.open), self.pick)
-        if request is not None:
-            simulation.leave(request)
-
-
-@dataclass(frozen=True, slots=True)
-class FallBehind:
-    """A client reads so slowly that its gateway cuts it off."""
-
-    at_s: float
-    pick: float
-
-    @property
-    def end_s(self) -> float:
-        return self.at_s
-
-    def give(self, simulation: Simulation) -> None:
-        request = _pick(sorted(simulation.open), self.pick)
-        if request is not None:
-            simulation.fall_behind(request, UNREAD_BYTES)
-
-
-@dataclass(frozen=True, slots=True)
-class SwitchPolicy:
-    """``mesh policy``: told to one gateway; the others hear of it from its statuses."""
-
-    at_s: float
-    gateway: str
-    choice: PolicyChoice
-
-    @property
-    def end_s(self) -> float:
-        return self.at_s
-
-    def give(self, simulation: Simulation) -> None:
-        _processes(simulation).gateways[self.gateway].order(control.SetPolicy(self.choice))
-
-
-@dataclass(frozen=True, slots=True)
-class RetireGateway:
+def _retire_gateway(order: Order, simulation: Simulation) -> None:
     """SIGTERM: the gateway takes nothing new, ends when its requests have ended, and is started again."""
-
-    at_s: float
-    gateway: str
-    restart_after_s: float
-
-    @property
-    def end_s(self) -> float:
-        return self.at_s + self.restart_after_s
-
-    def give(self, simulation: Simulation) -> None:
-        _processes(simulation).gateways[self.gateway].retire(self.restart_after_s)
+    _processes(simulation).gateways[order.whom].retire(order.for_s)
 
 
-Order = Move | Drain | TakeRole | Shed | Retire | Leave | FallBehind | SwitchPolicy | RetireGateway
+def _leave(order: Order, simulation: Simulation) -> None:
+    """A client goes away."""
+    if (request := _pick(sorted(simulation.open), order.pick)) is not None:
+        simulation.leave(request)
+
+
+def _fall_behind(order: Order, simulation: Simulation) -> None:
+    """A client reads so slowly that its gateway cuts it off."""
+    if (request := _pick(sorted(simulation.open), order.pick)) is not None:
+        simulation.fall_behind(request, UNREAD_BYTES)
+
+
+def _switch_policy(order: Order, simulation: Simulation) -> None:
+    """``mesh policy``: told to one gateway; the others hear of it from its statuses."""
+    assert isinstance(order.what, PolicyChoice), "there is a policy to switch to"
+    _processes(simulation).gateways[order.whom].order(control.SetPolicy(order.what))
+
+
+GIVE: Mapping[str, Callable[[Order, Simulation], None]] = {
+    "move": _move,
+    "drain": _drain,
+    "role": _take_role,
+    "retire": _retire,
+    "leave": _leave,
+    "shed": _shed,
+    "policy": _switch_policy,
+    "behind": _fall_behind,
+    "retire_gateway": _retire_gateway,
+}
 
 
 def _pick(requests: Sequence[str], pick: float) -> str | None:
     return requests[int(pick * len(requests))] if requests else None
 
 
-def _order(simulation: Simulation, engine: str, command: EngineMessage) -> None:
+def _command(simulation: Simulation, engine: str, command: EngineMessage) -> None:
     _processes(simulation).engines[engine].order(command)
 
 

@@ -3,14 +3,14 @@
 import re
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
+from bench.fault_runs.draws import LONG_S
 from bench.fault_runs.plans import DrawnPlans
-from bench.fault_runs.scenario import LONG_S, Scenario, draw
+from bench.fault_runs.scenario import Scenario, draw
 from router.history.records import Outcome, Record
 from router.placement.daemon import Doing
-from router.placement.effects import Note
 from simulation.cluster import Simulation
 from simulation.faults.faults import Duplicate, FailSteps, Hang
 from simulation.faults.faulty_network import Tap
@@ -31,30 +31,9 @@ AGREE_S = 5.0  # for gateways to come to one policy, once nothing goes wrong
 GIVEN_UP = "given up after"  # `DispatchLimits.max_deaths`
 
 
-@dataclass(slots=True)
-class Tally:
-    """What happened in some runs."""
-
-    num_runs: int = 0
-    num_requests: int = 0
-    num_events: int = 0
-    num_tokens: int = 0
-    faults: Counter[str] = field(default_factory=Counter)
-    endings: Counter[str] = field(default_factory=Counter)
-    migrations: Counter[str] = field(default_factory=Counter)
-    loads: Counter[str] = field(default_factory=Counter)
-    plans: Counter[str] = field(default_factory=Counter)
-
-    def add(self, other: "Tally") -> None:
-        self.num_runs += other.num_runs
-        self.num_requests += other.num_requests
-        self.num_events += other.num_events
-        self.num_tokens += other.num_tokens
-        self.faults += other.faults
-        self.endings += other.endings
-        self.migrations += other.migrations
-        self.loads += other.loads
-        self.plans += other.plans
+Tally = Counter[tuple[str, str]]  # by table and row
+RUNS, FAULTS, ENDINGS = "runs with faults", "what went wrong", "how requests ended"
+MIGRATIONS, SERVICES, PLANS = "migrations", "services", "plans"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +52,7 @@ class Failure:
     @property
     def kind(self) -> str:
         """The same for failures that look alike."""
-        return re.sub(r"\d+(\.\d+)?", "N", self.what.splitlines()[0])
+        return _alike(self.what.splitlines()[0])
 
 
 Results = tuple[Tally, list[Failure]]
@@ -89,7 +68,7 @@ class Played:
 
 def play(scenario: Scenario, tap: Tap | None = None, bounds: InvariantBounds | None = None) -> Played:
     """Run it. ``tap`` sees all messages. Nothing is raised for a broken invariant, nor for any other error."""
-    invariants, plans = Invariants(bounds or bounds_of(scenario)), Counter[str]()
+    invariants, plans = Invariants(bounds or bounds_of(scenario)), Tally()
     simulation = Simulation(
         scenario.topology,
         {spec.id: scenario.profile for spec in scenario.topology.engines},
@@ -100,7 +79,7 @@ def play(scenario: Scenario, tap: Tap | None = None, bounds: InvariantBounds | N
         invariants=invariants,
         has_supervisors=scenario.has_supervisors,
         search=DrawnPlans(scenario.seed),
-        on_note=lambda _, note: plans.update([_kind(note)]),
+        on_note=lambda _, note: plans.update([(PLANS, _alike(note.line))]),
     )
     assert simulation.processes is not None, "there are invariants to be watched"
     simulation.processes.network.tap = tap
@@ -119,17 +98,15 @@ def play(scenario: Scenario, tap: Tap | None = None, bounds: InvariantBounds | N
         request = error.request if isinstance(error, InvariantError) else None
         what = f"{type(error).__name__}: {error}"
         failure = Failure(scenario.seed, what, request, simulation.kernel.now, traceback.format_exc())
-    tally = _tally(simulation, invariants, records)
-    tally.plans += plans
-    return Played(tally, failure, records, simulation)
+    return Played(_tally(simulation, invariants, records) + plans, failure, records, simulation)
 
 
-def run_some(seeds: Sequence[int], only: Sequence[str]) -> Results:
+def run_some(only: Sequence[str], seeds: Sequence[int]) -> Results:
     """For a pool of processes."""
     tally, failures = Tally(), []
     for seed in seeds:
         played = play(draw(seed, only))
-        tally.add(played.tally)
+        tally += played.tally
         if played.failure is not None:
             failures.append(played.failure)
     return tally, failures
@@ -163,8 +140,8 @@ def _check_endings(scenario: Scenario, records: Sequence[Record]) -> None:
     for record in records:
         reason = record.reason or ""
         is_excused = reason in GATEWAY_DIED or reason.startswith(CUT_OFF)
-        is_excused = is_excused or (reason.startswith(NOT_COMPUTED) and scenario.has(FailSteps))
-        is_excused = is_excused or (reason.startswith(GIVEN_UP) and scenario.may_give_up)
+        is_excused |= reason.startswith(NOT_COMPUTED) and scenario.has(FailSteps)
+        is_excused |= reason.startswith(GIVEN_UP) and scenario.may_give_up
         if record.outcome is Outcome.FAILED and not is_excused:
             raise InvariantError(f"{record.id} failed: {reason}", record.id)
         if record.outcome is Outcome.REJECTED and record.partial_tokens:
@@ -173,49 +150,58 @@ def _check_endings(scenario: Scenario, records: Sequence[Record]) -> None:
 
 def _check_plans(simulation: Simulation) -> None:
     """The daemon wants no other plan any more: the last one is carried out or given up."""
-    until_s = simulation.kernel.now + PLAN_S
-    now = simulation.kernel.now
-    while simulation.placement is None or simulation.placement.daemon.doing is not Doing.LISTENING:
-        now += LOOK_S
-        if now > until_s:
-            raise InvariantError(f"a plan is under way for {PLAN_S:g} s: {simulation.placement}")
-        simulation.kernel.run(now)
+
+    def is_listening() -> bool:
+        return simulation.placement is not None and simulation.placement.daemon.doing is Doing.LISTENING
+
+    if not _comes_true(simulation, is_listening, PLAN_S):
+        raise InvariantError(f"a plan is under way for {PLAN_S:g} s: {simulation.placement}")
 
 
 def _check_policies(simulation: Simulation) -> None:
     """All gateways that live come to run the same policy, whoever was told of another one."""
-    now, until_s = simulation.kernel.now, simulation.kernel.now + AGREE_S
-    while len({str(gateway.core.policy) for gateway in simulation.gateways.values()}) > 1:
+
+    def do_agree() -> bool:
+        return len({str(gateway.core.policy) for gateway in simulation.gateways.values()}) <= 1
+
+    if not _comes_true(simulation, do_agree, AGREE_S):
+        chosen = {name: gateway.core.policy for name, gateway in simulation.gateways.items()}
+        raise InvariantError(f"gateways run different policies for {AGREE_S:g} s: {chosen}")
+
+
+def _comes_true(simulation: Simulation, condition: Callable[[], bool], within_s: float) -> bool:
+    now, until_s = simulation.kernel.now, simulation.kernel.now + within_s
+    while not condition():
         now += LOOK_S
         if now > until_s:
-            chosen = {name: gateway.core.policy for name, gateway in simulation.gateways.items()}
-            raise InvariantError(f"gateways run different policies for {AGREE_S:g} s: {chosen}")
+            return False
         simulation.kernel.run(now)
+    return True
 
 
-def _tally(simulation: Simulation, invariants: Invariants, records: Iterable[Record]) -> Tally:
+def _tally(simulation: Simulation, invariants: Invariants, records: Sequence[Record]) -> Tally:
     assert simulation.processes is not None, "there are invariants to be watched"
-    tally = Tally(1, num_events=invariants.num_events, faults=simulation.processes.hits)
-    for record in records:
-        tally.num_requests += 1
-        tally.num_tokens += record.partial_tokens or record.output_tokens
-        tally.endings[_ending(record)] += 1
+    tokens = sum(record.partial_tokens or record.output_tokens for record in records)
+    counts = {"runs": 1, "requests": len(records), "tokens": tokens, "events checked": invariants.num_events}
+    tally = Tally({(RUNS, what): count for what, count in counts.items()})
+    tally.update({(FAULTS, what): count for what, count in simulation.processes.hits.items()})
+    tally.update((ENDINGS, _ending(record)) for record in records)
     for core in invariants.cores:
-        tally.migrations["completed"] += core._handovers.departures.tally.num_completed
-        tally.migrations["broken off"] += core._handovers.departures.tally.num_aborted
-        tally.loads["loaded"] += core.num_loaded
-        tally.loads["could not be read"] += core._residency.num_errors
-        tally.loads["unloaded"] += core.num_dropped
+        moved = core._handovers.departures.tally
+        tally[MIGRATIONS, "completed"] += moved.num_completed
+        tally[MIGRATIONS, "broken off"] += moved.num_aborted
+        tally[SERVICES, "loaded"] += core.num_loaded
+        tally[SERVICES, "could not be read"] += core._residency.num_errors
+        tally[SERVICES, "unloaded"] += core.num_dropped
     return tally
-
-
-def _kind(note: Note) -> str:
-    """The same for notes that look alike."""
-    return re.sub(r"\d+(\.\d+)?", "N", note.line)
 
 
 def _ending(record: Record) -> str:
     if record.reason is None:
         return str(record.outcome)
-    reason = re.sub(r"\d+(\.\d+)?", "N", record.reason.partition(";")[0])
-    return f"{record.outcome}: {reason}"
+    return f"{record.outcome}: {_alike(record.reason.partition(';')[0])}"
+
+
+def _alike(text: str) -> str:
+    """The same for texts that look alike."""
+    return re.sub(r"\d+(\.\d+)?", "N", text)

@@ -1,4 +1,4 @@
-"""What happened to one request in a run: every message that concerned it, and every fault and order."""
+"""What happened to one request in a run: every message that concerned it, and every fault and order that it needed."""
 
 from collections.abc import Iterator
 
@@ -49,12 +49,8 @@ def _request_of(message: object) -> str:
 def _words(message: object) -> str:
     """Its name and its short fields."""
     fields = msgspec.structs.asdict(message) if isinstance(message, msgspec.Struct) else {}
-    short = {key: _short(value) for key, value in fields.items() if not isinstance(value, list | dict | RequestSpec)}
-    return f"{type(message).__name__} " + " ".join(f"{key}={value}" for key, value in short.items())
-
-
-def _short(value: object) -> object:
-    return tuple(value) if isinstance(value, tuple) else value
+    short = [f"{key}={value}" for key, value in fields.items() if not isinstance(value, list | dict | RequestSpec)]
+    return f"{type(message).__name__} {' '.join(short)}"
 
 
 def tell(scenario: Scenario) -> tuple[Failure | None, list[str]]:
@@ -75,3 +71,19 @@ def _plan(scenario: Scenario) -> Iterator[str]:
         yield f"{request.at_s:9.4f}  r{number} arrives: {request.num_input} tokens, {request.num_output} wanted"
     yield from (f"fault {fault}" for fault in scenario.faults)
     yield from (f"order {order}" for order in scenario.orders)
+
+
+def reduced(scenario: Scenario) -> Scenario:
+    """The same if it does not fail. Whatever can be left out while a failure of the same kind remains, is."""
+    failure = play(scenario).failure
+    while failure is not None:
+        fails_alike = (one for one in scenario.smaller() if _kind(play(one).failure) == failure.kind)
+        smaller = next(fails_alike, None)
+        if smaller is None:
+            break
+        scenario = smaller
+    return scenario
+
+
+def _kind(failure: Failure | None) -> str | None:
+    return None if failure is None else failure.kind

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from bench.fault_runs.orders import Move
+from bench.fault_runs.draws import KINDS, LONG_S, ORDERS
+from bench.fault_runs.orders import Order
 from bench.fault_runs.play import bounds_of, play
-from bench.fault_runs.scenario import KINDS, LONG_S, ORDERS, Scenario, draw
+from bench.fault_runs.scenario import Scenario, draw
 from mesh.topology.schema import PlacementSpec, PolicySpec, Timing
 from simulation.faults.faults import Duplicate, Kill, Loss
 from simulation.faults.invariants import InvariantBounds
@@ -83,7 +84,7 @@ def orphaned(scenario: Scenario) -> Scenario:
     """A gateway dies, then an engine; its next incarnation, which never heard the gateway, is to take over requests."""
     gateway, engines = scenario.topology.gateways[0].id, [engine.id for engine in scenario.topology.engines]
     faults = (Kill(gateway, 1.0, LONG_S), Kill(engines[-1], 1.05, 0.001))
-    moves = tuple(Move(1.4 + 0.02 * n, source, 0.0, engines[-1]) for n in range(10) for source in engines[:-1])
+    moves = tuple(Order(1.4 + 0.02 * n, "move", source, engines[-1]) for n in range(10) for source in engines[:-1])
     return replace(long_answers(scenario), faults=faults, orders=moves)
 
 

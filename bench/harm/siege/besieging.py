@@ -33,7 +33,7 @@ class Pace(NamedTuple):
     longest_s: float = 120.0
 
 
-SHORT_PACE = Pace(1.5, 1.5, 10.0, 1.5, 6.0, 60.0)
+SHORT_PACE = Pace(0.5, 0.5, 10.0, 1.5, 6.0, 60.0)
 
 
 class Besieged:

@@ -3,48 +3,33 @@
 import os
 import subprocess
 import sys
-from functools import cache
+from dataclasses import replace
 
 import pytest
 
 from bench.fault_runs import __main__ as command
-from bench.fault_runs.play import Tally, play
-from bench.fault_runs.reduce import reduced
-from bench.fault_runs.scenario import KINDS, ORDERS, draw
-from bench.fault_runs.story import tell
+from bench.fault_runs.draws import KINDS, ORDERS
+from bench.fault_runs.play import MIGRATIONS, SERVICES, play, run_some
+from bench.fault_runs.scenario import draw
+from bench.fault_runs.story import reduced, tell
 from mesh.wire.messages import Codec, Message, encode
 from router.requests.token_stream import TokenStream
 from simulation.faults.faults import Kill
 from simulation.faults.faulty_network import FaultyNetwork
+from tests.seeds import seeds
 
-PART = 25
-NUM_RUNS = 200
-
-
-@cache
-def some_runs(first):
-    return command.run_some(range(first, first + PART), (*KINDS, *ORDERS))
+EVERYTHING = (*KINDS, *ORDERS)
 
 
-@pytest.mark.parametrize("first", range(0, NUM_RUNS, PART))
-def test_whatever_goes_wrong_all_that_must_hold_holds(first):
-    tally, failures = some_runs(first)
+def test_whatever_goes_wrong_all_that_must_hold_holds():
+    """By day too few to meet all that is rare."""
+    tally, failures = run_some(EVERYTHING, seeds(60))
     assert failures == []
-    assert tally.num_runs == PART
-
-
-def test_the_runs_of_this_suite_meet_every_kind_of_fault_and_ending():
-    tally = Tally()
-    for first in range(0, NUM_RUNS, PART):
-        tally.add(some_runs(first)[0])
-    kinds = {"Kill", "Kill of a gateway", "Kill of a placement daemon", "Hang", "Slow", "Partition", "Loss", "Delay"}
-    kinds |= {"Duplicate", "Reorder", "Skew", "FailLoad"}
-    assert kinds <= tally.faults.keys()
-    assert {"finished", "cancelled: no longer wanted", "failed: its gateway died"} <= tally.endings.keys()
-    assert min(tally.migrations.values()) > 0
-    assert min(tally.loads.values()) > 0
-    assert tally.plans["plan N is carried out"] > 0
-    assert tally.plans["goes on with interval N, which began N s ago"] > 0
+    told = {row for _, row in tally}
+    faults = {"Kill", "Kill of a gateway", "Kill of a placement daemon", "Hang", "Slow", "Partition", "Loss", "Delay"}
+    assert told >= faults | {"Duplicate", "Reorder", "Skew", "FailLoad"}
+    assert told >= {"finished", "cancelled: no longer wanted", "failed: its gateway died", "plan N is carried out"}
+    assert all(tally[row] > 0 for row in tally if row[0] in (MIGRATIONS, SERVICES))
 
 
 def test_whatever_processes_say_keeps_the_bounds_of_the_wire(monkeypatch):
@@ -58,7 +43,7 @@ def test_whatever_processes_say_keeps_the_bounds_of_the_wire(monkeypatch):
         transmit(network, sender, to, message)
 
     monkeypatch.setattr(FaultyNetwork, "_transmit", read_back)
-    _, failures = command.run_some(range(8), (*KINDS, *ORDERS))
+    _, failures = run_some(EVERYTHING, range(8))
     assert failures == []
     assert {"Submit", "StepTokens", "Reserve", "Commit", "EngineStatus", "GatewayStatus"} <= said
 
@@ -74,7 +59,7 @@ def test_a_seed_says_it_all():
 def test_a_run_is_the_same_in_every_process():
     """Names have other hashes in each: no order may hang on them."""
     code = "from bench.fault_runs.play import play; from bench.fault_runs.scenario import draw\n"
-    code += "print([play(draw(seed)).tally for seed in range(6)])"
+    code += "print([play(draw(seed)).tally for seed in range(2)])"
     outputs = [
         subprocess.run(
             [sys.executable, "-c", code],
@@ -95,13 +80,16 @@ def broken(monkeypatch):
     monkeypatch.setattr(TokenStream, "_hold", lambda self, delta, now: [self._append(delta, delta.finish)])
 
 
-def failing_seed(kinds):
-    return next(seed for seed in range(100) if play(draw(seed, kinds)).failure is not None)
+def failing(kinds, most=None):
+    """A scenario of these kinds with so many requests at most."""
+    scenarios = (draw(seed, kinds) for seed in range(100))
+    short = (replace(scenario, trace=scenario.trace[:most]) for scenario in scenarios)
+    return next(scenario for scenario in short if play(scenario).failure is not None)
 
 
 def test_a_failure_is_told_with_the_command_that_repeats_it(broken, monkeypatch, capsys):
-    seed = failing_seed(["loss"])
-    monkeypatch.setattr(command, "_run_all", lambda seeds, only, jobs: command.run_some(seeds, only))
+    seed = failing(["loss"]).seed
+    monkeypatch.setattr(command, "_run_all", lambda seeds, only, jobs: run_some(only, seeds))
     monkeypatch.setattr(sys, "argv", ["x", "--seed-from", str(seed), "--runs", "1", "--only", "loss"])
     assert command.main() == 1
     told = capsys.readouterr().out
@@ -110,8 +98,7 @@ def test_a_failure_is_told_with_the_command_that_repeats_it(broken, monkeypatch,
 
 
 def test_a_failing_run_is_reduced_and_told(broken):
-    kinds = ["loss", "slow", "drain"]
-    scenario = draw(failing_seed(kinds), kinds)
+    scenario = failing(["loss", "slow", "drain"], most=6)
     small = reduced(scenario)
     assert len(small.trace) < len(scenario.trace)
     assert len(small.faults) == 1
@@ -130,15 +117,15 @@ def test_wrong_options_are_one_line(monkeypatch, capsys):
     assert "no 'earthquake'; there are kill, death" in capsys.readouterr().err
 
 
-def test_the_command_runs_on_several_cores():
+def test_the_command_prints_tables():
     done = subprocess.run(
-        [sys.executable, "-m", "bench.fault_runs", "--runs", "12", "--jobs", "2"],
+        [sys.executable, "-m", "bench.fault_runs", "--runs", "2", "--jobs", "1"],
         capture_output=True,
         text=True,
         check=True,
         timeout=100,
     )
-    assert "Runs with faults" in done.stdout
+    assert "runs with faults" in done.stdout
     assert "finished" in done.stdout
 
 

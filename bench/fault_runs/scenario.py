@@ -138,9 +138,9 @@ def draw(seed: int, only: Iterable[str] = (*KINDS, *ORDERS)) -> Scenario:
     if "rescheduling" in kinds:
         topology = replace(topology, rescheduling=_rescheduling(Random(f"{seed}/rescheduling")))
     services = [service.name for service in topology.services]
-    processes = [[spec.id for spec in specs] for specs in (topology.engines, topology.gateways)]
+    engines, gateways = [spec.id for spec in topology.engines], [spec.id for spec in topology.gateways]
     daemon = topology.placement.id if topology.placement else None
-    things = draw_all(seed, Draw(random, *processes, services), kinds, daemon, plans)
+    things = draw_all(seed, Draw(random, engines, gateways, services), kinds, daemon, plans)
     trace, masks = tuple(_trace(random, services)), Random(f"{seed}/masks")
     return Scenario(
         seed,

@@ -1,12 +1,9 @@
-"""What simulated benches share: fleets of modelled engines, runs of them, and means over seeds."""
+"""What simulated benches share: fleets of modelled engines, and runs of them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any, TypeVar
-
-import msgspec
 
 from bench.harness.files import write_json
 from bench.harness.jobs import run_jobs
@@ -25,7 +22,6 @@ MANY = 1_000_000  # requests: nobody is refused
 
 CaseT = TypeVar("CaseT")
 ResultT = TypeVar("ResultT")
-StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 
 def modelled_engine(
@@ -78,40 +74,6 @@ def run_cases(work: Callable[[CaseT], ResultT], cases: Sequence[CaseT], num_proc
 
 def write_results(path: Path, results: Mapping[Any, object]) -> None:
     write_json(path, [{"case": case, "result": result} for case, result in results.items()])
-
-
-# --- means ------------------------------------------------------------------------------------------------------------
-
-
-def over_seeds(results: Mapping[CaseT, StructT]) -> dict[CaseT, StructT]:
-    """Average the results of cases that differ by their ``seed`` alone; the case with seed 0 stands for them."""
-    groups: dict[Any, list[StructT]] = {}
-    for case, result in results.items():
-        groups.setdefault(_without_seed(case), []).append(result)
-    return {case: mean_of(group) for case, group in groups.items()}
-
-
-def _without_seed(case: Any) -> Any:
-    return replace(case, seed=0)
-
-
-def mean_of(results: Sequence[StructT]) -> StructT:
-    """Make one result of several: numbers with a fraction are averaged, counts are summed."""
-    fields = results[0].__struct_fields__
-    return type(results[0])(**{name: _merged([getattr(one, name) for one in results]) for name in fields})
-
-
-def _merged(values: Sequence[Any]) -> Any:
-    match values[0]:
-        case float():
-            return fmean(values)
-        case int():
-            return sum(values)
-        case msgspec.Struct():
-            return mean_of(values)
-        case _:
-            keys = dict.fromkeys(key for value in values for key in value)
-            return {key: _merged([value[key] for value in values if key in value]) for key in keys}
 
 
 def percentile(values: Iterable[float], percent: int) -> float:

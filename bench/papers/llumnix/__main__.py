@@ -1,6 +1,84 @@
-"""``python -m bench.papers.llumnix``: see `bench.papers.llumnix.figure`."""
+"""Llumnix's evaluation in simulation: 16 Llama-7B engines on A10s, dispatch alone against rescheduling.
 
-from bench.papers.llumnix.figure import main
+    python -m bench.papers.llumnix [--only S-L sharegpt] [--rates R ...] [--requests 4000] [--seeds 2] [--coast]
+        [--jobs N] [--out DIR]
+
+Every workload is served at rates where queues begin, by INFaaS, by Llumnix's dispatch, by that with rescheduling, and
+by round robin for data sets. The tables have latencies, preemptions and migrations.
+"""
+
+import argparse
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import product
+
+from rich.table import Table
+
+from bench.harness.arguments import add_jobs, add_out, add_seeds, script_parser
+from bench.harness.tables import make_console, make_table
+from bench.papers.llumnix.run import Latencies, Result, run_case
+from bench.papers.llumnix.setting import CONTENDERS, INFAAS, LLUMNIX, Case
+from bench.simulated import run_cases, write_results
+
+RATES = {  # requests a second: from where the P99 of TTFT begins to grow
+    "sharegpt": (10.5, 11.0, 11.5),
+    "burstgpt": (12.0, 12.5, 13.0),
+    "S-S": (80.0, 90.0, 100.0),
+    "M-M": (11.5, 12.5, 13.5),
+    "L-L": (2.9, 3.2, 3.5),
+    "S-L": (4.5, 5.0, 5.5),
+    "L-S": (32.0, 36.0, 40.0),
+}
+DATA_SETS = ("sharegpt", "burstgpt")  # the paper has round robin for these only
+Results = Mapping[Case, Result]
+
+
+def main() -> None:
+    options = _parse()
+    results = run_cases(run_case, list(_cases(options)), options.jobs)
+    make_console(160).print(_table(results))
+    write_results(options.out / "llumnix.json", results)
+
+
+def _parse() -> argparse.Namespace:
+    parser = script_parser("bench.papers.llumnix", __doc__)
+    parser.add_argument("--only", nargs="+", choices=RATES, default=[*RATES], metavar="LOAD", help=", ".join(RATES))
+    parser.add_argument("--rates", nargs="+", type=float, metavar="R", help="requests a second, not the built-in ones")
+    parser.add_argument("--requests", type=int, default=4000, metavar="N", help="of each run (default: 4000)")
+    add_seeds(parser, 2)
+    parser.add_argument("--coast", action="store_true", help="faster; moves come at other times")
+    add_jobs(parser)
+    add_out(parser, "llumnix_figure")
+    return parser.parse_args()
+
+
+def _cases(options: argparse.Namespace) -> Iterator[Case]:
+    for lengths in options.only:
+        contenders = CONTENDERS[lengths not in DATA_SETS :]
+        for rate, contender, seed in product(options.rates or RATES[lengths], contenders, range(options.seeds)):
+            yield Case(lengths, rate, contender, seed, options.requests, coasts=options.coast)
+
+
+def _table(results: Results) -> Table:
+    """Show latencies, in s and ms, and how many times better rescheduling is than INFaaS."""
+    latencies = ("TTFT, s", "P99", "token, ms", "P99", "request, s", "P99")
+    moves = ("failed", "preempted, %", "moves/request", "most", "better: TTFT, P99, token P99")
+    table = make_table("by load and seed", ("load", "req/s", "seed", "policy"), (*latencies, *moves))
+    for case, result in results.items():
+        one = result.latencies
+        names = case.lengths, f"{case.rate:g}", str(case.seed), case.contender.name
+        ttft, request = (f"{one.ttft_mean:.2f}", f"{one.ttft_p99:.2f}"), (f"{one.e2e_mean:.1f}", f"{one.e2e_p99:.1f}")
+        token = f"{1e3 * one.tpot_mean:.1f}", f"{1e3 * one.tpot_p99:.1f}"
+        moved = f"{100 * result.preempted:.1f}", f"{result.moves:.3f}", str(result.most_moves)
+        better = _better(one, results[replace(case, contender=INFAAS)].latencies) if case.contender == LLUMNIX else ""
+        table.add_row(*names, *ttft, *token, *request, str(result.num_failed), *moved, better)
+    return table
+
+
+def _better(ours: Latencies, theirs: Latencies) -> str:
+    names = ("ttft_mean", "ttft_p99", "tpot_p99")
+    return ", ".join(f"{getattr(theirs, name) / getattr(ours, name):.2f}" for name in names)
+
 
 if __name__ == "__main__":
     main()

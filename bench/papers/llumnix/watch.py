@@ -1,4 +1,4 @@
-"""What records do not tell of a simulation: preemptions, migrations, and memory that is free in the wrong places."""
+"""What records do not tell of a simulation: preemptions and migrations."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,7 +8,6 @@ from engines.core import EngineCore
 from engines.effects import Effect
 from engines.engine_request import EngineRequest
 from engines.scheduling.batch import StepResult
-from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.step import Step
 from engines.transfers.outcomes import EngineOutcome, Migrated
 from simulation.observer import CoreParts, ObservedCore
@@ -23,7 +22,6 @@ class Seen:
     lost_s: float = 0.0
     moves: Counter[str] = field(default_factory=Counter)
     moved_at_s: list[float] = field(default_factory=list)
-    fragmented: list[float] = field(default_factory=list)  # shares of all memory, one a sample
 
 
 class Watch(Timeline):
@@ -32,39 +30,9 @@ class Watch(Timeline):
     def __init__(self, origin_s: float) -> None:
         super().__init__(origin_s)
         self.seen = Seen()
-        self._queues: list[ServiceQueue] = []
 
     def core(self, parts: CoreParts) -> EngineCore:
-        self._queues += [service.queue for service in parts.services.values()]
         return _WatchedCore(self.seen, parts)
-
-    def sample(self) -> None:
-        """Keep how much of the cluster's memory is fragmented now."""
-        self.seen.fragmented.append(fragmented(self._queues))
-
-
-def fragmented(queues: list[ServiceQueue]) -> float:
-    """The share of all KV memory that would serve heads of queues if it were in one place (Llumnix, section 6.3).
-
-    Of the requests that wait for memory at the head of their engine's queue, the smallest are taken as long as what is
-    free on all engines together is enough for them.
-    """
-    left = sum(queue.pool.num_free for queue in queues)
-    used = 0
-    for demand in sorted(demand for queue in queues if (demand := _blocked_blocks(queue))):
-        if demand > left:
-            break
-        left, used = left - demand, used + demand
-    return used / sum(queue.pool.num_blocks for queue in queues)
-
-
-def _blocked_blocks(queue: ServiceQueue) -> int:
-    """Return the blocks that the first of those who wait lacks the room for; 0 if nobody waits or it fits."""
-    head = min(queue.waiting, key=lambda request: (-request.spec.priority, request.arrived_at), default=None)
-    if head is None:
-        return 0
-    demand = queue.pool.blocks_for(len(head.tokens))
-    return demand if demand + len(queue.running) > queue.pool.num_free else 0
 
 
 class _WatchedCore(ObservedCore):

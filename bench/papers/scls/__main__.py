@@ -1,6 +1,99 @@
-"""``python -m bench.papers.scls``: see `bench.papers.scls.figure`."""
+"""SCLS's evaluation in simulation: eight Llama-2-13B workers on A100s, static batches of slices against whole requests.
 
-from bench.papers.scls.figure import main
+    python -m bench.papers.scls [--rates R ...] [--seconds 600] [--jobs N] [--out DIR]
+
+Throughput and response time of SLS (whole requests), SCLS, and ILS (continuous batching) by rate. Requests and engines
+are described in `bench.papers.scls.setting`. A run lasts until the last request has ended, so an overloaded one has a
+throughput that does not depend on the rate.
+"""
+
+import argparse
+from collections.abc import Iterator, Mapping
+from itertools import product
+
+from rich.table import Table
+
+from bench.harness.arguments import add_jobs, add_out, script_parser
+from bench.harness.tables import make_console, make_table
+from bench.papers.scls.run import Result, run_case
+from bench.papers.scls.setting import CONTENDERS, Case, Kind
+from bench.simulated import run_cases, write_results
+
+RATES = (10.0, 15.0, 20.0, 25.0, 30.0)
+FIGURES = ("throughput", "mean_s", "p95_s")
+PAPER = {  # least and most of what SCLS gains over the first, in per cent, by figure
+    (Kind.HF, "SLS"): ((232.3, 315.8), (-82.4, -84.9), (-79.8, -81.0)),
+    (Kind.DS, "SLS"): ((82.5, 191.9), (-80.8, -91.1), (-76.6, -88.9)),
+    (Kind.DS, "ILS"): ((61.6, 171.0), (-78.4, -88.3), (-74.6, -85.8)),
+}
+Results = Mapping[Case, Result]
+
+
+def main() -> None:
+    options = _parse()
+    results = run_cases(run_case, list(_cases(options)), options.jobs)
+    console = make_console(140)
+    console.print(_table(results))
+    console.print(_beside_the_paper(results))
+    write_results(options.out / "slices.json", results)
+
+
+def _parse() -> argparse.Namespace:
+    parser = script_parser("bench.papers.scls", __doc__)
+    parser.add_argument("--rates", nargs="+", type=float, default=RATES, metavar="R", help="requests a second")
+    parser.add_argument("--seconds", type=float, default=600.0, metavar="S", help="of arrivals (default: 600)")
+    add_jobs(parser)
+    add_out(parser, "slices")
+    return parser.parse_args()
+
+
+def _cases(options: argparse.Namespace) -> Iterator[Case]:
+    for kind, contenders in CONTENDERS.items():
+        for rate, contender in product(options.rates, contenders):
+            yield Case(kind, contender, rate, options.seconds)
+
+
+def _table(results: Results) -> Table:
+    of_a_request = (f"{heading} a request" for heading in ("pads", "invalid", "slices"))
+    figures = ("req/s", "throughput", "mean, s", "P95, s", "spread, s", *of_a_request)
+    table = make_table("by rate", ("engine", "scheduler"), figures)
+    for case, result in results.items():
+        table.add_row(
+            case.kind,
+            case.contender.name,
+            f"{case.rate:g}",
+            *(f"{value:.2f}" for value in (result.throughput, result.mean_s, result.p95_s, result.spread_s)),
+            *(f"{value:.0f}" for value in (result.pad_tokens, result.invalid_tokens)),
+            f"{result.slices:.2f}",
+        )
+    return table
+
+
+def _beside_the_paper(results: Results) -> Table:
+    headings = ("throughput", "paper", "mean response time", "paper", "P95 response time", "paper")
+    table = make_table("SCLS against others, per cent: least and most over the rates", ("engine", "against"), headings)
+    for (kind, name), stated in PAPER.items():
+        cells: list[str] = []
+        for figure, (least, most) in zip(FIGURES, stated, strict=True):
+            gained = sorted(_gains(results, kind, name, figure))
+            cells += [f"{gained[0]:+.0f} to {gained[-1]:+.0f}", f"{least:+g} to {most:+g}"]
+        table.add_row(kind, name, *cells)
+    return table
+
+
+def _gains(results: Results, kind: Kind, name: str, figure: str) -> Iterator[float]:
+    """Yield what SCLS gains over the scheduler of that name at each rate, in per cent."""
+
+    def by_rate(scheduler: str) -> dict[float, float]:
+        return {
+            case.rate: getattr(result, figure)
+            for case, result in results.items()
+            if (case.kind, case.contender.name) == (kind, scheduler)
+        }
+
+    theirs = by_rate(name)
+    yield from (100 * (ours / theirs[rate] - 1) for rate, ours in by_rate("SCLS").items())
+
 
 if __name__ == "__main__":
     main()

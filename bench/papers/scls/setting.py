@@ -98,6 +98,7 @@ def scls(kind: Kind) -> Contender:
 
 
 ILS = Contender("ILS", Scheduling.SLO, "round_robin", chunk_tokens=512)  # continuous batching, prompts in chunks
+CONTENDERS = {Kind.HF: (sls(Kind.HF), scls(Kind.HF)), Kind.DS: (sls(Kind.DS), ILS, scls(Kind.DS))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ class Case:
     contender: Contender
     rate: float
     seconds: float
-    seed: int
+    seed: int = 0
     num_workers: int = NUM_WORKERS
 
     def requests(self) -> list[TraceRequest]:

@@ -8,8 +8,8 @@ from statistics import fmean
 import msgspec
 
 from bench import simulated
-from bench.papers.seallm.plans import Planner
-from bench.papers.seallm.scene import Scene, Service, World
+from bench.papers.seallm.plans import Effort, Planner, make_plan
+from bench.papers.seallm.scene import Inputs, Scene, Service, World, make_world
 from bench.placement import setting
 from bench.simulated import MANY, make_simulation, percentile
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, Scheduling, ServiceSpec, Topology
@@ -75,6 +75,24 @@ class Served:
     @property
     def normalised(self) -> float:
         return self.latency_s / self.mean_s
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A plan for a scene, and the systems that share it: what a worker process does."""
+
+    planner: Planner
+    systems: tuple[str, ...]
+    inputs: Inputs
+    scene: Scene
+    effort: Effort
+
+
+def run_case(case: Case) -> dict[str, Result]:
+    """Return the result of each system."""
+    world = make_world(case.inputs)
+    plan = make_plan(case.planner, world, case.scene, case.effort)
+    return {name: serve(SYSTEMS[name], plan, world, case.scene) for name in case.systems}
 
 
 def serve(system: System, plan: Plan, world: World, scene: Scene) -> Result:

@@ -10,7 +10,7 @@ from itertools import accumulate
 from random import Random
 from statistics import fmean
 
-from bench.fidelity.predicting import Profiles, Records, physics_of, simulate, simulated_latencies
+from bench.fidelity.predicting import Profiles, Records, physics_of, profile_of, simulate, simulated_latencies
 from bench.live.agreement import Latency
 from bench.live.contention import Watch
 from bench.live.http_load import Answer
@@ -19,17 +19,13 @@ from bench.live.overheads import Overheads, measure_overheads
 from bench.live.serving import OK, latency_of
 from bench.live.sharing import TOKEN_IDS, measure_sharing
 from bench.papers.live import sendings_of, warm_up
-from bench.papers.tropical.figure import PROMISE
-from bench.papers.tropical.live.setting import Fleet, Turn, fleet_of, make_trace, profiles_of, to_measure
+from bench.papers.tropical.live.setting import FLEETS, Fleet, Turn
+from mesh.errors import UserError
 from mesh.topology.schema import PolicySpec, Topology
-from simulation.capacity import find_capacity
 from simulation.engines.physics import Physics
 from simulation.loads.trace_request import TraceRequest
 
-SEARCH_REQUESTS, SEARCH_RUNS, SEARCH_PRECISION = 100, 8, 0.2
-FIRST_RATE, BELOW, BEYOND = 0.5, 0.8, 1.1  # where searches begin; rates go that far past what they find
-
-Route = tuple[str, str, str]  # rule, prefill engine, decode engine
+Route = tuple[str | None, str | None, str | None]  # rule, prefill engine, decode engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +74,12 @@ class Stage:
 
 
 @contextmanager
-def make_stage(topologies: Mapping[Fleet, Topology], *, keeps: bool, random: Random) -> Iterator[Stage]:
-    """Measure profiles, overheads and sharing, one after the other, and start the meshes.
+def make_stage(topologies: Mapping[Fleet, Topology], random: Random) -> Iterator[Stage]:
+    """Measure overheads and sharing, one after the other, and profiles that are not known; start the meshes.
 
-    With ``keeps``, engines that were ever profiled are not profiled again. Raise `UserError` if anything cannot be
-    measured or started.
+    Raise `UserError` if anything cannot be measured or started.
     """
-    for path in to_measure(topologies.values(), keeps=keeps):
-        say(f"measuring what engines cost: {path.stem}")
-        measure_profile(path)
+    profiles = {fleet: _profiles_of(topology) for fleet, topology in topologies.items()}
     first = next(iter(topologies))
     say("measuring HTTP and what surrounds computation")
     overheads = measure_overheads(topologies[first])
@@ -97,26 +90,18 @@ def make_stage(topologies: Mapping[Fleet, Topology], *, keeps: bool, random: Ran
             warm_up(mesh, {mesh.topology.services[0].name: TOKEN_IDS})
         say("measuring how much two engines slow each other")
         physics = physics_of(overheads, measure_sharing(meshes[first], random))
-        models = {fleet: Model(one, profiles_of(one), physics, overheads) for fleet, one in topologies.items()}
+        models = {fleet: Model(one, profiles[fleet], physics, overheads) for fleet, one in topologies.items()}
         yield Stage(meshes, models, {fleet: mesh.pids() for fleet, mesh in meshes.items()})
 
 
-def choose_rates(
-    policies: Sequence[str], models: Mapping[Fleet, Model], pool: Sequence[TraceRequest], number: int
-) -> list[float]:
-    """Spread rates over where the simulator says that policies stop to keep the promise."""
-    say("choosing rates by simulation")
-    found = [_predicted_capacity(policy, models[fleet_of(policy)], pool) for policy in policies]
-    low, high = min(filter(None, found), default=FIRST_RATE) * BELOW, (max(found) or FIRST_RATE) * BEYOND
-    return [float(f"{low + (high - low) * step / (number - 1):.2g}") for step in range(number)]
-
-
-def _predicted_capacity(policy: str, model: Model, pool: Sequence[TraceRequest]) -> float:
-    def attainment_at(rate: float) -> float:
-        trace = make_trace(pool, rate, SEARCH_REQUESTS, seed=0)
-        return attained([(trace, model.predict(policy, trace))])
-
-    return find_capacity(attainment_at, PROMISE, FIRST_RATE, SEARCH_PRECISION, SEARCH_RUNS).rate
+def _profiles_of(topology: Topology) -> Profiles:
+    """Return what engines predict with. What was never measured is measured now."""
+    try:
+        return {engine.id: profile_of(engine, topology) for engine in topology.engines}
+    except UserError:
+        say(f"measuring what engines cost: {topology.path.stem}")
+        measure_profile(topology.path)
+        return {engine.id: profile_of(engine, topology) for engine in topology.engines}
 
 
 def say(words: str) -> None:
@@ -128,7 +113,7 @@ def say(words: str) -> None:
 
 def serve_and_predict(on: Stage, turn: Turn, on_answer: Callable[[], None]) -> Run:
     """Let one policy serve a trace. Raise `UserError` if the mesh does not take the policy."""
-    fleet, trace = fleet_of(turn.policy), turn.trace
+    fleet, trace = FLEETS[turn.policy], turn.trace
     on.meshes[fleet].use(PolicySpec(turn.policy))
     began_s, client_began_s = time.perf_counter(), _children_s()
     with Watch(on.pids[fleet]) as watch:
@@ -162,10 +147,11 @@ def _measured(trace: Sequence[TraceRequest], answers: Sequence[Answer]) -> Seen:
 
 
 def _simulated_routes(records: Records) -> dict[int, Route]:
+    """Return those of requests that were not refused."""
     return {
         _number(name): (record.rule, record.prefill_engine, record.decode_engine)
         for name, record in records.items()
-        if record.rule is not None and record.prefill_engine is not None and record.decode_engine is not None
+        if record.decode_engine is not None
     }
 
 

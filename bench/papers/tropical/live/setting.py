@@ -1,7 +1,7 @@
 """Meshes of two small engines that differ in roles and chunks, and requests of a size that a CPU serves."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf
@@ -9,14 +9,12 @@ from pathlib import Path
 from random import Random
 from statistics import fmean
 
-from bench.fidelity.predicting import Profiles, profile_of
 from bench.live.lengths import Bounds
 from bench.live.ports import free_port
 from bench.papers.live import patient_mesh, turned
-from bench.papers.tropical.figure import UNSPLIT
+from bench.papers.tropical.setting import UNSPLIT
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.profiles import EngineProfile
-from mesh.errors import UserError
 from mesh.topology.parse import load
 from mesh.topology.schema import ServiceSpec, Topology
 from simulation.loads.arrival_processes import Arrivals, synthesize
@@ -40,46 +38,20 @@ class Fleet:
     splits: bool
     chunk_tokens: int
 
-    @property
-    def name(self) -> str:
-        return f"{'split' if self.splits else 'alike'}-{self.chunk_tokens}"
-
     def write(self, folder: Path, service: ServiceSpec) -> Topology:
+        name = f"{'split' if self.splits else 'alike'}-{self.chunk_tokens}"
         lines = [f"[services.{json.dumps(service.name)}]", f"model = {json.dumps(service.model)}"]
         lines += ["min_ttft_ms = 1\nmin_tpot_ms = 1"]
         lines += [f'dtype = "{service.dtype}"', f"[gateways.gateway]\nport = {free_port()}"]
         for engine, role in (("first", "prefill" if self.splits else "multiplex"), ("second", "multiplex")):
             lines += [f'[engines.{engine}]\nrole = "{role}"', f"chunk_tokens = {self.chunk_tokens}"]
             lines += ['threads = 1\nkv_memory = "256MiB"', "max_running = 32\nmax_waiting = 100000"]
-        path = folder / f"{self.name}.toml"
-        path.write_text("\n".join([patient_mesh(f"live-{self.name}"), *lines, ""]))
+        path = folder / f"{name}.toml"
+        path.write_text("\n".join([patient_mesh(f"live-{name}"), *lines, ""]))
         return load(path)
 
 
-def fleet_of(policy: str) -> Fleet:
-    return Fleet(policy not in UNSPLIT, CHUNK_TOKENS.get(policy, LARGE_STEP))
-
-
-def profiles_of(topology: Topology) -> Profiles:
-    """Return what its engines predict with. Raise `UserError` if that has not been measured."""
-    return {engine.id: profile_of(engine, topology) for engine in topology.engines}
-
-
-def to_measure(topologies: Iterable[Topology], *, keeps: bool) -> list[Path]:
-    """Choose what to profile: each kind of engine once. With ``keeps``, only kinds that were never measured."""
-    chosen: dict[int, Path] = {}
-    for topology in topologies:
-        if not keeps or not _is_measured(topology):
-            chosen.setdefault(topology.engines[0].chunk_tokens, topology.path)
-    return list(chosen.values())
-
-
-def _is_measured(topology: Topology) -> bool:
-    try:
-        return bool(profiles_of(topology))
-    except UserError:
-        return False
-
+FLEETS = {policy: Fleet(policy not in UNSPLIT, CHUNK_TOKENS.get(policy, LARGE_STEP)) for policy in POLICIES}
 
 # --- requests ---------------------------------------------------------------------------------------------------------
 
@@ -114,12 +86,9 @@ class Turn:
     seed: str  # of tokens
 
 
-MakeTrace = Callable[[float, int], list[TraceRequest]]  # at a rate, in a round
-
-
-def make_turns(policies: Sequence[str], rates: Sequence[float], rounds: int, make: MakeTrace) -> Iterator[Turn]:
+def make_turns(pool: Sequence[TraceRequest], rates: Sequence[float], rounds: int, num_requests: int) -> Iterator[Turn]:
     for number in range(rounds):
         for index, rate in enumerate(rates):
-            trace = make(rate, number)
-            for policy in turned(policies, number * len(rates) + index):
+            trace = make_trace(pool, rate, num_requests, number)
+            for policy in turned(POLICIES, number * len(rates) + index):
                 yield Turn(policy, rate, trace, f"{number} {rate} {policy}")

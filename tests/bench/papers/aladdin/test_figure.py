@@ -1,6 +1,6 @@
 import pytest
 
-from bench.papers.aladdin.figure import MOST_ENGINES, Found, cell, fewer, fewest
+from bench.papers.aladdin.__main__ import MOST_ENGINES, Found, cell, fewer, fewest
 from bench.papers.aladdin.setting import CONTENDERS, CONTEXT, Setting, Trial, serve, trial_of
 from router.history.records import Outcome, Record
 

@@ -7,43 +7,8 @@ import pytest
 
 from bench.papers.llumnix.run import run_case
 from bench.papers.llumnix.setting import INFAAS, KV_TOKENS, ROUND_ROBIN, Case, make_profile
-from bench.papers.llumnix.watch import fragmented
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.profiles import load_profile
-from engines.engine_request import EngineRequest
-from engines.memory.block_pool import BlockPool
-from engines.memory.pages import PagePool
-from engines.scheduling.queue import ServiceQueue
-from mesh.wire.requests import Epoch
-from tests.router.cluster import make_spec
-
-
-def queue(num_blocks: int, held: int, *waiting: int, running: int = 0) -> ServiceQueue:
-    """Of an engine whose requests wait with so many blocks' worth of tokens, the first one first."""
-    made = ServiceQueue("chat", BlockPool(PagePool(num_blocks), 16))
-    made.pool.allocate(held)
-    made.waiting = [request(number, 16 * blocks, float(number)) for number, blocks in enumerate(waiting)]
-    made.running = [request(100 + number, 16, 0.0) for number in range(running)]
-    return made
-
-
-def request(number: int, num_tokens: int, now: float) -> EngineRequest:
-    return EngineRequest.of(make_spec(f"r{number}", num_tokens), Epoch(0), now, frozenset(), 10_000)
-
-
-def test_memory_is_fragmented_if_together_it_would_be_enough_for_heads_of_queues():
-    assert fragmented([queue(10, 6, 6), queue(10, 7)]) == 6 / 20
-    assert fragmented([queue(10, 6, 8), queue(10, 7)]) == 0.0  # 7 are free in all
-
-
-def test_only_those_who_wait_for_memory_at_the_head_of_a_queue_count():
-    assert fragmented([queue(10, 6, 4), queue(10, 0)]) == 0.0  # it fits
-    assert fragmented([queue(10, 6, 4, running=1), queue(10, 0)]) == 4 / 20  # running ones need room to grow
-    assert fragmented([queue(10, 6, 5, 9), queue(10, 0)]) == 5 / 20
-
-
-def test_small_demands_come_first_when_not_all_can_be_met():
-    assert fragmented([queue(10, 8, 9), queue(10, 8, 3)]) == 3 / 20
 
 
 def test_an_a10_costs_what_its_source_says():
@@ -75,9 +40,7 @@ def test_a_run_tells_the_latencies_of_the_same_requests_for_every_contender():
     assert 0.03 < latencies.tpot_mean <= latencies.tpot_p99
 
 
-def test_preemptions_are_seen_and_what_they_cost():
+def test_preemptions_are_seen():
     busy = run_case(Case("M-M", 12.0, ROUND_ROBIN, 0, 250, num_engines=2))
     assert busy.preempted > 0
-    assert busy.lost_s > 0
-    assert busy.fragmented > 0
-    assert busy.moved == {0: 250}
+    assert busy.most_moves == 0

@@ -4,10 +4,9 @@ import statistics
 
 import pytest
 
-from bench.papers.scls.figure import CONTENDERS
 from bench.papers.scls.live import contenders, draw, topology_text
 from bench.papers.scls.run import run_case
-from bench.papers.scls.setting import LONGEST, Case, Kind, codefuse_like, profile, scls, sls
+from bench.papers.scls.setting import CONTENDERS, LONGEST, Case, Kind, codefuse_like, profile, scls, sls
 from engines.scheduling.slices.estimates import SliceEstimator
 from mesh.topology.parse import load
 

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
+from bench.papers.seallm.__main__ import best_ratios
 from bench.papers.seallm.arrivals import Source, dealt, read_sources
-from bench.papers.seallm.figure import Case, best_ratios, run_case
 from bench.papers.seallm.plans import Effort, Planner, dedicated, group_loads, make_plan, muxserve
-from bench.papers.seallm.run import OURS, SYSTEMS, Result, Served, make_topology, quotas, result_of
+from bench.papers.seallm.run import OURS, SYSTEMS, Case, Result, Served, make_topology, quotas, result_of, run_case
 from bench.papers.seallm.scene import Inputs, Scene, World, make_world
 from bench.placement import setting
 from router.placement.search.score import Score, ServiceScore
@@ -173,10 +173,10 @@ def test_ratios_are_the_greatest_of_all_rates():
         return Result(1, 0, mean, mean, kept, mean, mean)
 
     found = {
-        (OURS, 2.0): result(2.0, 0.9),
-        ("muxserve", 2.0): result(3.0, 0.8),
-        (OURS, 6.0): result(3.0, 0.8),
-        ("muxserve", 6.0): result(9.0, 0.4),
+        (OURS, 2.0, 0): result(2.0, 0.9),
+        ("muxserve", 2.0, 0): result(3.0, 0.8),
+        (OURS, 6.0, 0): result(3.0, 0.8),
+        ("muxserve", 6.0, 0): result(9.0, 0.4),
     }
     best = best_ratios(found)["muxserve"]
     assert best["mean"] == (3.0, 6.0)

@@ -1,6 +1,6 @@
 """Tropical's figure, in small."""
 
-from bench.papers.tropical.figure import CONTENDERS, MODELS, UNSPLIT, Search, Workload, make_topology, run_search
+from bench.papers.tropical.setting import CONTENDERS, MODELS, UNSPLIT, Search, Workload, make_topology, run_search
 from mesh.wire.control import Role
 from simulation.loads.trace_request import TraceRequest
 

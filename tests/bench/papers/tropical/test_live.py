@@ -7,19 +7,17 @@ import pytest
 
 from bench.live.agreement import Latency
 from bench.papers.live import sendings_of
-from bench.papers.tropical.live.report import SIDES, same_routes, trials
+from bench.papers.tropical.live.__main__ import SIDES, same_routes, trials
 from bench.papers.tropical.live.run import Run, Seen, attained
 from bench.papers.tropical.live.setting import (
+    FLEETS,
     INPUT,
     OUTPUT,
     POLICIES,
-    Fleet,
-    fleet_of,
     made_up_lengths,
     make_trace,
     make_turns,
     promised,
-    to_measure,
 )
 from engines.costs.linear import prefill_s
 from engines.costs.profiles import load_profile
@@ -32,28 +30,18 @@ PROFILE = load_profile("a100-llama2-70b-tp4")
 MEASURED, _ = SIDES
 
 
-def make(rate, number):
-    return [TraceRequest(float(number), 100, 10)]
-
-
 def test_each_policy_gets_each_trace_once_and_is_first_in_turn_with_other_tokens():
-    turns = list(make_turns(POLICIES, [1.0, 2.0, 3.0], 2, make))
-    assert set(Counter((turn.policy, turn.rate, turn.trace[0].at_s) for turn in turns).values()) == {1}
+    turns = list(make_turns(made_up_lengths(Random(0)), [1.0, 2.0, 3.0], 2, 3))
+    assert set(Counter((turn.policy, tuple(turn.trace)) for turn in turns).values()) == {1}
     assert len(turns) == len({turn.seed for turn in turns}) == len(POLICIES) * 3 * 2
     assert [turn.policy for turn in turns[:: len(POLICIES)]] == list(POLICIES)
 
 
 def test_policies_that_do_not_split_get_engines_that_are_alike(tmp_path):
-    for policy in POLICIES:
-        roles = [engine.role for engine in fleet_of(policy).write(tmp_path, SERVICE).engines]
+    for policy, fleet in FLEETS.items():
+        roles = [engine.role for engine in fleet.write(tmp_path, SERVICE).engines]
         alike = policy in ("colocated", "chunked")
         assert roles == [Role.MULTIPLEX if alike else Role.PREFILL, Role.MULTIPLEX]
-
-
-def test_each_kind_of_engine_is_measured_once(tmp_path):
-    fleets = [Fleet(True, 256), Fleet(False, 256), Fleet(False, 32)]
-    paths = to_measure([fleet.write(tmp_path, SERVICE) for fleet in fleets], keeps=False)
-    assert [path.stem for path in paths] == ["split-256", "alike-32"]
 
 
 def test_made_up_lengths_stay_within_bounds_and_are_skewed():

@@ -1,10 +1,10 @@
 """Harms a real mesh of its own, and says what its honest clients noticed.
 
-    python -m bench.harm chaos [--only NAME ...] [--short] [--seed N] [--churn SECONDS] [--backend simulated|torch]
+    python -m bench.harm chaos [--only NAME ...] [--short] [--seed N] [--churn SECONDS]
     python -m bench.harm siege [--only CLASS|NAME ...] [--short] [--seed N] [--rounds N]
 
 `chaos` kills and stops processes, loses messages and lets clients go away (`bench.harm.chaos.lab`); `siege` attacks
-(`bench.harm.siege.campaign`). Both take ``--list``, ``--json FILE``, ``--markdown`` and ``--folder FOLDER``, too. The
+(`bench.harm.siege.campaign`). Both take ``--list``, ``--json FILE`` and ``--folder FOLDER``, too. The
 exit code is 1 if a bar is missed.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bench.harm.chaos import lab
 from bench.harm.harm import Row
-from bench.harm.report import document, lines, markdown, table
+from bench.harm.report import document, lines, table
 from bench.harm.siege import campaign
 from bench.harness.arguments import add_json, script_parser
 from bench.harness.files import write_json
@@ -40,7 +40,6 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         options.add_argument("--short", action="store_true", help="some of each kind, at a quick pace")
         options.add_argument("--seed", type=int, default=0, help="of all that is drawn")
         options.add_argument("--list", action="store_true", help="say what there is")
-        options.add_argument("--markdown", action="store_true", help="print the table for a page, too")
         options.add_argument("--folder", type=Path, help="keep models, topologies and logs in this new folder")
         add_json(options)
         programme.add_options(options)
@@ -80,8 +79,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_CONFIGURATION
     except (KeyboardInterrupt, asyncio.CancelledError):
         return EXIT_INTERRUPTED
-    if options.markdown:
-        print(markdown(rows))
     if options.json:
         write_json(options.json, document(rows, {"seed": options.seed, "short": options.short}))
     return 0 if all(row.is_passed for row in rows) else EXIT_FAILURE

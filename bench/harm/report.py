@@ -6,7 +6,7 @@ import msgspec
 from rich.table import Table
 
 from bench.harm.harm import Row
-from bench.harness.tables import make_table, markdown_table
+from bench.harness.tables import make_table
 
 WORDS = ("scenario", "attack", "class", "answers")  # columns that are no numbers
 
@@ -37,11 +37,6 @@ def table(rows: Sequence[Row]) -> Table:
     for row in rows:
         shown.add_row(*_cells(row).values())
     return shown
-
-
-def markdown(rows: Sequence[Row]) -> str:
-    """The same for a page."""
-    return markdown_table(list(_cells(rows[0])), [list(_cells(row).values()) for row in rows])
 
 
 def document(rows: Sequence[Row], settings: Mapping[str, object]) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """Tables of one look, and the console that prints them."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from rich.console import Console
 from rich.table import Table
@@ -20,9 +20,3 @@ def make_table(title: str, words: Iterable[str], numbers: Iterable[str] = ()) ->
 def make_console(width: int = 120) -> Console:
     """``width`` is for output into a file or a pipe."""
     return Console(width=None if sys.stdout.isatty() else width)
-
-
-def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """The same for a page."""
-    lines = (f"| {' | '.join(cells)} |" for cells in rows)
-    return "\n".join([f"| {' | '.join(headings)} |", "|---" * len(headings) + "|", *lines])

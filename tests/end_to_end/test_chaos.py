@@ -13,7 +13,7 @@ from tests.seeds import is_night
 
 pytestmark = pytest.mark.timeout(300)
 
-BY_DAY = ("--only", "kill-in-transfer", "lose-nth", "corrupt")  # they share a mesh
+BY_DAY = ("--only", "kill-in-transfer", "lose-5-percent", "corrupt")  # they share a mesh
 
 
 def test_no_request_is_lost_whatever_dies(tmp_path: Path):

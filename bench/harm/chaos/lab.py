@@ -13,10 +13,10 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from random import Random
 
-from bench.harm.chaos.meshes import HOSTS, MAX_CONTEXT, PLACED, PLAIN, REFERENCE, RELAYED, SHAPES, Backend, deploy
+from bench.harm.chaos.meshes import HOSTS, MAX_CONTEXT, PLACED, PLAIN, REFERENCE, RELAYED, SHAPES, deploy
 from bench.harm.chaos.reference import Reference
 from bench.harm.chaos.scenarios import churn, clients, messages, placement, processes
-from bench.harm.chaos.trial import Effort, Scenario, Trial
+from bench.harm.chaos.trial import Scenario, Trial
 from bench.harm.chaos.verdict import ScenarioRow
 from bench.harm.harm import choose
 from bench.harm.running import RunningMesh, Stage, WaitedInVainError, running
@@ -33,7 +33,6 @@ CHURN_S, SHORT_CHURN_S = 180.0, 8.0
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--churn", type=float, metavar="SECONDS", help=f"how long churn lasts (default: {CHURN_S:g})")
-    parser.add_argument("--backend", choices=list(Backend), default=Backend.SIMULATED, help="what engines compute with")
 
 
 def plan(options: argparse.Namespace) -> list[Scenario]:
@@ -44,20 +43,18 @@ def plan(options: argparse.Namespace) -> list[Scenario]:
 async def rows(scenarios: Sequence[Scenario], options: argparse.Namespace, folder: Path) -> AsyncIterator[ScenarioRow]:
     """Raise `UserError` if no mesh can be started."""
     model = write_tiny_model(folder / "model", max_context=2 * MAX_CONTEXT)
-    backend = Backend(options.backend)
 
     def start(kind: str, its_folder: Path) -> AbstractAsyncContextManager[RunningMesh]:
         shape = SHAPES.get(kind, REFERENCE)
-        return running(deploy(its_folder, model, backend, shape), folder / "cache")
+        return running(deploy(its_folder, model, shape), folder / "cache")
 
     healthy, stage = Stage(folder, start), Stage(folder, start)
     try:
         reference = Reference((await healthy.mesh("reference")).deployment.ports[0])
         for scenario in scenarios:
             mesh = await stage.mesh(scenario.mesh)
-            effort = Effort.of(backend, is_short=options.short)
             churn_s = options.churn or (SHORT_CHURN_S if options.short else CHURN_S)
-            trial = Trial(mesh, reference, Random(f"{options.seed} {scenario.name}"), effort, churn_s)
+            trial = Trial(mesh, reference, Random(f"{options.seed} {scenario.name}"), churn_s, options.short)
             row = await _try(scenario, trial)
             yield row
             if not row.is_passed:

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 from bench.harm.deployment import Deployment, Tables, write
@@ -27,13 +26,6 @@ PROFILE = "profile.toml"
 REPOSITORY = Path(__file__).parents[3]
 SERVICE = {"ttft_ms": 30000, "min_ttft_ms": 5, "tpot_ms": 100, "max_context": MAX_CONTEXT}
 HELD = {"prefill": (MODEL, OTHER_MODEL), "decode-0": (MODEL,), "decode-1": (OTHER_MODEL,)}  # services, where placed
-
-
-class Backend(StrEnum):
-    """What engines compute with: modelled steps whose tokens hang on every byte of KV, or a tiny random Llama."""
-
-    SIMULATED = "simulated"
-    TORCH = "torch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +60,7 @@ SHAPES = {
 REFERENCE = Shape({"engine": "multiplex"}, GATEWAYS[:1], is_fast=True)  # nothing happens to it
 
 
-def deploy(folder: Path, model: Path, backend: Backend, shape: Shape) -> Deployment:
+def deploy(folder: Path, model: Path, shape: Shape) -> Deployment:
     """Write the topology of a mesh, and all that its engines need, into the folder."""
     (folder / PROFILE).write_text(_profile(shape.is_fast).text())
     (folder / "hangs").mkdir()
@@ -78,7 +70,7 @@ def deploy(folder: Path, model: Path, backend: Backend, shape: Shape) -> Deploym
     if shape.is_placed:
         tables |= {f"services.{OTHER_MODEL}": service, "placement": {"interval_s": 600}}
     for engine in shape.engines:
-        tables[f"engines.{engine}"] = _engine(folder, engine, shape, backend)
+        tables[f"engines.{engine}"] = _engine(folder, engine, shape)
     for name, port in zip(shape.gateways, free_ports(len(shape.gateways)), strict=True):
         tables[f"gateways.{name}"] = {
             "port": port,
@@ -92,15 +84,15 @@ def deploy(folder: Path, model: Path, backend: Backend, shape: Shape) -> Deploym
     return Deployment(write(folder, tables, tuple(hosts)), folders)
 
 
-def _engine(folder: Path, name: str, shape: Shape, backend: Backend) -> dict[str, object]:
-    modelled = {"backend": "simulated", "profile": PROFILE} if backend is Backend.SIMULATED else {}
+def _engine(folder: Path, name: str, shape: Shape) -> dict[str, object]:
     return {
         "role": shape.engines[name],
+        "backend": "simulated",  # steps are modelled, and their tokens hang on every byte of KV
+        "profile": PROFILE,
         "kv_memory": f"{KV_TOKENS * TINY_KV_BYTES}B",
         "host": shape.host_of(name),
         "python": str(_interpreter(folder, name, shape)),
         **({"services": HELD[name]} if shape.is_placed else {}),
-        **modelled,
     }
 
 

@@ -9,7 +9,7 @@ from itertools import cycle
 from random import Random
 from typing import Any
 
-from bench.harm.chaos.meshes import MODEL, PLAIN, Backend
+from bench.harm.chaos.meshes import MODEL, PLAIN
 from bench.harm.chaos.reference import Reference
 from bench.harm.chaos.verdict import GAP_LIMIT_S, Tally, recovery_s
 from bench.harm.clients import Ask, Client, Visit
@@ -26,27 +26,6 @@ GREEDY_EVERY, TOKENWISE_EVERY = 3, 2
 SHORT_PROMPT, LONG_PROMPT = (16, 400), (1000, 1600)  # tokens: bounds of lengths
 
 
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """How much load: streams at once, tokens of an answer. ``is_short``: the short form.
-
-    ``only_greedy``: nothing is sampled. In torch, a batch of another size rounds otherwise, and one sampled token in
-    some ten thousands is another one then; modelled engines are exact.
-    """
-
-    streams: int
-    tokens: int
-    is_short: bool
-    only_greedy: bool
-
-    @classmethod
-    def of(cls, backend: Backend, *, is_short: bool) -> "Effort":
-        """Answers that last some seconds: a modelled step takes 15 ms, one of the tiny model some 5."""
-        tokens, only_greedy = (300, False) if backend is Backend.SIMULATED else (800, True)
-        streams = 6 if is_short else 10
-        return cls(streams, tokens // 2 if is_short else tokens, is_short, only_greedy)
-
-
 @dataclass
 class Trial:
     """What a scenario works with. ``tally`` is complete after `finish`."""
@@ -54,8 +33,8 @@ class Trial:
     mesh: RunningMesh
     reference: Reference
     random: Random
-    effort: Effort
     churn_s: float
+    is_short: bool = False
     gap_limit_s: float = GAP_LIMIT_S
     tally: Tally = field(default_factory=Tally)
     notes: dict[str, Any] = field(default_factory=dict)
@@ -66,6 +45,7 @@ class Trial:
     recovery_s: float | None = None
 
     def __post_init__(self) -> None:
+        self.num_streams, self._num_tokens = (6, 150) if self.is_short else (10, 300)  # answers last some seconds
         self._tasks: list[asyncio.Task[Visit]] = []
         self._probes: list[Visit] = []
         self._untimed: set[str] = set()
@@ -80,7 +60,7 @@ class Trial:
         self, count: int, tokens: int | None = None, prompt: tuple[int, int] = SHORT_PROMPT, *, stream: bool = True
     ) -> list[Ask]:
         """Prompts that share no beginning. Every third is greedy; every second tells its tokens one by one."""
-        return [self._ask(tokens or self.effort.tokens, prompt, stream=stream) for _ in range(count)]
+        return [self._ask(tokens or self._num_tokens, prompt, stream=stream) for _ in range(count)]
 
     def _ask(self, tokens: int, prompt: tuple[int, int], *, stream: bool) -> Ask:
         number = self._num_asked = self._num_asked + 1
@@ -88,7 +68,7 @@ class Trial:
             prompt=tuple(self.random.choices(VOCABULARY, k=self.random.randint(*prompt))),
             max_tokens=tokens,
             seed=self.random.randrange(2**31),
-            temperature=0.0 if self.effort.only_greedy or number % GREEDY_EVERY == 0 else 1.0,
+            temperature=0.0 if number % GREEDY_EVERY == 0 else 1.0,
             stream=stream,
             tokenwise=number % TOKENWISE_EVERY == 0,
         )
@@ -114,7 +94,7 @@ class Trial:
 
     async def background(self, count: int | None = None, *, at_least: int = 8) -> list[Client]:
         """Streams, and some answers that are not streamed, all of them under way."""
-        count = count or self.effort.streams
+        count = count or self.num_streams
         streams = self.start(self.asks(count))
         self.start(self.asks(max(1, count // 4), stream=False))
         await self.decoding(streams, at_least)

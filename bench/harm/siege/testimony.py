@@ -13,14 +13,14 @@ import msgspec
 
 from bench.harm.running import WaitedInVainError, until
 
-READY, KNOWN = "ready", "known"
+READY = "ready"
 SHORT_KINDS = frozenset({"stream", "answer", "chat", "form", "tokenize"})
 READY_S, ROUND_S = 120.0, 90.0
 MOST_ACCOUNTS = 200_000
 
 
 class Account(msgspec.Struct, frozen=True):
-    """One request of the witness, or a part of a long one. Times are of the machine's monotonic clock."""
+    """One request of the witness. Times are of the machine's monotonic clock."""
 
     kind: str
     began: float
@@ -107,7 +107,7 @@ async def witnessing(port: int, model: str, headers: Mapping[str, str]) -> Async
     assert process.stdout is not None, "it has a pipe"
     hearing = asyncio.create_task(_hear(process.stdout, testimony))
     try:
-        await until(lambda: testimony.is_ready or hearing.done(), f"the {KNOWN} answer is there", READY_S)
+        await until(lambda: testimony.is_ready or hearing.done(), "the witness knows its answer", READY_S)
         yield testimony
     finally:
         with suppress(ProcessLookupError):

@@ -7,7 +7,7 @@ import pytest
 
 from bench.harm.__main__ import PROGRAMMES, main, parse
 from bench.harm.chaos.verdict import ScenarioRow, Tally
-from bench.harm.report import document, lines, markdown
+from bench.harm.report import document, lines
 from bench.harm.siege.verdict import AttackRow
 from bench.harness.files import write_json
 from mesh.errors import EXIT_CONFIGURATION
@@ -38,7 +38,7 @@ def test_every_name_is_one_and_each_class_is_known(kind):
 
 
 def test_scenarios_come_in_the_order_of_their_meshes():
-    assert planned("chaos", "--only", "lose-nth", "kill-decode") == ["kill-decode", "lose-nth"]
+    assert planned("chaos", "--only", "lose-any", "kill-decode") == ["kill-decode", "lose-any"]
     assert 0 < len(planned("chaos", "--short")) < len(planned("chaos"))
 
 
@@ -65,8 +65,7 @@ def test_a_row_says_what_went_wrong():
     assert lines(AttackRow(name="disk", family="files", impossible="takes root"))[1:] == ["  not here: takes root"]
 
 
-def test_rows_as_a_page_and_as_json(tmp_path):
-    assert markdown([SCENARIO]).splitlines()[-1] == "| kill-decode | 3 | 1 | 0 | 0 | 0 | 1.25 | - | - | FAIL |"
+def test_rows_as_json(tmp_path):
     write_json(tmp_path / "rows.json", document([SCENARIO, ATTACK], {"seed": 1}))
     whole = json.loads((tmp_path / "rows.json").read_text())
     scenario, attack = whole["rows"]

@@ -1,4 +1,4 @@
-from bench.harness.tables import make_table, markdown_table
+from bench.harness.tables import make_table
 
 
 def test_columns_of_words_come_before_columns_of_numbers():
@@ -8,7 +8,3 @@ def test_columns_of_words_come_before_columns_of_numbers():
         ("req/s", "right"),
         ("TTFT", "right"),
     ]
-
-
-def test_markdown_has_a_line_for_each_row():
-    assert markdown_table(["a", "b"], [["1", "2"]]).splitlines() == ["| a | b |", "|---|---|", "| 1 | 2 |"]

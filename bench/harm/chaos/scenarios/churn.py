@@ -33,7 +33,7 @@ async def churn(trial: Trial) -> None:
     """Load has its own stream of random numbers, events have another."""
     load, events = Random(trial.random.random()), Random(trial.random.random())
     await trial.stop_probing()
-    await _serve(trial, load, SHORT_WARM_UP_S if trial.effort.is_short else WARM_UP_S)
+    await _serve(trial, load, SHORT_WARM_UP_S if trial.is_short else WARM_UP_S)
     await trial.mesh.rest()
     before, requests_before = _footprints(trial), trial.tally.requests
     happening = asyncio.create_task(_make_trouble(trial, events))

@@ -7,10 +7,10 @@ from functools import partial
 
 import psutil
 
-from bench.harm.chaos.meshes import MAX_CONTEXT, MODEL, RELAYED, WORDY_MODEL
+from bench.harm.chaos.meshes import RELAYED, WORDY_MODEL
 from bench.harm.chaos.trial import LONG_PROMPT, Trial, scenario
 from bench.harm.clients import Client, Visit
-from bench.harm.rules import Hold, Passing, is_migration
+from bench.harm.rules import Hold, Passing, Which, is_migration, is_transfer
 from bench.harm.running import until
 
 MANY = 200
@@ -28,21 +28,6 @@ async def cancel_queued(trial: Trial) -> None:
     await asyncio.sleep(0.15)
     await _leave(trial, [one for one in leavers if not one.visit.pieces], "queued")
     trial.expect(any(not one.visit.pieces for one in ahead), "others were before them in the queue")
-
-
-async def cancel_prefill(trial: Trial) -> None:
-    await trial.background()
-    trial.fault()
-    for _ in range(4):
-        [leaver] = trial.start(trial.asks(1, tokens=16, prompt=LONG_PROMPT))
-        await until(partial(_is_prefilling, trial, leaver), "its prompt is computed", 10.0)
-        await _leave(trial, [leaver] if not leaver.visit.pieces else [], "in_prefill")
-    trial.expect(trial.notes.get("in_prefill"), "at least one left in time")
-
-
-def _is_prefilling(trial: Trial, client: Client) -> bool:
-    statuses = trial.mesh.observer.engines().values()
-    return any(status.prefill_remaining_s > 0 for status in statuses) or bool(client.visit.pieces)
 
 
 async def cancel_decode(trial: Trial) -> None:
@@ -81,7 +66,7 @@ async def cancel_transfer(trial: Trial) -> None:
         return trial.start(trial.asks(1, tokens=64, prompt=LONG_PROMPT))
 
     for kind in ("Reserve", "Blocks", "Commit"):
-        await _leave_at(trial, lambda message: message.kind == kind, begin, "in_transfer")  # noqa: B023
+        await _leave_at(trial, kind, begin, "in_transfer")
 
 
 async def cancel_migration(trial: Trial) -> None:
@@ -92,17 +77,20 @@ async def cancel_migration(trial: Trial) -> None:
         return streams
 
     for kind in ("Reserve", "Blocks", "Commit", "Committed"):
-        is_due: Callable[[Passing], bool] = lambda message: message.kind == kind and is_migration(message)  # noqa: B023, E731
-        await _leave_at(trial, is_due, begin, "in_migration")
+        await _leave_at(trial, kind, begin, "in_migration", is_migration)
         await trial.all_over()
 
 
 async def _leave_at(
-    trial: Trial, is_due: Callable[[Passing], bool], begin: Callable[[], Awaitable[list[Client]]], note: str
+    trial: Trial, kind: str, begin: Callable[[], Awaitable[list[Client]]], note: str, which: Which = is_transfer
 ) -> None:
     """The first client of those that begin leaves when such a message about its request passes."""
     leavers: list[Client] = []
-    hold = Hold(lambda message: is_due(message) and any(_is_of(one.visit, message) for one in leavers))
+
+    def is_due(message: Passing) -> bool:
+        return message.kind == kind and any(_is_of(one.visit, message) for one in leavers) and bool(which(message))
+
+    hold = Hold(is_due)
     async with trial.rule(hold):
         leavers += (await begin())[:1]
         await until(lambda: hold.happened.is_set() or leavers[0].visit.is_over, f"a request is {note}")
@@ -145,25 +133,12 @@ def _memory(trial: Trial) -> dict[str, int]:
     return found
 
 
-async def too_long(trial: Trial) -> None:
-    streams = await trial.background()
-    trial.fault()
-    asks = trial.asks(4, tokens=8, prompt=(2 * MAX_CONTEXT, 2 * MAX_CONTEXT))
-    port = trial.mesh.deployment.ports[0]
-    answers = await asyncio.gather(*(Client(Visit("apart", port, ask), MODEL).run() for ask in asks))
-    trial.expect(all(visit.status == 400 for visit in answers), f"400, not {[visit.status for visit in answers]}")
-    trial.note(refused_with_400=sum(visit.status == 400 for visit in answers))
-    trial.expect(any(not one.visit.is_over for one in streams), "others went on meanwhile")
-
-
 client = partial(scenario, "clients")
 SCENARIOS = (
     client("cancel-queued", "clients leave while their requests are queued", cancel_queued),
-    client("cancel-prefill", "clients leave while their prompts are computed", cancel_prefill),
     client("cancel-transfer", "clients leave while their KV is on its way", cancel_transfer, RELAYED, in_short=True),
     client("cancel-decode", "clients leave in mid-stream", cancel_decode),
     client("cancel-migration", "clients leave while their requests migrate", cancel_migration, RELAYED),
     client("cancel-200", f"{MANY} clients leave at once", cancel_many),
     client("slow-client", f"four clients do not read for {PAUSE_S:g} s; others go on, memory is bounded", slow_client),
-    client("too-long", "prompts of twice the limit among normal ones: 400 for those", too_long),
 )

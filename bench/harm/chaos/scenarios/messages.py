@@ -36,7 +36,7 @@ def under(make: Callable[[Trial], Rule]) -> Run:
         trial.fault()
         async with trial.rule(make(trial)):
             streams = await trial.background(at_least=1)
-            for _ in range(2 if trial.effort.is_short else 4):
+            for _ in range(2 if trial.is_short else 4):
                 trial.start(trial.asks(4, tokens=24, prompt=LONG_PROMPT))
                 trial.migrate(streams[:3])
                 await asyncio.sleep(0.8)
@@ -45,15 +45,10 @@ def under(make: Callable[[Trial], Rule]) -> Run:
     return run
 
 
-def kill_at(which: Which, whom: Callable[[Passing], str]) -> Run:
-    """SIGKILL of one at the moment that such a message of a hand-over passes."""
-
-    async def run(trial: Trial) -> None:
-        await trial.background()
-        async with _killing(trial, which, whom):
-            trial.start(trial.asks(NUM_LONG, tokens=48, prompt=LONG_PROMPT))
-
-    return run
+async def kill_in_transfer(trial: Trial) -> None:
+    await trial.background()
+    async with _killing(trial, _is_second_part, lambda _: "prefill"):
+        trial.start(trial.asks(NUM_LONG, tokens=48, prompt=LONG_PROMPT))
 
 
 def kill_migrating(*, kills_source: bool) -> Run:
@@ -63,7 +58,7 @@ def kill_migrating(*, kills_source: bool) -> Run:
         return message.source if (message.kind in FROM_SOURCE) == kills_source else message.target
 
     async def run(trial: Trial) -> None:
-        for stage in STAGES[1:2] if trial.effort.is_short else STAGES:
+        for stage in STAGES[1:2] if trial.is_short else STAGES:
             streams = await trial.background()
             async with _killing(trial, lambda message: message.kind == stage and is_migration(message), whom):  # noqa: B023
                 trial.migrate(streams[: len(streams) // 2])
@@ -104,7 +99,7 @@ async def _cut(trial: Trial, one: str) -> None:
     trial.fault()
     async with trial.rule(partition):
         await asyncio.sleep(0.1)
-        trial.start(trial.asks(trial.effort.streams, tokens=48))
+        trial.start(trial.asks(trial.num_streams, tokens=48))
         await asyncio.sleep(PARTITION_S)
         partition.release()
         await asyncio.sleep(0.2)
@@ -114,26 +109,17 @@ def _is_second_part(message: Passing) -> bool:
     return message.kind == "Blocks" and message.body.get("seq") == 1
 
 
-def _is_reserved(message: Passing) -> bool:
-    return message.kind == "Reserved"
-
-
 def _lose(probability: float, which: Which) -> Run:
     return under(lambda trial: Lose(some(probability, trial.random, which)))
 
 
-lose_nth = under(lambda _: Lose(every(5, is_transfer)))
 lose_any = _lose(0.01, lambda message: not message.is_status)
 corrupt = under(lambda trial: Corrupt(every(2, lambda message: message.payload), trial.random))
-kill_sender = kill_at(_is_second_part, lambda _: "prefill")
-kill_reserved = kill_at(_is_reserved, lambda message: message.source)
 migrate_kill_source, migrate_kill_target = (kill_migrating(kills_source=which) for which in (True, False))
 relayed = partial(scenario, "messages", mesh=RELAYED)
 SCENARIOS = (
-    relayed("kill-in-transfer", "SIGKILL of the prefill engine in mid-transfer", kill_sender, in_short=True),
-    relayed("kill-reserved", "SIGKILL of a decode engine between reservation and arrival", kill_reserved),
-    relayed("lose-nth", "every 5th message of transfers is lost", lose_nth, in_short=True),
-    relayed("lose-5-percent", "5 % of all messages of transfers are lost", _lose(0.05, is_transfer)),
+    relayed("kill-in-transfer", "SIGKILL of the prefill engine in mid-transfer", kill_in_transfer, in_short=True),
+    relayed("lose-5-percent", "5 % of all messages of transfers are lost", _lose(0.05, is_transfer), in_short=True),
     relayed("lose-any", "1 % of all messages are lost: submissions, answers, tokens, transfers", lose_any),
     relayed("corrupt", "a byte of every 2nd message with KV blocks is changed", corrupt, in_short=True),
     relayed("cut-gateway", f"partition between the gateway and a decode engine for {PARTITION_S:g} s", cut_gateway),

@@ -11,8 +11,8 @@ NUM_CHANGES = 3
 
 async def kill_placement(trial: Trial) -> None:
     """Plans are announced as a daemon does, and it dies as soon as it has begun to carry one out."""
-    for _ in range(1 if trial.effort.is_short else NUM_CHANGES):
-        others = trial.start(trial.asks(trial.effort.streams // 2), model=OTHER_MODEL)
+    for _ in range(1 if trial.is_short else NUM_CHANGES):
+        others = trial.start(trial.asks(trial.num_streams // 2), model=OTHER_MODEL)
         await trial.background()
         await trial.decoding(others)
         places = _swapped(trial)

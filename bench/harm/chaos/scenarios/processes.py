@@ -145,7 +145,7 @@ async def no_prefill(trial: Trial) -> None:
     trial.fault()
     killing = asyncio.create_task(trial.mesh.keep_dead(["prefill"], DOWN_S))
     await asyncio.sleep(0.1)
-    during = trial.start(trial.asks(trial.effort.streams, tokens=48))
+    during = trial.start(trial.asks(trial.num_streams, tokens=48))
     trial.note(killed=await killing)
     trial.expect(any(one.visit.is_whole for one in during), "decode engines answered while no prefill engine was there")
     await trial.finish()
@@ -180,7 +180,7 @@ async def no_engines(trial: Trial) -> None:
 
 async def restart_request(trial: Trial) -> None:
     await trial.background()
-    for _ in range(1 if trial.effort.is_short else 2):
+    for _ in range(1 if trial.is_short else 2):
         victim = trial.busiest()
         trial.fault()
         pid = trial.mesh.kill(victim)

@@ -15,7 +15,6 @@ from bench.harm.chaos.meshes import (
     RELAYED,
     SHAPES,
     WORDY_MODEL,
-    Backend,
     deploy,
 )
 from bench.harm.deployment import MESH_NAME
@@ -29,10 +28,9 @@ def model(tmp_path_factory):
     return write_tiny_model(tmp_path_factory.mktemp("model"))
 
 
-@pytest.mark.parametrize("backend", list(Backend))
 @pytest.mark.parametrize("shape", [*SHAPES.values(), REFERENCE], ids=[*SHAPES, "reference"])
-def test_every_topology_is_valid(tmp_path, model, shape, backend):
-    deployment = deploy(tmp_path, model, backend, shape)
+def test_every_topology_is_valid(tmp_path, model, shape):
+    deployment = deploy(tmp_path, model, shape)
     topology = deployment.topology
     assert deployment.engines == tuple(shape.engines)
     assert deployment.gateways == shape.gateways
@@ -40,20 +38,18 @@ def test_every_topology_is_valid(tmp_path, model, shape, backend):
     assert {process.host for process in topology.processes} == set(deployment.hosts)
     assert topology.service(MODEL).aliases == (WORDY_MODEL,)
     assert topology.transfer.checksum
-    assert {engine.backend for engine in topology.engines} == {backend}
-    if backend is Backend.SIMULATED:
-        assert all(load_profile(engine.profile) for engine in topology.engines)
+    assert all(load_profile(engine.profile) for engine in topology.engines)
 
 
 def test_engines_have_hosts_of_their_own(tmp_path, model):
-    topology = deploy(tmp_path, model, Backend.SIMULATED, SHAPES[HOSTS]).topology
+    topology = deploy(tmp_path, model, SHAPES[HOSTS]).topology
     assert {engine.id: engine.host for engine in topology.engines} == {name: name for name in ENGINES}
     assert {gateway.host for gateway in topology.gateways} == {FRONT}
     assert topology.curve_key.exists()
 
 
 def test_a_relayed_engine_has_a_runtime_folder_of_its_own(tmp_path, model):
-    deployment = deploy(tmp_path, model, Backend.SIMULATED, SHAPES[RELAYED])
+    deployment = deploy(tmp_path, model, SHAPES[RELAYED])
     (tmp_path / "tell.py").write_text("import os, sys; print(os.environ['MESHSERVE_RUNTIME_DIR'], *sys.argv[1:])")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     script = (tmp_path / "python-decode-0").read_text().replace("bench.harm.chaos.hanging", "tell")
@@ -69,5 +65,5 @@ def test_a_relayed_engine_has_a_runtime_folder_of_its_own(tmp_path, model):
 
 
 def test_roles_are_those_of_a_disaggregated_mesh(tmp_path, model):
-    topology = deploy(tmp_path, model, Backend.SIMULATED, SHAPES[PLAIN]).topology
+    topology = deploy(tmp_path, model, SHAPES[PLAIN]).topology
     assert [engine.role for engine in topology.engines] == [Role.PREFILL, Role.MULTIPLEX, Role.MULTIPLEX]

@@ -1,0 +1,135 @@
+"""A Ray cluster on nodes of a network, and a mesh on it: prompts are read on one node, answers are written on two."""
+
+import json
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from bench.load.client.http import Address
+from bench.nodes.network import OWN, Network, Node, network
+from mesh.errors import UserError
+
+HEAD, CLIENT = "head", "client"  # nodes on which nothing of the mesh runs
+WORKERS = ("n1", "n2", "n3")  # one for each host
+REPOSITORY = Path(__file__).parents[2]
+RUNTIME = f"{OWN}/mesh"
+STORE_BYTES = 80 * 2**20
+RAY_PORT, GATEWAY_PORT = 6379, 8370
+NODE_CPUS = 2
+STARTS_AT_ONCE = 2  # nodes; Ray gives each one half a minute
+START_S = 240.0
+TOPOLOGY = """
+[cluster]
+on = "ray"
+address = "auto"
+[hosts.front]
+cpus = 2
+[hosts.worker]
+count = 2
+cpus = 2
+[services.tiny]
+model = "{model}"
+ttft_ms = 30000
+tpot_ms = 1000
+[engines.prefill]
+host = "front"
+role = "prefill"
+kv_memory = "64MiB"
+[engines.decode]
+host = "worker"
+count = 2
+role = "multiplex"
+kv_memory = "64MiB"
+[gateways.gateway]
+host = "front"
+address = "0.0.0.0"
+port = {port}
+[access]
+open = true
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMesh:
+    """A mesh on nodes. Processes are found by the file of its topology, which no other mesh has."""
+
+    network: Network
+    topology: Path
+
+    def mesh(self, *arguments: str, limit_s: float = START_S) -> str:
+        """Run `mesh` on the head's node, and return what it prints. Raise `UserError` if it fails."""
+        done = self.network.nodes[HEAD].run(sys.executable, "-m", "mesh.cli", *arguments, limit_s=limit_s)
+        if done.returncode:
+            raise UserError(f"mesh {' '.join(arguments)}: {done.stdout}\n{done.stderr}")
+        return done.stdout
+
+    def join(self, name: str) -> None:
+        """Have a node hold hosts."""
+        address = f"--address={self.network.nodes[HEAD].address}:{RAY_PORT}"
+        start_ray(self.network.nodes[name], address, f"--num-cpus={NODE_CPUS}")
+
+    def add_spare(self) -> None:
+        """Add a node on which there is room for a host."""
+        node = self.network.add(f"n{len(self.network.nodes) - 1}")
+        self.join(node.name)
+
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.mesh("status", str(self.topology), "--json"))
+        return found
+
+    def is_ready(self) -> bool:
+        """Say whether all engines are ready."""
+        return all(row["state"] == "ready" for row in self.status()["engines"])
+
+    def processes(self) -> list[psutil.Process]:
+        """All processes of the mesh, on all nodes."""
+        found = []
+        for process in psutil.process_iter(["cmdline", "status"]):
+            is_alive = process.info["status"] != psutil.STATUS_ZOMBIE
+            if is_alive and str(self.topology) in (process.info["cmdline"] or []):
+                found.append(process)
+        return found
+
+    def process(self, name: str) -> psutil.Process:
+        """A process of the mesh by its id."""
+        return next(one for one in self.processes() if one.cmdline()[-1] == name)
+
+    def node_of(self, name: str) -> Node:
+        return self.network.home_of(self.process(name))
+
+    @property
+    def gateway(self) -> Address:
+        return Address(self.node_of("gateway").address, GATEWAY_PORT)
+
+
+@contextmanager
+def mesh_on_nodes(folder: Path, model: Path) -> Iterator[NodeMesh]:
+    """A running mesh with one prefill and two decode engines, and a node for clients. ``folder``: an empty one."""
+    topology = folder / "mesh.toml"
+    topology.write_text(TOPOLOGY.format(model=model, port=GATEWAY_PORT))
+    Path("/tmp/ray").mkdir(exist_ok=True)
+    env = {"PYTHONPATH": str(REPOSITORY), "MESHSERVE_RUNTIME_DIR": RUNTIME}
+    with network(folder, (HEAD, CLIENT, *WORKERS), env) as nodes:
+        head = nodes.nodes[HEAD]
+        start_ray(head, "--head", f"--port={RAY_PORT}", "--num-cpus=0", "--include-dashboard=false")
+        found = NodeMesh(nodes, topology)
+        with ThreadPoolExecutor(STARTS_AT_ONCE) as pool:
+            list(pool.map(found.join, WORKERS))
+        found.mesh("up", str(topology), "--detach")
+        yield found
+
+
+def start_ray(node: Node, *options: str) -> None:
+    """Have a node be a part of the cluster. Raise `UserError`."""
+    ray = f"{Path(sys.executable).parent}/ray"
+    common = (f"--node-ip-address={node.address}", f"--object-store-memory={STORE_BYTES}", "--disable-usage-stats")
+    command = " ".join([ray, "start", *options, *common])
+    done = node.run("sh", "-c", f"{command} > /tmp/ray/start.log 2>&1")
+    if done.returncode:
+        raise UserError(f"Ray did not start on {node.name}: {node.run('cat', '/tmp/ray/start.log').stdout}")

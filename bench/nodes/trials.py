@@ -1,0 +1,117 @@
+"""What can happen to nodes while answers are streamed, and what clients and the mesh make of it."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import psutil
+
+from bench.nodes.cluster import CLIENT, NodeMesh
+from bench.nodes.network import Node
+from bench.nodes.streams import Heard, Streams, worst_gap_s
+
+NUM_STREAMS = 16
+PROMPTS = tuple(f"Stream {number} goes on. " for number in range(NUM_STREAMS))
+NUM_TOKENS = 3000  # some 10 s of them
+MAX_CONTEXT = 4096  # that the model needs
+VICTIM = "decode-0"
+BACK_S = 180.0
+PARTITION_S = 5.0
+LOOK_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """``wrong``: prompts whose answers differ from those of an undisturbed run, or have no end. Seconds."""
+
+    wrong: list[str]
+    worst_gap_s: float
+    undisturbed_gap_s: float  # the worst one without a fault
+    back_s: float | None  # until the host's processes are on another node; None: they stayed
+
+
+def undisturbed(mesh: NodeMesh) -> list[Heard]:
+    """Stream all of the answers, with nothing done to them."""
+    return Streams(mesh.network.nodes[CLIENT], mesh.gateway, PROMPTS, NUM_TOKENS).heard()
+
+
+def try_fault(mesh: NodeMesh, name: str) -> Outcome:
+    """Stream, have a fault of `FAULTS` in the middle, and wait until the mesh is whole again.
+
+    A node that is lost stays lost, so another one joins before.
+    """
+    if name in LOSSES:
+        mesh.add_spare()
+    before = undisturbed(mesh)
+    home = mesh.node_of(VICTIM)
+    streams = Streams(mesh.network.nodes[CLIENT], mesh.gateway, PROMPTS, NUM_TOKENS)
+    streams.until_begun()
+    assert VICTIM in streams.decodes()
+    began_at = time.monotonic()
+    FAULTS[name](mesh)
+    if name in LOSSES:
+        _until(lambda: _has_moved(mesh, home))
+    back_s = time.monotonic() - began_at
+    heard = streams.heard()
+    _until(mesh.is_ready)
+    pairs = zip(PROMPTS, before, heard, strict=True)
+    wrong = [prompt for prompt, one, other in pairs if not other.answer.is_whole or other.text != one.text]
+    moved = mesh.node_of(VICTIM) is not home
+    return Outcome(wrong, worst_gap_s(heard), worst_gap_s(before), back_s if moved else None)
+
+
+def _has_moved(mesh: NodeMesh, home: Node) -> bool:
+    return any(one.cmdline()[-1] == VICTIM and not home.is_home_of(one) for one in mesh.processes())
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + BACK_S
+    while not condition():
+        assert time.monotonic() < deadline, "the mesh is not whole again"
+        time.sleep(LOOK_S)
+
+
+def lose_node(mesh: NodeMesh) -> None:
+    """The node of a decode engine loses its power: silence, and no connection is closed."""
+    mesh.node_of(VICTIM).kill()
+
+
+def kill_raylet(mesh: NodeMesh) -> None:
+    """Kill Ray's own process on the node of a decode engine, and nothing else."""
+    home = mesh.node_of(VICTIM)
+    raylets = [one for one in psutil.process_iter(["name"]) if one.info["name"] == "raylet" and home.is_home_of(one)]
+    os.kill(raylets[0].pid, signal.SIGKILL)
+
+
+def cut_from_gateway(mesh: NodeMesh) -> None:
+    """Neither of the gateway's node and that of a decode engine hears the other; all else is as ever."""
+    _cut(mesh, [(mesh.node_of("gateway"), mesh.node_of(VICTIM))])
+
+
+def cut_between_engines(mesh: NodeMesh) -> None:
+    """The nodes of both decode engines do not hear each other."""
+    _cut(mesh, [(mesh.node_of(VICTIM), mesh.node_of("decode-1"))])
+
+
+def isolate(mesh: NodeMesh) -> None:
+    """The node of a decode engine hears nobody, and nobody hears it."""
+    victim = mesh.node_of(VICTIM)
+    _cut(mesh, [(victim, other) for other in mesh.network.nodes.values() if other is not victim])
+
+
+def _cut(mesh: NodeMesh, pairs: Sequence[tuple[Node, Node]]) -> None:
+    mesh.network.cut((one.name, other.name) for one, other in pairs)
+    time.sleep(PARTITION_S)
+    mesh.network.heal()
+
+
+FAULTS = {
+    "cut from the gateway": cut_from_gateway,
+    "cut between engines": cut_between_engines,
+    "isolated": isolate,
+    "node lost": lose_node,
+    "raylet killed": kill_raylet,
+}
+LOSSES = ("node lost", "raylet killed")  # the host goes on elsewhere

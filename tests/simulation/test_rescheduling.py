@@ -8,7 +8,6 @@ import pytest
 
 import engines.transfers.incoming
 import engines.transfers.rescheduling
-from bench.papers.llumnix.watch import Seen, Watch
 from mesh.topology.schema import Rescheduling, Topology, TransferSpec, Trigger
 from mesh.wire.control import Role
 from router.history.records import Record
@@ -16,6 +15,7 @@ from simulation.cluster import Simulation
 from simulation.loads.arrival_processes import Arrivals, synthesize
 from simulation.loads.trace_request import TraceRequest
 from tests.simulation.small import SERVICE, Profile, assert_all_ended_once, simulation, topology
+from tests.simulation.watch import Seen, Watch
 
 FOUR = dict.fromkeys("abcd", Role.MULTIPLEX)
 TIGHT = Profile(kv_memory_bytes=300 * 16 * 327_680)  # 4800 tokens

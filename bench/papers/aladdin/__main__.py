@@ -17,7 +17,6 @@ nobody waits and nothing is uneven, so no placement can do with fewer for long.
 """
 
 import argparse
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -41,17 +40,6 @@ class Found:
     num_engines: int | None = None
     theta: float | None = None
     one_less: Trial | None = None
-
-    @property
-    def num_devices(self) -> int | None:
-        return None if self.num_engines is None else self.num_engines * self.setting.size(self.contender)
-
-    def __str__(self) -> str:
-        setting, least = self.setting, self.setting.bound(self.contender)
-        count = f"more than {MOST_ENGINES}" if self.num_engines is None else str(self.num_engines)
-        theta = "" if self.theta is None else f" with theta {self.theta:g}"
-        said = f"{setting.model}, {setting.rate:g}/s, {self.percent:g} %, seed {setting.seed}, {self.contender.name}: "
-        return f"{said}{count} engines{theta}, the least {least:.1f}; one less: {self.one_less or '-'}"
 
 
 class Trials:
@@ -114,38 +102,25 @@ def fewer(keeps: Callable[[int], bool], enough: int) -> int:
 def search(
     setting: Setting, contenders: Sequence[Contender], percents: Sequence[float], thetas: Sequence[float]
 ) -> Iterator[Found]:
-    """Yield what is found for each contender and percentage, and tell it at once."""
+    """Yield what is found for each contender and percentage."""
     for contender in contenders:
         trials, first = Trials(setting, contender), max(1, round(1.2 * min(setting.bound(contender), MOST_ENGINES / 2)))
         for percent in sorted(percents):
             found = trials.fewest(percent, thetas, first)
             first = found.num_engines or first
-            print(found, file=sys.stderr, flush=True)
             yield found
 
 
-def table(found: Sequence[Found], contenders: Sequence[Contender]) -> Table:
-    """Show the devices, on average over the seeds, and the engines of each seed."""
-    heads = ("model", "rate", "%", "the least", *(one.name for one in contenders))
-    shown = make_table("devices needed (engines, by seed)", heads)
-    for model, rate, percent in dict.fromkeys((one.setting.model, one.setting.rate, one.percent) for one in found):
-        row = [one for one in found if (one.setting.model, one.setting.rate, one.percent) == (model, rate, percent)]
-        usual = next((one for one in row if not one.contender.is_default), row[0])
-        least = usual.setting.bound(usual.contender) * usual.setting.size(usual.contender)
-        cells = [cell([one for one in row if one.contender == contender]) for contender in contenders]
-        shown.add_row(model, f"{rate:g}", f"{percent:g}", f"{least:.1f}", *cells)
+def table(found: Sequence[Found]) -> Table:
+    numbers = ("rate", "seed", "%", "engines", "devices", "the least", "theta")
+    shown = make_table("engines and devices that keep the promise", ("model", "contender", "one engine less"), numbers)
+    for one in found:
+        setting, contender = one.setting, one.contender
+        size, least, theta = setting.size(contender), setting.bound(contender), one.theta
+        counts = (f">{MOST_ENGINES}", "") if one.num_engines is None else (one.num_engines, one.num_engines * size)
+        cells = setting.seed, f"{one.percent:g}", *counts, f"{least * size:.1f}", "" if theta is None else f"{theta:g}"
+        shown.add_row(setting.model, contender.name, str(one.one_less or ""), f"{setting.rate:g}", *map(str, cells))
     return shown
-
-
-def cell(found: Sequence[Found]) -> str:
-    counts = [one.num_devices for one in found]
-    known = [count for count in counts if count is not None]
-    if len(known) < len(counts):
-        return f">{MOST_ENGINES * found[0].setting.size(found[0].contender)}"
-    engines = ", ".join(str(one.num_engines) for one in found)
-    thetas = sorted({one.theta for one in found if one.theta is not None})
-    said = f"; theta {', '.join(f'{theta:g}' for theta in thetas)}" if thetas else ""
-    return f"{sum(known) / len(known):g} ({engines}{said})"
 
 
 def main() -> None:
@@ -158,7 +133,7 @@ def main() -> None:
         for seed in range(options.seeds)
     ]
     found = [one for setting in settings for one in search(setting, chosen, options.percent, options.thetas)]
-    make_console(160).print(table(found, chosen))
+    make_console(160).print(table(found))
 
 
 def _parse() -> argparse.Namespace:

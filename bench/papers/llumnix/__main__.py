@@ -62,14 +62,14 @@ def _cases(options: argparse.Namespace) -> Iterator[Case]:
 def _table(results: Results) -> Table:
     """Show latencies, in s and ms, and how many times better rescheduling is than INFaaS."""
     latencies = ("TTFT, s", "P99", "token, ms", "P99", "request, s", "P99")
-    moves = ("failed", "preempted, %", "moves/request", "most", "better: TTFT, P99, token P99")
+    moves = ("failed", "preempted, %", "moves/request", "better: TTFT, P99, token P99")
     table = make_table("by load and seed", ("load", "req/s", "seed", "policy"), (*latencies, *moves))
     for case, result in results.items():
         one = result.latencies
         names = case.lengths, f"{case.rate:g}", str(case.seed), case.contender.name
         ttft, request = (f"{one.ttft_mean:.2f}", f"{one.ttft_p99:.2f}"), (f"{one.e2e_mean:.1f}", f"{one.e2e_p99:.1f}")
         token = f"{1e3 * one.tpot_mean:.1f}", f"{1e3 * one.tpot_p99:.1f}"
-        moved = f"{100 * result.preempted:.1f}", f"{result.moves:.3f}", str(result.most_moves)
+        moved = f"{100 * result.preempted:.1f}", f"{result.moves:.3f}"
         better = _better(one, results[replace(case, contender=INFAAS)].latencies) if case.contender == LLUMNIX else ""
         table.add_row(*names, *ttft, *token, *request, str(result.num_failed), *moved, better)
     return table

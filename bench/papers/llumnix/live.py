@@ -1,6 +1,6 @@
 """Llumnix's comparison with real processes, small: HTTP, gateways, engines and migrations are real, steps modelled.
 
-    python -m bench.papers.llumnix.live [--rate 3.4] [--duration 150] [--json FILE]
+    python -m bench.papers.llumnix.live [--duration 150]
 
 Engines take the time of an A10 with Llama-2-7B instead of computing (`backend = "simulated"`), but hold, move and lose
 their KV blocks as any do. The same requests go, one after the other, to a mesh that dispatches as INFaaS does, to one
@@ -8,13 +8,10 @@ that dispatches by freeness, and to one whose engines move requests besides. Bes
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
 
-import msgspec
-
-from bench.harness.arguments import add_json, script_parser
-from bench.harness.files import write_json
+from bench.harness.arguments import script_parser
 from bench.harness.tables import make_console, make_table
 from bench.live.http_load import Answer
 from bench.live.mesh import LiveMesh
@@ -22,7 +19,7 @@ from bench.live.ports import free_port
 from bench.live.serving import latency_of
 from bench.models.references import DEFAULT_MODEL
 from bench.papers.live import sendings_of, serve_in_turn, total
-from bench.papers.llumnix.run import mean_and_p99
+from bench.papers.llumnix.run import mean_and_p99, preempted_and_moved
 from bench.simulated import make_simulation, serve
 from engines.costs.profiles import load_profile
 from simulation.loads.arrival_processes import Arrivals, synthesize
@@ -30,7 +27,7 @@ from simulation.loads.trace_request import TraceRequest
 from simulation.loads.workload_lengths import PREFIX, described_lengths
 
 PROFILE = "a10-llama2-7b-tp1"
-NUM_ENGINES = 4
+RATE = 3.4  # requests a second
 MOST_TOKENS = 1500  # of a prompt, and of an answer, so that the last one ends some time
 CONTENDERS = {
     "infaas": '[policy]\nname = "infaas"',
@@ -42,9 +39,8 @@ TOPOLOGY = """
 model = "{model}"
 ttft_ms = 3600000
 tpot_ms = 3600000
-max_priority = 1
 [engines.engine]
-count = {engines}
+count = 4
 role = "multiplex"
 backend = "simulated"
 profile = "{profile}"
@@ -58,7 +54,8 @@ max_requests = 4096
 """
 
 
-class Outcome(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Outcome:
     """Seconds to the first token, and from token to token after it, of all requests: their mean and their P99."""
 
     ttft_s: tuple[float, float]
@@ -66,11 +63,15 @@ class Outcome(msgspec.Struct, frozen=True):
     num_preempted: int
     num_migrated: int
 
+    def cells(self) -> list[str]:
+        times = [f"{value:.2f}" for value in self.ttft_s] + [f"{1e3 * value:.1f}" for value in self.tpot_s]
+        return [*times, str(self.num_preempted), str(self.num_migrated)]
 
-def draw(rate: float, duration_s: float, seed: int) -> list[TraceRequest]:
+
+def draw(duration_s: float) -> list[TraceRequest]:
     """Draw requests with ShareGPT's lengths as the paper has them, cut."""
     lengths = described_lengths(f"{PREFIX}sharegpt")
-    requests = synthesize(lengths, Arrivals(rate), duration_s, Random(f"{seed}/trace"))
+    requests = synthesize(lengths, Arrivals(RATE), duration_s, Random("0/trace"))
     return [
         replace(one, num_input=min(one.num_input, MOST_TOKENS), num_output=max(2, min(one.num_output, MOST_TOKENS)))
         for one in requests
@@ -87,47 +88,34 @@ def measured(mesh: LiveMesh, answers: Sequence[Answer], trace: Sequence[TraceReq
     )
 
 
-def simulated(mesh: LiveMesh, trace: Sequence[TraceRequest], seed: int) -> Outcome:
-    simulation = make_simulation(mesh.topology, load_profile(PROFILE), seed, coasts=True)
+def simulated(mesh: LiveMesh, trace: Sequence[TraceRequest]) -> Outcome:
+    simulation = make_simulation(mesh.topology, load_profile(PROFILE), 0, coasts=True)
     records = serve(simulation, mesh.topology.services[0].name, trace)
-    statuses = [engine.core.status(0.0) for engine in simulation.engines.values()]
     return Outcome(
         mean_and_p99(record.ttft_s for record in records),
         mean_and_p99(record.tpot_s for record in records),
-        sum(status.preemptions_total for status in statuses),
-        sum(status.migrations_total for status in statuses),
+        *preempted_and_moved(simulation),
     )
 
 
-def topology_text(rest: str) -> str:
-    return TOPOLOGY.format(model=DEFAULT_MODEL, profile=PROFILE, engines=NUM_ENGINES, port=free_port(), rest=rest)
+def topologies() -> dict[str, str]:
+    """Return the text of each contender's topology."""
+    return {
+        name: TOPOLOGY.format(model=DEFAULT_MODEL, profile=PROFILE, port=free_port(), rest=rest)
+        for name, rest in CONTENDERS.items()
+    }
 
 
 def main() -> None:
     parser = script_parser("bench.papers.llumnix.live", __doc__)
-    parser.add_argument("--rate", type=float, default=3.4, help="requests a second")
     parser.add_argument("--duration", type=float, default=150.0, help="seconds in which requests arrive")
-    parser.add_argument("--seed", type=int, default=0)
-    add_json(parser)
-    options = parser.parse_args()
-    trace = draw(options.rate, options.duration, options.seed)
-    topologies = {name: topology_text(rest) for name, rest in CONTENDERS.items()}
-    outcomes = {
-        name: (measured(mesh, answers, trace), simulated(mesh, trace, options.seed))
-        for name, mesh, answers in serve_in_turn(topologies, sendings_of(trace, Random(f"{options.seed}/tokens")))
-    }
+    trace = draw(parser.parse_args().duration)
     columns = ("TTFT mean, s", "p99", "a token, ms", "p99", "preempted", "migrated")
-    table = make_table(f"{len(trace)} requests, {options.rate:g} a second", ("measured | simulated",), columns)
-    for name, sides in outcomes.items():
-        table.add_row(name, *(" | ".join(cells) for cells in zip(*map(_cells, sides), strict=True)))
+    table = make_table(f"{len(trace)} requests, {RATE:g} a second", ("measured | simulated",), columns)
+    for name, mesh, answers in serve_in_turn(topologies(), sendings_of(trace, Random("0/tokens"))):
+        sides = measured(mesh, answers, trace).cells(), simulated(mesh, trace).cells()
+        table.add_row(name, *map(" | ".join, zip(*sides, strict=True)))
     make_console().print(table)
-    if options.json is not None:
-        write_json(options.json, outcomes)
-
-
-def _cells(one: Outcome) -> list[str]:
-    times = [f"{value:.2f}" for value in one.ttft_s] + [f"{1e3 * value:.1f}" for value in one.tpot_s]
-    return [*times, str(one.num_preempted), str(one.num_migrated)]
 
 
 if __name__ == "__main__":

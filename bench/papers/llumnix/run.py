@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from bench.papers.llumnix.setting import PHYSICS, SERVICE, Case, make_profile, make_topology
-from bench.papers.llumnix.watch import Watch
 from bench.simulated import make_simulation, serve
 from router.history.records import Outcome, Record
 from simulation.cluster import Simulation
@@ -43,20 +42,23 @@ class Result(msgspec.Struct, frozen=True):
     latencies: Latencies
     preempted: float
     moves: float
-    most_moves: int  # of one request
 
 
 def run_case(case: Case) -> Result:
-    watch, topology = Watch(Simulation.origin_s), make_topology(case.contender, case.num_engines)
-    simulation = make_simulation(
-        topology, make_profile(), case.seed, physics=PHYSICS, coasts=case.coasts, timeline=watch
-    )
-    records, seen = serve(simulation, SERVICE, case.requests()), watch.seen
+    topology, profile = make_topology(case.contender, case.num_engines), make_profile()
+    simulation = make_simulation(topology, profile, case.seed, physics=PHYSICS, coasts=case.coasts)
+    records = serve(simulation, SERVICE, case.requests())
+    num_preempted, num_moved = preempted_and_moved(simulation)
     return Result(
         num_requests=len(records),
         num_failed=sum(record.outcome is not Outcome.FINISHED for record in records),
         latencies=Latencies.of(records),
-        preempted=seen.num_preempted / len(records),
-        moves=seen.moves.total() / len(records),
-        most_moves=max(seen.moves.values(), default=0),
+        preempted=num_preempted / len(records),
+        moves=num_moved / len(records),
     )
+
+
+def preempted_and_moved(simulation: Simulation) -> tuple[int, int]:
+    """Count preemptions and migrations over all engines."""
+    statuses = [engine.core.status(simulation.kernel.now) for engine in simulation.engines.values()]
+    return sum(status.preemptions_total for status in statuses), sum(status.migrations_total for status in statuses)

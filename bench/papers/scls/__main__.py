@@ -9,6 +9,7 @@ throughput that does not depend on the rate.
 
 import argparse
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import product
 
 from rich.table import Table
@@ -72,27 +73,16 @@ def _table(results: Results) -> Table:
 def _beside_the_paper(results: Results) -> Table:
     headings = ("throughput", "paper", "mean response time", "paper", "P95 response time", "paper")
     table = make_table("SCLS against others, per cent: least and most over the rates", ("engine", "against"), headings)
-    for (kind, name), stated in PAPER.items():
-        cells: list[str] = []
-        for figure, (least, most) in zip(FIGURES, stated, strict=True):
-            gained = sorted(_gains(results, kind, name, figure))
-            cells += [f"{gained[0]:+.0f} to {gained[-1]:+.0f}", f"{least:+g} to {most:+g}"]
-        table.add_row(kind, name, *cells)
+    for kind, (*others, ours) in CONTENDERS.items():
+        own = {case: result for case, result in results.items() if (case.kind, case.contender) == (kind, ours)}
+        for other in others:
+            pairs = [(result, results[replace(case, contender=other)]) for case, result in own.items()]
+            cells: list[str] = []
+            for figure, (least, most) in zip(FIGURES, PAPER[kind, other.name], strict=True):
+                gained = sorted(100 * (getattr(one, figure) / getattr(its, figure) - 1) for one, its in pairs)
+                cells += [f"{gained[0]:+.0f} to {gained[-1]:+.0f}", f"{least:+g} to {most:+g}"]
+            table.add_row(kind, other.name, *cells)
     return table
-
-
-def _gains(results: Results, kind: Kind, name: str, figure: str) -> Iterator[float]:
-    """Yield what SCLS gains over the scheduler of that name at each rate, in per cent."""
-
-    def by_rate(scheduler: str) -> dict[float, float]:
-        return {
-            case.rate: getattr(result, figure)
-            for case, result in results.items()
-            if (case.kind, case.contender.name) == (kind, scheduler)
-        }
-
-    theirs = by_rate(name)
-    yield from (100 * (ours / theirs[rate] - 1) for rate, ours in by_rate("SCLS").items())
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Slices with real processes and the default model: static batches, whole and sliced, beside continuous ones.
 
-    python -m bench.papers.scls.live [--backends torch transformers] [--requests 40] [--rate 2] [--slice 16]
-                                [--memory 32MiB] [--seed 0] [--json FILE]
+    python -m bench.papers.scls.live [--backends torch transformers] [--requests 40] [--rate 2]
+                                [--memory 32MiB]
 
 Two engines, one thread each. SLS: static batches of whole requests, in turns. SCLS: static batches of slices. Both are
 run with each kind of engine that is asked for, torch engines and transformers' `generate`. ILS: continuous batching on
@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from math import exp, log
 from random import Random
 
-from bench.harness.arguments import add_json, script_parser
-from bench.harness.files import write_json
+from bench.harness.arguments import script_parser
 from bench.harness.tables import make_console, make_table
 from bench.live.http_load import Answer, Sending
 from bench.live.mesh import LiveMesh
@@ -30,6 +29,7 @@ from bench.simulated import percentile
 ANSWER_MEDIAN, ANSWER_SIGMA, LONGEST = 24, 1.0, 128
 PROMPTS = (8, 64)
 BATCH = 4  # requests of a static batch without slices
+SLICE_TOKENS = 16
 TOPOLOGY = """
 [services.smollm2]
 model = "{model}"
@@ -58,8 +58,8 @@ class Contender:
     ttft_ms: int = PATIENT_MS
 
 
-def contenders(slice_tokens: int, backends: Sequence[str]) -> list[Contender]:
-    sliced = f'name = "slices"\nslice_tokens = {slice_tokens}\ninterval_s = 1'
+def contenders(backends: Sequence[str]) -> list[Contender]:
+    sliced = f'name = "slices"\nslice_tokens = {SLICE_TOKENS}\ninterval_s = 1'
     static = [
         Contender(f"{name}, {backend}", f"{STATIC[backend]}\nmax_running = {batch}", policy)
         for backend in backends
@@ -68,26 +68,13 @@ def contenders(slice_tokens: int, backends: Sequence[str]) -> list[Contender]:
     return [
         *static,
         Contender("ILS", "", TURNS),
-        Contender("ILS with slices", f'slice_tokens = {slice_tokens}\noffload_memory = "1GiB"', TURNS, HASTY_MS),
+        Contender("ILS with slices", f'slice_tokens = {SLICE_TOKENS}\noffload_memory = "1GiB"', TURNS, HASTY_MS),
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """``throughput``: requests over the time until the last has ended. ``num_other``: answers unlike the first's."""
-
-    throughput: float
-    mean_s: float
-    p95_s: float
-    ttft_mean_s: float
-    preempted: int
-    offloaded: int
-    num_other: int
-
-
-def draw(count: int, rate: float, seed: int) -> list[Sending]:
+def draw(count: int, rate: float) -> list[Sending]:
     """Draw the requests, the same for every contender."""
-    random, at_s, sendings = Random(f"{seed}/slices"), 0.0, list[Sending]()
+    random, at_s, sendings = Random("0/slices"), 0.0, list[Sending]()
     for _ in range(count):
         at_s += random.expovariate(rate)
         prompt = random.choices(TOKEN_IDS, k=random.randint(*PROMPTS))
@@ -102,18 +89,15 @@ def topology_text(one: Contender, memory: str) -> str:
     )
 
 
-def outcome(mesh: LiveMesh, answers: Sequence[Answer], texts: Sequence[str]) -> Outcome:
+def cells(mesh: LiveMesh, answers: Sequence[Answer], texts: Sequence[str]) -> list[str]:
     """Summarize the answers. ``texts``: what they are to say."""
     times_s = [answer.last_s - answer.sent_s for answer in answers]
-    return Outcome(
-        len(answers) / max(answer.last_s for answer in answers),
-        statistics.fmean(times_s),
-        percentile(times_s, 95),
-        statistics.fmean(answer.first_s - answer.sent_s for answer in answers),
-        total(mesh, "preemptions"),
-        total(mesh, "slices_offloaded"),
-        sum(answer.text != text for answer, text in zip(answers, texts, strict=True)),
-    )
+    throughput = len(answers) / max(answer.last_s for answer in answers)
+    ttft_s = statistics.fmean(answer.first_s - answer.sent_s for answer in answers)
+    num_other = sum(answer.text != text for answer, text in zip(answers, texts, strict=True))
+    seconds = statistics.fmean(times_s), percentile(times_s, 95), ttft_s
+    counts = total(mesh, "preemptions"), total(mesh, "slices_offloaded"), num_other
+    return [*(f"{value:.2f}" for value in (throughput, *seconds)), *map(str, counts)]
 
 
 def main() -> None:
@@ -121,27 +105,16 @@ def main() -> None:
     parser.add_argument("--backends", nargs="+", choices=sorted(STATIC), default=["torch"], help="of static batches")
     parser.add_argument("--requests", type=int, default=40, metavar="N")
     parser.add_argument("--rate", type=float, default=2.0, metavar="R", help="requests a second")
-    parser.add_argument("--slice", type=int, default=16, metavar="TOKENS", help="tokens of a slice")
     parser.add_argument("--memory", default="32MiB", metavar="SIZE", help="KV memory of an engine")
-    parser.add_argument("--seed", type=int, default=0)
-    add_json(parser)
     options = parser.parse_args()
-    sendings = draw(options.requests, options.rate, options.seed)
-    topologies = {one.name: topology_text(one, options.memory) for one in contenders(options.slice, options.backends)}
-    outcomes: dict[str, Outcome] = {}
-    texts: list[str] = []
-    for name, mesh, answers in serve_in_turn(topologies, sendings, keeps_text=True):
-        texts = texts or [answer.text for answer in answers]
-        outcomes[name] = outcome(mesh, answers, texts)
+    sendings, texts = draw(options.requests, options.rate), list[str]()
+    topologies = {one.name: topology_text(one, options.memory) for one in contenders(options.backends)}
     columns = ("requests/s", "mean, s", "P95, s", "TTFT mean, s", "preempted", "offloaded", "other answers")
     table = make_table(f"{len(sendings)} requests, {options.rate:g} a second", ("scheduler",), columns)
-    for name, one in outcomes.items():
-        times = one.throughput, one.mean_s, one.p95_s, one.ttft_mean_s
-        counts = one.preempted, one.offloaded, one.num_other
-        table.add_row(name, *(f"{value:.2f}" for value in times), *map(str, counts))
+    for name, mesh, answers in serve_in_turn(topologies, sendings, keeps_text=True):
+        texts = texts or [answer.text for answer in answers]
+        table.add_row(name, *cells(mesh, answers, texts))
     make_console().print(table)
-    if options.json is not None:
-        write_json(options.json, outcomes)
 
 
 if __name__ == "__main__":

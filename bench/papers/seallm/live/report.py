@@ -34,7 +34,18 @@ class Summary:
 
 def report(console: Console, runs: Sequence[Run]) -> None:
     services, phases = (sorted({getattr(one, key) for one in runs[0].outcomes}) for key in ("service", "phase"))
-    columns = ("mean", "P99", "kept, %", ", ".join(services), "by phase", "mean, times db's", "lost", "other", "moved")
+    columns = (
+        "mean",
+        "P99",
+        "kept, %",
+        ", ".join(services),
+        "by phase",
+        "mean, times db's",
+        "lost",
+        "other",
+        "plans",
+        "moved",
+    )
     table = make_table("normalised latency: all requests of all seeds", ("",), columns)
     for contender in dict.fromkeys(run.contender for run in runs):
         of_one = [run for run in runs if run.contender == contender]
@@ -50,13 +61,10 @@ def report(console: Console, runs: Sequence[Run]) -> None:
             ratios(of_one, [run for run in runs if run.contender == REFERENCE]),
             str(sum(not one.is_served for one in outcomes)),
             str(sum(one.is_served and not one.is_same for one in outcomes)),
+            str(sum(run.num_plans for run in of_one)),
             str(sum(run.num_migrated for run in of_one)),
         )
     console.print(table)
-    for run in runs:
-        for begun_s, ended_s in run.changes_s:
-            when = f"from {begun_s:.0f} to {ended_s:.0f} of {run.duration_s:.0f} s"
-            console.print(f"{run.contender}, seed {run.seed}: a plan was carried out {when}")
     console.print(f"others used {statistics.fmean(run.others for run in runs):.2f} cores meanwhile")
 
 

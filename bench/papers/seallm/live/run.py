@@ -4,7 +4,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,7 +17,6 @@ from bench.live.serving import OK
 from bench.live.sharing import TOKEN_IDS
 from bench.papers.live import check_served, total, warm_up
 from bench.papers.seallm.live.setting import NUM_PHASES, Contender, Request, Setting, write_topologies
-from bench.papers.seallm.live.watch import Said, changes, watched
 
 PROMISE = 5.0  # times what the request takes undisturbed
 
@@ -45,16 +44,12 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """What one contender made of the requests of a seed, which arrive in ``duration_s``.
-
-    ``changes_s`` of plans: when each began and ended. ``others``: cores.
-    """
+    """What one contender made of the requests of a seed. ``others`` used so many cores meanwhile."""
 
     contender: str
     seed: int
-    duration_s: float
     outcomes: Sequence[Outcome]
-    changes_s: Sequence[tuple[float, float]]
+    num_plans: int  # that were carried out
     num_migrated: int
     others: float
 
@@ -88,33 +83,21 @@ def serve(
     """Serve on a mesh of its own. Raise `UserError` if it does not start, or a plan is not carried out."""
     duration_s = alone.duration_s(setting.load)
     with mesh_of(setting, contender) as (mesh, plans), ThreadPoolExecutor(1) as beside:
-        began_at = time.perf_counter()
-        changing = beside.submit(_change, mesh, plans, began_at, duration_s)
-        hearing = watched(mesh.topology.path, mesh.environment) if contender.has_daemon else nullcontext(list[Said]())
-        with hearing as said, Watch(mesh.pids()) as watch:
+        changing = beside.submit(_change, mesh, plans, time.perf_counter(), duration_s)
+        with Watch(mesh.pids()) as watch:
             answers = mesh.answers(_sendings(requests, duration_s), on_answer, keeps_text=True)
-        changed_at = [*changing.result(), *changes(said)]
+        changing.result()
+        num_plans = int(mesh.status()["placement"]["changes"]) if contender.has_daemon else len(plans)
         num_migrated = total(mesh, "migrations")
-    return Run(
-        contender.name,
-        seed,
-        duration_s,
-        outcomes_of(requests, answers, alone),
-        [(begun_at - began_at, ended_at - began_at) for begun_at, ended_at in changed_at],
-        num_migrated,
-        watch.contention.others,
-    )
+    outcomes = outcomes_of(requests, answers, alone)
+    return Run(contender.name, seed, outcomes, num_plans, num_migrated, watch.contention.others)
 
 
-def _change(mesh: LiveMesh, plans: Mapping[int, Path], began_at: float, duration_s: float) -> list[tuple[float, float]]:
+def _change(mesh: LiveMesh, plans: Mapping[int, Path], began_at: float, duration_s: float) -> None:
     """Carry out each plan when its phase begins."""
-    changed = []
     for phase, plan in plans.items():
         time.sleep(max(0.0, began_at + duration_s * phase / NUM_PHASES - time.perf_counter()))
-        begun_at = time.perf_counter()
         mesh.apply(plan)
-        changed.append((begun_at, time.perf_counter()))
-    return changed
 
 
 def _sendings(requests: Sequence[Request], duration_s: float) -> list[Sending]:

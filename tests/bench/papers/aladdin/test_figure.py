@@ -1,6 +1,6 @@
 import pytest
 
-from bench.papers.aladdin.__main__ import MOST_ENGINES, Found, cell, fewer, fewest
+from bench.papers.aladdin.__main__ import MOST_ENGINES, fewer, fewest
 from bench.papers.aladdin.setting import CONTENDERS, CONTEXT, Setting, Trial, serve, trial_of
 from router.history.records import Outcome, Record
 
@@ -54,9 +54,3 @@ def test_a_missed_promise_counts_once_by_what_came_first():
     trial = trial_of([record(), refused, late, slow, slow])
     assert trial == Trial(5, 1, 1, 2)
     assert (trial.keeps(20), trial.keeps(21)) == (True, False)
-
-
-def test_cells_tell_devices_and_what_was_never_enough():
-    known = [Found(SETTING, BY_NAME["default"], 99.0, count) for count in (2, 3)]
-    assert cell(known) == "10 (2, 3)"
-    assert cell([*known, Found(SETTING, BY_NAME["default"], 99.0)]) == ">256"

@@ -43,4 +43,4 @@ def test_a_run_tells_the_latencies_of_the_same_requests_for_every_contender():
 def test_preemptions_are_seen():
     busy = run_case(Case("M-M", 12.0, ROUND_ROBIN, 0, 250, num_engines=2))
     assert busy.preempted > 0
-    assert busy.most_moves == 0
+    assert busy.moves == 0

@@ -9,7 +9,6 @@ from bench.live.http_load import Answer
 from bench.papers.seallm.live.report import Summary, ratios
 from bench.papers.seallm.live.run import Alone, Outcome, Run, outcomes_of
 from bench.papers.seallm.live.setting import NUM_PHASES, SETTINGS, Request, Setting, draw, write_topologies
-from bench.papers.seallm.live.watch import Said, changes
 from mesh.topology.parse import load
 
 
@@ -58,15 +57,9 @@ def test_latencies_are_normalised_by_service_and_tokens_compared():
     assert ALONE.duration_s(load=0.5) == 4.5
 
 
-def test_changes_last_from_the_first_word_of_a_plan_to_the_next_of_something_else():
-    doings = ("listening", "plan 1: announcing", "plan 1: loading", "listening", "plan 2: loading", "plan 2: unloading")
-    assert changes([Said(float(at), doing) for at, doing in enumerate(doings)]) == [(1.0, 3.0), (4.0, 5.0)]
-    assert changes([]) == []
-
-
 def run(seed: int, *normalised: float) -> Run:
     outcomes = [Outcome("long", 0, value, True, True, value < 5.0) for value in normalised]
-    return Run("one", seed, 1.0, outcomes, [], 0, 0.0)
+    return Run("one", seed, outcomes, 0, 0, 0.0)
 
 
 def test_ratios_are_of_runs_with_the_same_seed():

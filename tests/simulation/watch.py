@@ -18,7 +18,6 @@ from simulation.reports.timeline import Timeline
 class Seen:
     """``lost_s``: the time from preemptions to the next tokens, in all. ``moves``: how often each request moved."""
 
-    num_preempted: int = 0
     lost_s: float = 0.0
     moves: Counter[str] = field(default_factory=Counter)
     moved_at_s: list[float] = field(default_factory=list)
@@ -48,7 +47,6 @@ class _WatchedCore(ObservedCore):
             for request in queue.waiting:
                 if request.num_generated and request not in self._stalled:
                     self._stalled[request] = now, len(request.tokens)
-                    self._seen.num_preempted += 1
         return step, effects
 
     def finish_step(self, result: StepResult, now: float) -> list[Effect]:

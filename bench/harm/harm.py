@@ -1,21 +1,25 @@
 """What may be done to a mesh, by name, and what came of it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, TypeVar
 
 from mesh.errors import UserError
 
+PLAIN = "plain"  # the kind of mesh that needs no name
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, slots=True)
 class Harm:
     """``title`` says what it is, or where it was seen. ``mesh`` is the kind that it needs."""
 
-    name: str
     family: str
+    name: str
+    run: Callable[[Any], Awaitable[Any]]
     title: str = ""
-    mesh: str
+    _: KW_ONLY
+    mesh: str = PLAIN
     in_short: bool = False
 
 

@@ -1,21 +1,19 @@
 """A relay of the harness's own between the processes of a mesh on one host, message by message.
 
-Each engine gets a runtime folder of its own, so it looks for its peers' sockets there and finds the relay's. A pair of
-connections stands for one: when an end closes, so does the other, and what was between them is lost, as on a network.
+Each engine gets a runtime folder of its own, so it looks for its peers' sockets there and finds the relay's. What is
+sent to a process that is not there waits for its next incarnation, as it would in the sender.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+from typing import Any
 
-from bench.harm.rules import Passing, Rule
-from bench.harm.zmtp import Control, Frames, Reader, encode
+import zmq
+import zmq.asyncio
 
-READ_BYTES = 2**18
-SUBSCRIBE = (b"\x00", b"\x01")  # a subscriber's messages to a publisher begin so
+from bench.harm.rules import Frames, Passing, Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,73 +22,63 @@ class Route:
 
     client: str
     server: str
-    entrance: Path
-    exit: Path
+    way_in: Path
+    way_out: Path
     is_status: bool
 
 
 class Relay:
-    """``rules`` see every message in turn. A connection keeps its order: a message that waits holds up what follows."""
+    """``rules`` see every message in turn. A route keeps its order: a message that waits holds up what follows."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self.rules: list[Rule] = []
         self._routes = list(routes)
-        self._servers: list[asyncio.Server] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._context = zmq.asyncio.Context()
+        self._tasks: list[asyncio.Task[None]] = []
 
-    async def start(self) -> None:
+    def start(self) -> None:
         for route in self._routes:
-            route.entrance.unlink(missing_ok=True)
-            self._servers.append(await asyncio.start_unix_server(partial(self._accept, route), str(route.entrance)))
+            route.way_in.unlink(missing_ok=True)
+            kinds = (zmq.XPUB, zmq.XSUB) if route.is_status else (zmq.PULL, zmq.PUSH)
+            way_in, way_out = map(self._context.socket, kinds)
+            if route.is_status:
+                way_in.setsockopt(zmq.XPUB_VERBOSE, 1)
+                self._run(self._subscribe(way_in, way_out), self._publish(route, way_in, way_out))
+            else:
+                self._run(self._deliver(route, way_in, way_out))
+            way_out.setsockopt(zmq.RECONNECT_IVL, 20)
+            way_in.bind(f"ipc://{route.way_in}")
+            way_out.connect(f"ipc://{route.way_out}")
+
+    def _run(self, *works: Coroutine[Any, Any, None]) -> None:
+        self._tasks += map(asyncio.create_task, works)
 
     async def stop(self) -> None:
-        for server in self._servers:
-            server.close()
-        for task in list(self._tasks):
+        for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._context.destroy(linger=0)
 
-    def _accept(self, route: Route, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.get_running_loop().create_task(self._connect(route, reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    async def _deliver(self, route: Route, way_in: zmq.asyncio.Socket, way_out: zmq.asyncio.Socket) -> None:
+        while True:
+            frames = tuple(await way_in.recv_multipart())
+            kept = await self._judge(Passing(route.client, route.server, frames))
+            if kept is not None:
+                await way_out.send_multipart(kept)
 
-    async def _connect(self, route: Route, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Until one of both ends closes."""
-        try:
-            there, back = await asyncio.open_unix_connection(str(route.exit))
-        except OSError:  # the process is not there: whoever asked tries again
-            writer.close()
-            return
-        forth = asyncio.create_task(self._pump(route, reader, back, route.client, route.server))
-        answers = asyncio.create_task(self._pump(route, there, writer, route.server, route.client))
-        try:
-            await asyncio.wait({forth, answers}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (forth, answers):
-                task.cancel()
-            for end in (writer, back):
-                end.close()
-            await asyncio.gather(forth, answers, return_exceptions=True)
+    async def _publish(self, route: Route, way_in: zmq.asyncio.Socket, way_out: zmq.asyncio.Socket) -> None:
+        while True:
+            frames = tuple(await way_out.recv_multipart())
+            kept = await self._judge(Passing(route.server, route.client, frames, is_status=True))
+            if kept is not None:
+                await way_in.send_multipart(kept)
 
-    async def _pump(
-        self, route: Route, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, source: str, target: str
-    ) -> None:
-        frames = Reader()
-        with suppress(ConnectionError):
-            while data := await reader.read(READ_BYTES):
-                for item in frames.feed(data):
-                    if writer.is_closing():
-                        return
-                    if isinstance(item, Control):
-                        writer.write(item.data)
-                    elif (kept := await self._judge(Passing(source, target, item, route.is_status))) is not None:
-                        writer.write(encode(kept))
-                await writer.drain()
+    @staticmethod
+    async def _subscribe(way_in: zmq.asyncio.Socket, way_out: zmq.asyncio.Socket) -> None:
+        while True:
+            await way_out.send(await way_in.recv())
 
     async def _judge(self, message: Passing) -> Frames | None:
-        if message.is_status and message.frames[0][:1] in SUBSCRIBE:
-            return message.frames
         for rule in self.rules:
             kept = await rule.apply(message)
             if kept is None:
@@ -108,7 +96,7 @@ def routes(folders: Mapping[str, Path]) -> list[Route]:
     for client, folder in folders.items():
         for server, there in folders.items():
             for kind in ("inbox", "status"):
-                entrance = folder / f"{server}.{kind}"
+                way_in = folder / f"{server}.{kind}"
                 if there != folder:
-                    found.setdefault(entrance, Route(client, server, entrance, there / entrance.name, kind == "status"))
+                    found.setdefault(way_in, Route(client, server, way_in, there / way_in.name, kind == "status"))
     return list(found.values())

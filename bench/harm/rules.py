@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
-from bench.harm.zmtp import Frames
-
 TRANSFER = frozenset(
     {"Reserve", "Reserved", "Extend", "Extended", "Declined", "Blocks", "Taken", "Commit", "Committed", "Abort"}
 )
 STATUS = "status"
 BODY = 2  # index of the body among the frames of an inbox message; payload frames come after it
+
+Frames = tuple[bytes, ...]
 
 _decoder = msgspec.msgpack.Decoder()
 

@@ -52,7 +52,7 @@ class RunningMesh:
         if self.relay is not None:  # once `mesh up` has swept away old sockets: who connects earlier tries again
             pid = self.deployment.runtime / MESH_NAME / f"{self.deployment.gateways[0]}.pid"
             await until(lambda: pid.exists() or starting.done(), "`mesh up` starts its processes", UP_S)
-            await self.relay.start()
+            self.relay.start()
         await starting
         await self.rest()
 

@@ -13,12 +13,12 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from random import Random
 
-from bench.harm.chaos.meshes import HOSTS, MAX_CONTEXT, PLACED, PLAIN, REFERENCE, RELAYED, SHAPES, deploy
+from bench.harm.chaos.meshes import HOSTS, MAX_CONTEXT, PLACED, REFERENCE, RELAYED, SHAPES, deploy
 from bench.harm.chaos.reference import Reference
 from bench.harm.chaos.scenarios import churn, clients, messages, placement, processes
-from bench.harm.chaos.trial import Scenario, Trial
+from bench.harm.chaos.trial import Trial
 from bench.harm.chaos.verdict import ScenarioRow
-from bench.harm.harm import choose
+from bench.harm.harm import PLAIN, Harm, choose
 from bench.harm.running import RunningMesh, Stage, WaitedInVainError, running
 from bench.models.tiny_llama import write_tiny_model
 from mesh.errors import UserError
@@ -35,12 +35,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--churn", type=float, metavar="SECONDS", help=f"how long churn lasts (default: {CHURN_S:g})")
 
 
-def plan(options: argparse.Namespace) -> list[Scenario]:
+def plan(options: argparse.Namespace) -> list[Harm]:
     """Raise `UserError` if there is nothing of a name."""
     return choose(HARMS, options.only, is_short=options.short)
 
 
-async def rows(scenarios: Sequence[Scenario], options: argparse.Namespace, folder: Path) -> AsyncIterator[ScenarioRow]:
+async def rows(scenarios: Sequence[Harm], options: argparse.Namespace, folder: Path) -> AsyncIterator[ScenarioRow]:
     """Raise `UserError` if no mesh can be started."""
     model = write_tiny_model(folder / "model", max_context=2 * MAX_CONTEXT)
 
@@ -64,7 +64,7 @@ async def rows(scenarios: Sequence[Scenario], options: argparse.Namespace, folde
         await healthy.clear()
 
 
-async def _try(scenario: Scenario, trial: Trial) -> ScenarioRow:
+async def _try(scenario: Harm, trial: Trial) -> ScenarioRow:
     began_at = time.monotonic()
     try:
         trial.probe()

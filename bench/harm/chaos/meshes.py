@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.harm.deployment import Deployment, Tables, write
+from bench.harm.harm import PLAIN
 from bench.live.ports import free_ports
 from engines.costs.profiles import ProfileFile
 from mesh.topology.schema import LOCAL_HOST
@@ -50,7 +51,7 @@ class Shape:
         return process if process in self.engines else FRONT
 
 
-PLAIN, HOSTS, PLACED, RELAYED = "plain", "hosts", "placed", "relayed"
+HOSTS, PLACED, RELAYED = "hosts", "placed", "relayed"
 SHAPES = {
     PLAIN: Shape(ENGINES),  # as a user would write it
     HOSTS: Shape(ENGINES, has_hosts=True),

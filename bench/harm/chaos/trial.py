@@ -9,11 +9,10 @@ from itertools import cycle
 from random import Random
 from typing import Any
 
-from bench.harm.chaos.meshes import MODEL, PLAIN
+from bench.harm.chaos.meshes import MODEL
 from bench.harm.chaos.reference import Reference
 from bench.harm.chaos.verdict import GAP_LIMIT_S, Tally, recovery_s
 from bench.harm.clients import Ask, Client, Visit
-from bench.harm.harm import Harm
 from bench.harm.rules import Rule
 from bench.harm.running import POLL_S, RunningMesh, WaitedInVainError, until
 from mesh.wire.control import Migrate
@@ -246,12 +245,3 @@ def _was_cut(probe: Visit) -> bool:
 
 
 Run = Callable[[Trial], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario(Harm):
-    run: Run
-
-
-def scenario(family: str, name: str, title: str, run: Run, mesh: str = PLAIN, *, in_short: bool = False) -> Scenario:
-    return Scenario(name=name, family=family, title=title, mesh=mesh, in_short=in_short, run=run)

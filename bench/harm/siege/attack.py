@@ -1,15 +1,16 @@
 """What an attack is, and the words that most attacks are made of."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 
-from bench.harm.harm import Harm
+from bench.harm.harm import PLAIN, Harm
 from bench.harm.http import Line, exchange
 from bench.harm.siege.ground import ATTACKER, COMPLETIONS, LIKE_ANYONE, Answer, End, Fields, Ground, Headers, answer_of
 
-MESHES = ONE_HOST, TWO_HOSTS, KEYED = "one host", "two hosts", "keys"  # meshes under siege
+TWO_HOSTS, KEYED = "two-hosts", "keys"
+MESHES = (PLAIN, TWO_HOSTS, KEYED)  # under siege
 PEERS = tuple(f"127.0.0.{n}" for n in range(2, 6))
 SMALL_BYTES = 4096  # that the kernel of a reader takes who stalls
 DRIP_S, MOST_DRIPS = 0.5, 1000
@@ -25,42 +26,14 @@ class ImpossibleHereError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attack(Harm):
-    """``load``: ordinary requests at a time that weigh as much; a witness may be as slow beside the attack as beside
-    those. ``kills``: processes that it ends on purpose. ``mixes``: it may run beside others, in random mixtures."""
+    """``title``: the advisory or report that it replays. ``right``: how its requests may end. ``load``: ordinary
+    requests at a time that weigh as much; a witness may be as slow beside the attack as beside those. ``kills``:
+    processes that it ends on purpose. ``mixes``: it may run beside others, in random mixtures."""
 
-    run: Run
     right: frozenset[End] = LIKE_ANYONE
     load: int = 0
-    kills: frozenset[str] = frozenset()
+    kills: Collection[str] = ()
     mixes: bool = True
-
-
-def attack(
-    family: str,
-    name: str,
-    run: Run,
-    source: str = "",
-    *,
-    right: frozenset[End] = LIKE_ANYONE,
-    load: int = 0,
-    in_short: bool = False,
-    kills: Iterable[str] = (),
-    mesh: str = ONE_HOST,
-    mixes: bool = True,
-) -> Attack:
-    """``source``: the advisory or report that it replays."""
-    return Attack(
-        name=name,
-        family=family,
-        title=source,
-        mesh=mesh,
-        in_short=in_short,
-        run=run,
-        right=right,
-        load=load,
-        kills=frozenset(kills),
-        mixes=mixes,
-    )
 
 
 def shoot(requests: Requests, at_once: int = 1) -> Run:

@@ -89,7 +89,7 @@ class Besieged:
     async def run(self, attacks: Sequence[Attack], random: Random) -> AttackRow:
         """One attack, or several at a time."""
         calm_gap_s = await self._calm_gap_s(sum(attack.load for attack in attacks), random)
-        kills = frozenset[str]().union(*(attack.kills for attack in attacks))
+        kills = {process for attack in attacks for process in attack.kills}
         before, began = self._pids(), time.monotonic()
         self._testimony.forget(began - 2 * ALIVE_S)
         watched = {name: pid for name, pid in before.items() if name not in kills}
@@ -138,7 +138,8 @@ class Besieged:
     async def _strike(self, attack: Attack, ground: Ground) -> Sequence[Answer]:
         try:
             async with asyncio.timeout(self._pace.longest_s):
-                return await attack.run(ground)
+                answers: Sequence[Answer] = await attack.run(ground)
+                return answers
         except TimeoutError:
             return [Answer(End.HELD, said=f"{attack.name} did not end within {self._pace.longest_s:g} s")]
         except WaitedInVainError as error:

@@ -12,9 +12,9 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from random import Random
 
-from bench.harm.harm import choose
+from bench.harm.harm import PLAIN, choose
 from bench.harm.running import Stage
-from bench.harm.siege.attack import MESHES, ONE_HOST, Attack
+from bench.harm.siege.attack import MESHES, Attack
 from bench.harm.siege.attacks import access, files, forms, http, load, numbers, prompts, wire
 from bench.harm.siege.besieging import SHORT_PACE, Besieged, Pace, besieged
 from bench.harm.siege.verdict import AttackRow
@@ -38,14 +38,14 @@ def plan(options: argparse.Namespace) -> list[list[Attack]]:
     rounds = options.rounds
     if rounds is None:
         rounds = 0 if options.only else 1 if options.short else ROUNDS
-    near, far = ([[one] for one in chosen if (one.mesh == ONE_HOST) is is_near] for is_near in (True, False))
+    near, far = ([[one] for one in chosen if (one.mesh == PLAIN) is is_near] for is_near in (True, False))
     return [*near, *mixtures(chosen, options.seed, rounds), *far]
 
 
 def mixtures(attacks: Sequence[Attack], seed: int, rounds: int) -> list[list[Attack]]:
     """Drawn from all that may run beside others."""
     random = Random(f"{seed} mixtures")
-    mixed = [attack for attack in attacks if attack.mixes and attack.mesh == ONE_HOST]
+    mixed = [attack for attack in attacks if attack.mixes and attack.mesh == PLAIN]
     return [random.sample(mixed, min(AT_ONCE, len(mixed))) for _ in range(rounds if len(mixed) > 1 else 0)]
 
 

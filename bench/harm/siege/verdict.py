@@ -1,7 +1,7 @@
 """Whether the mesh held."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bench.harm.chaos.verdict import GAP_LIMIT_S
@@ -80,7 +80,7 @@ def wrong_of(attack: Attack, answers: Sequence[Answer]) -> list[str]:
     return [f"{answer} {answer.said}".strip() for answer in answers if answer.end not in attack.right]
 
 
-def restarted(before: Mapping[str, int], after: Mapping[str, int], kills: frozenset[str]) -> list[str]:
+def restarted(before: Mapping[str, int], after: Mapping[str, int], kills: Collection[str]) -> list[str]:
     """Process ids by name, before and after."""
     return [name for name, pid in before.items() if after.get(name) != pid and name not in kills]
 

@@ -44,7 +44,7 @@ async def bound(name, folders, incarnation=1):
 @contextlib.asynccontextmanager
 async def relayed(folders):
     relay = Relay(routes(folders))
-    await relay.start()
+    relay.start()
     try:
         yield relay
     finally:

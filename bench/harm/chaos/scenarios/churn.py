@@ -11,8 +11,9 @@ from typing import NamedTuple
 import psutil
 
 from bench.harm.chaos.meshes import MODEL
-from bench.harm.chaos.trial import Trial, scenario
+from bench.harm.chaos.trial import Trial
 from bench.harm.clients import Client, Visit
+from bench.harm.harm import Harm
 from bench.harm.running import WaitedInVainError
 
 WORKERS = 8
@@ -145,4 +146,4 @@ def _compare(trial: Trial, before: dict[str, Footprint], after: dict[str, Footpr
 
 
 TITLE = "random kills, stops, cancels and migrations under load; memory and blocks as before"
-SCENARIOS = (scenario("everything", "churn", TITLE, churn, in_short=True),)
+SCENARIOS = (Harm("everything", "churn", churn, TITLE, in_short=True),)

@@ -8,8 +8,9 @@ from functools import partial
 import psutil
 
 from bench.harm.chaos.meshes import RELAYED, WORDY_MODEL
-from bench.harm.chaos.trial import LONG_PROMPT, Trial, scenario
+from bench.harm.chaos.trial import LONG_PROMPT, Trial
 from bench.harm.clients import Client, Visit
+from bench.harm.harm import Harm
 from bench.harm.rules import Hold, Passing, Which, is_migration, is_transfer
 from bench.harm.running import until
 
@@ -133,12 +134,14 @@ def _memory(trial: Trial) -> dict[str, int]:
     return found
 
 
-client = partial(scenario, "clients")
+client = partial(Harm, "clients")
 SCENARIOS = (
-    client("cancel-queued", "clients leave while their requests are queued", cancel_queued),
-    client("cancel-transfer", "clients leave while their KV is on its way", cancel_transfer, RELAYED, in_short=True),
-    client("cancel-decode", "clients leave in mid-stream", cancel_decode),
-    client("cancel-migration", "clients leave while their requests migrate", cancel_migration, RELAYED),
-    client("cancel-200", f"{MANY} clients leave at once", cancel_many),
-    client("slow-client", f"four clients do not read for {PAUSE_S:g} s; others go on, memory is bounded", slow_client),
+    client("cancel-queued", cancel_queued, "clients leave while their requests are queued"),
+    client(
+        "cancel-transfer", cancel_transfer, "clients leave while their KV is under way", mesh=RELAYED, in_short=True
+    ),
+    client("cancel-decode", cancel_decode, "clients leave in mid-stream"),
+    client("cancel-migration", cancel_migration, "clients leave while their requests migrate", mesh=RELAYED),
+    client("cancel-200", cancel_many, f"{MANY} clients leave at once"),
+    client("slow-client", slow_client, f"four clients do not read for {PAUSE_S:g} s; others go on, memory is bounded"),
 )

@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from bench.harm.chaos.meshes import RELAYED
-from bench.harm.chaos.trial import LONG_PROMPT, Run, Trial, scenario
+from bench.harm.chaos.trial import LONG_PROMPT, Run, Trial
+from bench.harm.harm import Harm
 from bench.harm.rules import (
     Corrupt,
     Hold,
@@ -116,14 +117,14 @@ def _lose(probability: float, which: Which) -> Run:
 lose_any = _lose(0.01, lambda message: not message.is_status)
 corrupt = under(lambda trial: Corrupt(every(2, lambda message: message.payload), trial.random))
 migrate_kill_source, migrate_kill_target = (kill_migrating(kills_source=which) for which in (True, False))
-relayed = partial(scenario, "messages", mesh=RELAYED)
+relayed = partial(Harm, "messages", mesh=RELAYED)
 SCENARIOS = (
-    relayed("kill-in-transfer", "SIGKILL of the prefill engine in mid-transfer", kill_in_transfer, in_short=True),
-    relayed("lose-5-percent", "5 % of all messages of transfers are lost", _lose(0.05, is_transfer), in_short=True),
-    relayed("lose-any", "1 % of all messages are lost: submissions, answers, tokens, transfers", lose_any),
-    relayed("corrupt", "a byte of every 2nd message with KV blocks is changed", corrupt, in_short=True),
-    relayed("cut-gateway", f"partition between the gateway and a decode engine for {PARTITION_S:g} s", cut_gateway),
-    relayed("cut-engines", f"partition between the prefill and a decode engine for {PARTITION_S:g} s", cut_engines),
-    relayed("migrate-kill-source", "requests migrate, and where they come from is killed", migrate_kill_source),
-    relayed("migrate-kill-target", "requests migrate, and where they go to is killed", migrate_kill_target),
+    relayed("kill-in-transfer", kill_in_transfer, "SIGKILL of the prefill engine in mid-transfer", in_short=True),
+    relayed("lose-5-percent", _lose(0.05, is_transfer), "5 % of all messages of transfers are lost", in_short=True),
+    relayed("lose-any", lose_any, "1 % of all messages are lost: submissions, answers, tokens, transfers"),
+    relayed("corrupt", corrupt, "a byte of every 2nd message with KV blocks is changed", in_short=True),
+    relayed("cut-gateway", cut_gateway, f"partition between the gateway and a decode engine for {PARTITION_S:g} s"),
+    relayed("cut-engines", cut_engines, f"partition between the prefill and a decode engine for {PARTITION_S:g} s"),
+    relayed("migrate-kill-source", migrate_kill_source, "requests migrate, and where they come from is killed"),
+    relayed("migrate-kill-target", migrate_kill_target, "requests migrate, and where they go to is killed"),
 )

@@ -1,7 +1,8 @@
 """The placement daemon dies while services change places."""
 
 from bench.harm.chaos.meshes import OTHER_MODEL, PLACED, PLACEMENT
-from bench.harm.chaos.trial import Trial, scenario
+from bench.harm.chaos.trial import Trial
+from bench.harm.harm import Harm
 from bench.harm.running import until
 from mesh.wire.control import Announce, EnginePlace, Role
 from mesh.wire.placement import PlacementStatus
@@ -49,4 +50,4 @@ def _held(trial: Trial) -> dict[str, tuple[str, ...]]:
 
 
 TITLE = "SIGKILL of the placement daemon while two services change places, again and again"
-SCENARIOS = (scenario("placement", "kill-placement", TITLE, kill_placement, PLACED),)
+SCENARIOS = (Harm("placement", "kill-placement", kill_placement, TITLE, mesh=PLACED),)

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from bench.harm.chaos.meshes import HOSTS
-from bench.harm.chaos.trial import Run, Trial, scenario
+from bench.harm.chaos.trial import Run, Trial
+from bench.harm.harm import Harm
 from bench.harm.http import fetch
 from bench.harm.observer import SUPERVISOR
 from bench.harm.running import until
@@ -202,26 +203,26 @@ async def lose_host(trial: Trial) -> None:
     await trial.mesh.start_host(host)
 
 
-process = partial(scenario, "processes")
-host = partial(scenario, "hosts", mesh=HOSTS)
+process = partial(Harm, "processes")
+host = partial(Harm, "hosts", mesh=HOSTS)
 SCENARIOS = (
-    process("healthy", "nothing", healthy),
-    process("kill-decode", "SIGKILL of a decode engine in mid-stream", kill(decode), in_short=True),
-    process("kill-prefill", "SIGKILL of the prefill engine while prompts are computed", kill(prefill)),
-    process("kill-gateway", "SIGKILL of a gateway in mid-stream: its own streams end, no others", kill_gateway),
-    process("kill-supervisor", "SIGKILL of the supervisor; `mesh up` again while requests run", kill_supervisor),
-    process("term-decode", "SIGTERM of a decode engine with work in flight", terminate(decode)),
-    process("term-prefill", "SIGTERM of the prefill engine with prompts and KV in flight", terminate(prefill)),
-    process("term-mesh", "SIGTERM of the whole mesh with work in flight", term_mesh),
-    process("stop-short", "SIGSTOP of a decode engine for less than its lease", stop(decode, SHORT_STOP_S)),
-    process("stop-long", "SIGSTOP of a decode engine for three leases", stop(decode, LONG_STOP_S), in_short=True),
-    process("stop-prefill", "SIGSTOP of the prefill engine for three leases", stop(prefill, LONG_STOP_S)),
-    process("stop-gateway", "SIGSTOP of a gateway for longer than its lease", stop(gateway, GATEWAY_STOP_S)),
-    process("hang-decode", "a step of a decode engine never ends: its supervisor kills it, others go on", hang_decode),
-    process("no-prefill", f"all prefill engines gone for {DOWN_S:g} s: decode engines take over", no_prefill),
-    process("no-engines", "all engines gone for 3 s and back: 503 for new requests, then recovery", no_engines),
-    process("restart-request", "a decode engine restarts, and its first requests come at once", restart_request),
-    host("hosts-kill-decode", "SIGKILL of a decode engine on another host", kill(decode)),
-    host("hosts-stop-long", "SIGSTOP of an engine on another host for three leases", stop(decode, LONG_STOP_S)),
-    host("hosts-lose-one", "a host with a decode engine dies, its supervisor too: nobody tells of it", lose_host),
+    process("healthy", healthy, "nothing"),
+    process("kill-decode", kill(decode), "SIGKILL of a decode engine in mid-stream", in_short=True),
+    process("kill-prefill", kill(prefill), "SIGKILL of the prefill engine while prompts are computed"),
+    process("kill-gateway", kill_gateway, "SIGKILL of a gateway in mid-stream: its own streams end, no others"),
+    process("kill-supervisor", kill_supervisor, "SIGKILL of the supervisor; `mesh up` again while requests run"),
+    process("term-decode", terminate(decode), "SIGTERM of a decode engine with work in flight"),
+    process("term-prefill", terminate(prefill), "SIGTERM of the prefill engine with prompts and KV in flight"),
+    process("term-mesh", term_mesh, "SIGTERM of the whole mesh with work in flight"),
+    process("stop-short", stop(decode, SHORT_STOP_S), "SIGSTOP of a decode engine for less than its lease"),
+    process("stop-long", stop(decode, LONG_STOP_S), "SIGSTOP of a decode engine for three leases", in_short=True),
+    process("stop-prefill", stop(prefill, LONG_STOP_S), "SIGSTOP of the prefill engine for three leases"),
+    process("stop-gateway", stop(gateway, GATEWAY_STOP_S), "SIGSTOP of a gateway for longer than its lease"),
+    process("hang-decode", hang_decode, "a step of a decode engine never ends: its supervisor kills it, others go on"),
+    process("no-prefill", no_prefill, f"all prefill engines gone for {DOWN_S:g} s: decode engines take over"),
+    process("no-engines", no_engines, "all engines gone for 3 s and back: 503 for new requests, then recovery"),
+    process("restart-request", restart_request, "a decode engine restarts, and its first requests come at once"),
+    host("hosts-kill-decode", kill(decode), "SIGKILL of a decode engine on another host"),
+    host("hosts-stop-long", stop(decode, LONG_STOP_S), "SIGSTOP of an engine on another host for three leases"),
+    host("hosts-lose-one", lose_host, "a host with a decode engine dies, its supervisor too: nobody tells of it"),
 )

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from bench.harm.siege.attack import KEYED, Requests, attack, flood, shoot
+from bench.harm.siege.attack import KEYED, Attack, Requests, flood, shoot
 from bench.harm.siege.ground import (
     CHATS,
     COMPLETIONS,
@@ -91,9 +91,9 @@ async def garbled(ground: Ground) -> Sequence[Answer]:
 
 
 guessed = shoot(bearing([f"Bearer ms-{number:x}-{'0' * 43}" for number in range(600)]), at_once=32)
-_open = partial(attack, "access")
-_keyed = partial(attack, "access", mesh=KEYED)
-_away = partial(attack, "access", mesh=KEYED, right=TURNED_AWAY)
+_open = partial(Attack, "access")
+_keyed = partial(Attack, "access", mesh=KEYED)
+_away = partial(Attack, "access", mesh=KEYED, right=TURNED_AWAY)
 
 ATTACKS = (
     _open("keys-odd", shoot(bearing(ODD)), "CVE-2025-59425", in_short=True),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from bench.harm.http import request
-from bench.harm.siege.attack import Run, attack, cling, shoot
+from bench.harm.siege.attack import Attack, Run, cling, shoot
 from bench.harm.siege.ground import ANY_END, ATTACKER, COMPLETIONS, TURNED_AWAY, Answer, End, Ground, answer_of
 
 MIB = 2**20
@@ -97,8 +97,8 @@ async def left_in_the_middle(ground: Ground) -> Sequence[Answer]:
     return await asyncio.gather(*(leave(0.02 * n) for n in range(50)))
 
 
-_h = partial(attack, "http")
-_bad = partial(attack, "http", right=TURNED_AWAY)
+_h = partial(Attack, "http")
+_bad = partial(Attack, "http", right=TURNED_AWAY)
 
 ATTACKS = (
     _bad("header-1-mib", send(lambda: GET + b"x: " + b"a" * MIB + b"\r\n\r\n"), ADVISORY, in_short=True),

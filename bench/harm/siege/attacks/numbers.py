@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from functools import partial
 
-from bench.harm.siege.attack import Requests, attack, complete, shoot
+from bench.harm.siege.attack import Attack, Requests, complete, shoot
 from bench.harm.siege.ground import COMPLETIONS, Ground
 
 # As text: JSON's writers make none of these.
@@ -54,8 +54,8 @@ def tools(ground: Ground) -> list[bytes]:
     return [ground.chat({"tools": [TOOL]}), ground.chat({"tools": TOOL}), ground.chat({"functions": [1]})]
 
 
-_n = partial(attack, "sampling")
-_s = partial(attack, "stops")
+_n = partial(Attack, "sampling")
+_s = partial(Attack, "stops")
 
 ATTACKS = (
     *(_n(f"edges-of-{name}", shoot(edges(name)), in_short=name == "repetition_penalty") for name in NUMBERS),

@@ -3,7 +3,7 @@
 import json
 from functools import partial
 
-from bench.harm.siege.attack import Attack, Run, attack, complete, post, shoot
+from bench.harm.siege.attack import Attack, Run, complete, post, shoot
 from bench.harm.siege.ground import (
     CHATS,
     COMPLETIONS,
@@ -114,9 +114,9 @@ def many_tokens(ground: Ground) -> dict[str, object]:
     return {"model": MODEL, "tokens": [1] * (MOST // 3)}
 
 
-_p = partial(attack, "prompts")
-_body = partial(attack, "prompts", right=TURNED_AWAY)
-_t = partial(attack, "tokenize")
+_p = partial(Attack, "prompts")
+_body = partial(Attack, "prompts", right=TURNED_AWAY)
+_t = partial(Attack, "tokenize")
 
 ATTACKS = (
     *map(hard_prompt, HARD),

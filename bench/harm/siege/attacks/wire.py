@@ -13,7 +13,7 @@ import zmq
 
 from bench.harm.http import line
 from bench.harm.observer import SUPERVISOR
-from bench.harm.siege.attack import TWO_HOSTS, Run, attack
+from bench.harm.siege.attack import TWO_HOSTS, Attack, Run
 from bench.harm.siege.ground import ANY_END, ATTACKER, Answer, End, Ground
 from mesh.directory import Endpoints, directory
 from mesh.sockets.curve import CurveKey
@@ -250,8 +250,8 @@ async def connections(ground: Ground) -> Sequence[Answer]:
     return DONE
 
 
-_w = partial(attack, "wire", right=ANY_END)
-_far = partial(attack, "wire", right=ANY_END, mesh=TWO_HOSTS)
+_w = partial(Attack, "wire", right=ANY_END)
+_far = partial(Attack, "wire", right=ANY_END, mesh=TWO_HOSTS)
 
 ATTACKS = (
     _w("wire-malformed", say(lambda: said(*MALFORMED)), in_short=True),

@@ -10,7 +10,6 @@ from bench.harm.chaos.meshes import (
     FRONT,
     HOSTS,
     MODEL,
-    PLAIN,
     REFERENCE,
     RELAYED,
     SHAPES,
@@ -18,6 +17,7 @@ from bench.harm.chaos.meshes import (
     deploy,
 )
 from bench.harm.deployment import MESH_NAME
+from bench.harm.harm import PLAIN
 from bench.models.tiny_llama import write_tiny_model
 from engines.costs.profiles import load_profile
 from mesh.wire.control import Role

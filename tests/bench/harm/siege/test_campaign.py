@@ -1,7 +1,8 @@
 """The catalogue and the order in which it runs."""
 
 from bench.harm.__main__ import parse
-from bench.harm.siege.attack import ONE_HOST, TWO_HOSTS, attack
+from bench.harm.harm import PLAIN
+from bench.harm.siege.attack import TWO_HOSTS, Attack
 from bench.harm.siege.campaign import AT_ONCE, HARMS, mixtures, plan
 
 
@@ -12,13 +13,13 @@ async def nothing(_):
 def test_every_class_is_in_the_short_form_which_needs_one_mesh():
     short = [one for one in HARMS if one.in_short]
     assert {one.family for one in short} == {one.family for one in HARMS}
-    assert {one.mesh for one in short} == {ONE_HOST}
+    assert {one.mesh for one in short} == {PLAIN}
 
 
 def test_mixtures_hang_on_the_seed_and_leave_out_what_runs_alone():
-    alone = attack("files", "alone", nothing, mixes=False)
-    far = attack("wire", "far", nothing, mesh=TWO_HOSTS)
-    attacks = [alone, far, *(attack("http", f"a{n}", nothing) for n in range(9))]
+    alone = Attack("files", "alone", nothing, mixes=False)
+    far = Attack("wire", "far", nothing, mesh=TWO_HOSTS)
+    attacks = [alone, far, *(Attack("http", f"a{n}", nothing) for n in range(9))]
     drawn = mixtures(attacks, 1, 3)
     assert drawn == mixtures(attacks, 1, 3) != mixtures(attacks, 2, 3)
     assert [len(one) for one in drawn] == [AT_ONCE] * 3
@@ -27,7 +28,7 @@ def test_mixtures_hang_on_the_seed_and_leave_out_what_runs_alone():
 
 def test_meshes_are_besieged_one_after_the_other_mixtures_on_the_first():
     together = plan(parse(["siege", "--seed", "3"]))
-    meshes = [ONE_HOST if len(one) > 1 else one[0].mesh for one in together]
+    meshes = [PLAIN if len(one) > 1 else one[0].mesh for one in together]
     assert meshes == sorted(meshes, key=list(dict.fromkeys(meshes)).index)
     assert sorted(one[0].name for one in together if len(one) == 1) == sorted(one.name for one in HARMS)
 

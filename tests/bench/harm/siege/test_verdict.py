@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bench.harm.http import Reply
-from bench.harm.siege.attack import attack
+from bench.harm.siege.attack import Attack
 from bench.harm.siege.ground import TURNED_AWAY, Answer, End, answer_of
 from bench.harm.siege.verdict import AFTER_BYTES, DURING_BYTES, AttackRow, ends_of, restarted, wrong_of
 
@@ -74,8 +74,8 @@ def test_each_reply_is_one_end(reply, end):
 
 def test_answers_are_right_by_what_the_attack_allows():
     answers = [Answer(End.SERVED, 200), Answer(End.REFUSED, 400), Answer(End.FAILED, 500, "boom"), Answer(End.HELD)]
-    assert wrong_of(attack("http", "x", nothing), answers) == ["failed 500 boom", "held"]
-    strict = attack("http", "x", nothing, right=TURNED_AWAY)
+    assert wrong_of(Attack("http", "x", nothing), answers) == ["failed 500 boom", "held"]
+    strict = Attack("http", "x", nothing, right=TURNED_AWAY)
     assert wrong_of(strict, answers) == [
         "served 200",
         "failed 500 boom",

@@ -8,14 +8,15 @@ import time
 
 import pytest
 
-from bench.harm.siege.attack import KEYED, ONE_HOST, TWO_HOSTS
+from bench.harm.harm import PLAIN
+from bench.harm.siege.attack import KEYED, TWO_HOSTS
 from bench.harm.siege.ground import EXPIRED, HONEST, key_path
 from bench.harm.siege.walls import KEYS, deploy
 from bench.harm.siege.watch import Watch, limit, own, resident
 from mesh.access.key_file import read_keys
 
 
-@pytest.mark.parametrize(("wall", "hosts"), [(ONE_HOST, 1), (TWO_HOSTS, 2), (KEYED, 1)])
+@pytest.mark.parametrize(("wall", "hosts"), [(PLAIN, 1), (TWO_HOSTS, 2), (KEYED, 1)])
 def test_topologies_are_valid(tmp_path, wall, hosts):
     deployment = deploy(wall, tmp_path)
     topology = deployment.topology

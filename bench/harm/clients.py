@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from bench.harm.deployment import MODEL
 from bench.harm.http import BROKEN, Line, line, request
 
 SLOW_BUFFER_BYTES = 2**16
@@ -34,20 +35,25 @@ class Ask:
         return body
 
 
-@dataclass(slots=True)
-class Visit:
-    """What a client saw. Times are of `time.monotonic`; ``arrivals`` are (time, pieces so far).
+@dataclass(slots=True, eq=False)
+class Client:
+    """One request, to be run as a task, and what came of it. Times are of `time.monotonic`.
 
-    ``pieces`` are tokens of a tokenwise answer, else characters: a token of the tiny model is at most one of them.
+    A slow one reads only while ``may_read`` is set, and its buffers are small. ``pieces`` are tokens of a tokenwise
+    answer, else characters: a token of the tiny model is at most one of them. ``arrivals`` are (time, pieces so far).
     """
 
     name: str
     port: int
     ask: Ask
+    model: str = MODEL
+    extra: Mapping[str, str] = field(default_factory=dict)  # headers that it sends
+    is_slow: bool = False
+    may_read: asyncio.Event = field(default_factory=asyncio.Event)
     sent_at: float = 0.0
     is_connected: bool = False
     status: int | None = None  # None: no answer yet
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
     pieces: list[str] = field(default_factory=list)
     arrivals: list[tuple[float, int]] = field(default_factory=list)
     finish: str | None = None
@@ -55,6 +61,7 @@ class Visit:
     problem: str | None = None
     has_left: bool = False
     ended_at: float | None = None
+    _line: Line | None = None
 
     @property
     def request(self) -> str:
@@ -81,7 +88,53 @@ class Visit:
             times.append(self.ended_at)
         return [(before, after - before) for before, after in pairwise(times)]
 
-    def take(self, answer: Mapping[str, Any], now: float) -> None:
+    async def run(self) -> "Client":
+        self.sent_at = time.monotonic()
+        try:
+            receive_bytes = SLOW_BUFFER_BYTES if self.is_slow else None
+            async with line(self.port, receive_bytes=receive_bytes) as self._line:
+                self.is_connected = True
+                await self._exchange(self._line)
+        except BROKEN as error:
+            if not self.has_left:
+                self.problem = self.problem or f"the connection broke: {error}"
+                self.status = NO_ANSWER if self.status is None else self.status
+        finally:
+            self.ended_at = time.monotonic()
+        return self
+
+    def leave(self) -> None:
+        """Go away without a word, unless the answer is here already."""
+        if not self.is_over:
+            self.has_left = True
+            if self._line is not None:
+                self._line.close()
+
+    async def _exchange(self, opened: Line) -> None:
+        if self.has_left:
+            return
+        body = json.dumps(self.ask.body(self.model)).encode()
+        headers = {"x-request-id": self.name, **self.extra}
+        await opened.send(request(self.port, "/v1/completions", body, headers))
+        self.status, self.headers = await opened.head()
+        if self.status == 200 and self.ask.stream:
+            await self._read_events(opened)
+        else:
+            self._take(json.loads(b"".join([part async for part in opened.body(self.headers)])))
+
+    async def _read_events(self, opened: Line) -> None:
+        while True:
+            if self.is_slow:
+                await self.may_read.wait()
+            event = await opened.line()
+            if not event:
+                raise ConnectionResetError("it ended before the answer did")
+            if event.startswith(EVENT + b"{"):
+                self._take(json.loads(event.removeprefix(EVENT)))
+            elif event.startswith(EVENT + b"[DONE]"):
+                return
+
+    def _take(self, answer: Mapping[str, Any]) -> None:
         """An answer, or a part of one."""
         self.answer_id = str(answer.get("id", self.answer_id))
         if "error" in answer:
@@ -90,63 +143,4 @@ class Visit:
             logprobs = choice.get("logprobs")
             self.pieces += logprobs["tokens"] if logprobs else choice["text"]
             self.finish = choice.get("finish_reason") or self.finish
-            self.arrivals.append((now, len(self.pieces)))
-
-
-class Client:
-    """One visit, to be run as a task. A slow one reads only while ``may_read`` is set, and its buffers are small."""
-
-    def __init__(self, visit: Visit, model: str, headers: Mapping[str, str] | None = None, *, is_slow: bool = False):
-        self.visit = visit
-        self.may_read = asyncio.Event()
-        if not is_slow:
-            self.may_read.set()
-        body = json.dumps(visit.ask.body(model)).encode()
-        self._data = request(visit.port, "/v1/completions", body, {"x-request-id": visit.name, **(headers or {})})
-        self._receive_bytes = SLOW_BUFFER_BYTES if is_slow else None
-        self._line: Line | None = None
-
-    async def run(self) -> Visit:
-        visit = self.visit
-        visit.sent_at = time.monotonic()
-        try:
-            async with line(visit.port, receive_bytes=self._receive_bytes) as self._line:
-                visit.is_connected = True
-                await self._exchange(self._line)
-        except BROKEN as error:
-            if not visit.has_left:
-                visit.problem = visit.problem or f"the connection broke: {error}"
-                visit.status = NO_ANSWER if visit.status is None else visit.status
-        finally:
-            visit.ended_at = time.monotonic()
-        return visit
-
-    def leave(self) -> None:
-        """Go away without a word, unless the answer is here already."""
-        if self.visit.is_over:
-            return
-        self.visit.has_left = True
-        if self._line is not None:
-            self._line.close()
-
-    async def _exchange(self, opened: Line) -> None:
-        visit = self.visit
-        if visit.has_left:
-            return
-        await opened.send(self._data)
-        visit.status, visit.headers = await opened.head()
-        if visit.status == 200 and visit.ask.stream:
-            await self._read_events(opened)
-        else:
-            visit.take(json.loads(b"".join([part async for part in opened.body(visit.headers)])), time.monotonic())
-
-    async def _read_events(self, opened: Line) -> None:
-        while True:
-            await self.may_read.wait()
-            event = await opened.line()
-            if not event:
-                raise ConnectionResetError("it ended before the answer did")
-            if event.startswith(EVENT + b"{"):
-                self.visit.take(json.loads(event.removeprefix(EVENT)), time.monotonic())
-            elif event.startswith(EVENT + b"[DONE]"):
-                return
+            self.arrivals.append((time.monotonic(), len(self.pieces)))

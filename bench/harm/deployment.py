@@ -11,6 +11,7 @@ from mesh.topology.parse import load
 from mesh.topology.schema import Topology
 
 MESH_NAME = "harm"
+MODEL = "tiny"  # with random weights, which are there in an instant
 KEY = "mesh.key"
 PORTS_OF_HOST = 10  # two of each process: a supervisor, and two gateways, which have two names each, or an engine
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.harm.deployment import Deployment, Tables, write
+from bench.harm.deployment import MODEL, Deployment, Tables, write
 from bench.harm.harm import PLAIN
 from bench.live.ports import free_ports
 from engines.costs.profiles import ProfileFile
@@ -13,7 +13,6 @@ from mesh.topology.schema import LOCAL_HOST
 from mesh.wire.status import DecodeCost, PrefillCost
 from router.api.http.server import ADMIN_PORT_OFFSET
 
-MODEL = "tiny"
 OTHER_MODEL = "other"  # the same weights by another name, where services are placed
 PLACEMENT = "placement"
 WORDY_MODEL = MODEL + "-" * 250  # the same by a name that makes every event of a stream long

@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bench.harm.chaos.meshes import MODEL
-from bench.harm.clients import Ask, Client, Visit
+from bench.harm.clients import Ask, Client
 
 AT_ONCE = 16
 LIMIT_S = 120.0
@@ -20,7 +19,7 @@ class Reference:
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def answer(self, ask: Ask) -> Sequence[str]:
-        """Its pieces, as `Visit` has them. Raise `RuntimeError` if the healthy mesh does not answer."""
+        """Its pieces, as `Client` has them. Raise `RuntimeError` if the healthy mesh does not answer."""
         if ask not in self._answers:
             self._answers[ask] = asyncio.create_task(self._ask(ask))
         return await self._answers[ask]
@@ -30,7 +29,7 @@ class Reference:
 
     async def _ask(self, ask: Ask) -> tuple[str, ...]:
         async with self._turns, asyncio.timeout(LIMIT_S):
-            visit = await Client(Visit("reference", self._port, replace(ask, stream=False)), MODEL).run()
-        if not visit.is_whole:
-            raise RuntimeError(f"the healthy mesh answered {visit.status}: {visit.problem}")
-        return tuple(visit.pieces)
+            client = await Client("reference", self._port, replace(ask, stream=False)).run()
+        if not client.is_whole:
+            raise RuntimeError(f"the healthy mesh answered {client.status}: {client.problem}")
+        return tuple(client.pieces)

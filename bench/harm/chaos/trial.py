@@ -9,10 +9,10 @@ from itertools import cycle
 from random import Random
 from typing import Any
 
-from bench.harm.chaos.meshes import MODEL
 from bench.harm.chaos.reference import Reference
 from bench.harm.chaos.verdict import GAP_LIMIT_S, Tally, recovery_s
-from bench.harm.clients import Ask, Client, Visit
+from bench.harm.clients import Ask, Client
+from bench.harm.deployment import MODEL
 from bench.harm.rules import Rule
 from bench.harm.running import POLL_S, RunningMesh, WaitedInVainError, until
 from mesh.wire.control import Migrate
@@ -45,9 +45,8 @@ class Trial:
 
     def __post_init__(self) -> None:
         self.num_streams, self._num_tokens = (6, 150) if self.is_short else (10, 300)  # answers last some seconds
-        self._tasks: list[asyncio.Task[Visit]] = []
-        self._probes: list[Visit] = []
-        self._untimed: set[str] = set()
+        self._tasks: list[asyncio.Task[Client]] = []
+        self._probes: list[Client] = []
         self._probing: list[asyncio.Task[None]] = []
         self._watching: asyncio.Task[None] | None = None
         self._num_asked = 0
@@ -83,10 +82,8 @@ class Trial:
         """Send them, to all gateways in turn."""
         ports, started = self.mesh.deployment.ports, []
         for number, ask in enumerate(asks, len(self.clients)):
-            visit = Visit(f"r{number}", ports[number % len(ports)], ask)
-            started.append(Client(visit, model, headers, is_slow=is_slow))
-            if is_slow:
-                self._untimed.add(visit.name)
+            port = ports[number % len(ports)]
+            started.append(Client(f"r{number}", port, ask, model, headers or {}, is_slow))
         self.clients += started
         self._tasks += [asyncio.create_task(client.run()) for client in started]
         return started
@@ -102,7 +99,7 @@ class Trial:
     async def decoding(self, clients: Sequence[Client], at_least: int = 8) -> None:
         """Until each has so many tokens."""
         await until(
-            lambda: all(len(client.visit.pieces) >= at_least or client.visit.is_over for client in clients),
+            lambda: all(len(client.pieces) >= at_least or client.is_over for client in clients),
             f"{len(clients)} streams have begun",
         )
 
@@ -114,9 +111,9 @@ class Trial:
     async def _probe(self, port: int, asks: Sequence[Ask]) -> None:
         headers = {"x-slo-ttft-ms": str(PROBE_TTFT_MS)}
         for ask in cycle(asks):
-            visit = Visit(f"p{len(self._probes)}", port, ask)
-            self._probes.append(visit)
-            await Client(visit, MODEL, headers).run()
+            probe = Client(f"p{len(self._probes)}", port, ask, extra=headers)
+            self._probes.append(probe)
+            await probe.run()
             await asyncio.sleep(PROBE_EVERY_S)
 
     async def stop_probing(self) -> None:
@@ -173,7 +170,7 @@ class Trial:
         one, other = self.decoders()
         for client in clients:
             for source, to in ((one, other), (other, one)):
-                self.mesh.observer.order(source, Migrate(client.visit.request, to, "chaos"))
+                self.mesh.observer.order(source, Migrate(client.request, to, "chaos"))
 
     def leave(self, leavers: Sequence[Client], note: str) -> None:
         """These clients go away."""
@@ -214,32 +211,32 @@ class Trial:
 
     def _is_recovered(self) -> bool:
         assert self.fault_at is not None, "there was a fault"
-        visits = [client.visit for client in self.clients if self._is_measured(client.visit)]
-        self.recovery_s = recovery_s(self.fault_at, visits, self._probes, self.mesh.deployment.ports)
+        clients = list(filter(self._is_measured, self.clients))
+        self.recovery_s = recovery_s(self.fault_at, clients, self._probes, self.mesh.deployment.ports)
         return self.recovery_s is not None
 
-    def _is_measured(self, visit: Visit) -> bool:
+    def _is_measured(self, client: Client) -> bool:
         """Neither of a gateway that was killed, nor of a client that did not read."""
-        return visit.port not in self.excused_ports and visit.name not in self._untimed
+        return client.port not in self.excused_ports and not client.is_slow
 
     async def _count(self) -> None:
         """Judge all that came, and forget it."""
         probes = [probe for probe in self._probes if probe.is_over and not _was_cut(probe)]
-        for visit in (*(client.visit for client in self.clients), *probes):
-            await self.judge(visit)
+        for client in (*self.clients, *probes):
+            await self.judge(client)
         self.clients.clear()
         self._probes.clear()
         self._tasks.clear()
         self.reference.forget()
 
-    async def judge(self, visit: Visit) -> None:
+    async def judge(self, client: Client) -> None:
         """Hold what came against what a healthy mesh says."""
-        expected = await self.reference.answer(visit.ask) if visit.pieces else ()
-        is_excused, is_timed = visit.port in self.excused_ports, visit.name not in self._untimed
-        self.tally.take(visit, expected, is_excused=is_excused, is_timed=is_timed)
+        expected = await self.reference.answer(client.ask) if client.pieces else ()
+        is_excused, is_timed = client.port in self.excused_ports, not client.is_slow
+        self.tally.take(client, expected, is_excused=is_excused, is_timed=is_timed)
 
 
-def _was_cut(probe: Visit) -> bool:
+def _was_cut(probe: Client) -> bool:
     """Given up by its own client when the scenario ended."""
     return not probe.is_whole and probe.problem is None and probe.status in (None, 200)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from bench.harm.clients import Visit
+from bench.harm.clients import Client
 from bench.harm.harm import Row
 
 GAP_LIMIT_S = 3.0  # the target: the worst pause between two tokens of a stream
@@ -25,23 +25,25 @@ class Tally:
     worst_gap_s: float | None = None
     problems: list[str] = field(default_factory=list)
 
-    def take(self, visit: Visit, expected: Sequence[str], *, is_excused: bool = False, is_timed: bool = True) -> None:
+    def take(self, client: Client, expected: Sequence[str], *, is_excused: bool = False, is_timed: bool = True) -> None:
         """``is_excused``: its own gateway was killed. Not ``is_timed``: a client that does not read has no gaps."""
         self.requests += 1
-        if visit.has_left:
+        if client.has_left:
             self.cancelled += 1
-        elif visit.was_refused:
+        elif client.was_refused:
             self.refused += 1
-        elif not visit.is_whole and is_excused:
+        elif not client.is_whole and is_excused:
             self.lost_with_gateway += 1
-        elif not visit.is_whole:
+        elif not client.is_whole:
             self.failed += 1
-            self.complain(f"{visit.name}: status {visit.status}, {len(visit.pieces)} pieces: {visit.problem or 'late'}")
-        if wrong := num_wrong(visit.pieces, expected, is_whole=visit.is_whole):
+            self.complain(
+                f"{client.name}: status {client.status}, {len(client.pieces)} pieces: {client.problem or 'late'}"
+            )
+        if wrong := num_wrong(client.pieces, expected, is_whole=client.is_whole):
             self.wrong += wrong
-            self.complain(f"{visit.name}: {wrong} wrong pieces of {len(visit.pieces)}")
+            self.complain(f"{client.name}: {wrong} wrong pieces of {len(client.pieces)}")
         if is_timed and not is_excused:
-            for _, gap_s in visit.gaps():
+            for _, gap_s in client.gaps():
                 self.worst_gap_s = max(gap_s, self.worst_gap_s or 0.0)
 
     def complain(self, problem: str) -> None:
@@ -56,17 +58,17 @@ def num_wrong(got: Sequence[str], expected: Sequence[str], *, is_whole: bool) ->
 
 
 def recovery_s(
-    fault_at: float, visits: Iterable[Visit], probes: Iterable[Visit], ports: Collection[int]
+    fault_at: float, clients: Iterable[Client], probes: Iterable[Client], ports: Collection[int]
 ) -> float | None:
     """From the fault until every stream that was open went on, and each gateway answered a request sent after it.
 
     None: not all of them did.
     """
     moments = [fault_at]
-    for visit in visits:
-        was_open = visit.arrivals and visit.arrivals[0][0] <= fault_at and (visit.ended_at or fault_at) >= fault_at
-        if was_open and not visit.has_left:
-            moments.append(next((at for at, _ in visit.arrivals if at > fault_at), visit.ended_at or fault_at))
+    for client in clients:
+        was_open = client.arrivals and client.arrivals[0][0] <= fault_at and (client.ended_at or fault_at) >= fault_at
+        if was_open and not client.has_left:
+            moments.append(next((at for at, _ in client.arrivals if at > fault_at), client.ended_at or fault_at))
     answered: dict[int, float] = {}
     for probe in probes:
         if probe.is_whole and probe.sent_at >= fault_at and probe.ended_at is not None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from bench.harm.observer import SUPERVISOR
 from bench.harm.running import RunningMesh, WaitedInVainError, until
 from bench.harm.siege.attack import Attack, ImpossibleHereError
-from bench.harm.siege.ground import HONEST, MAX_CONTEXT, MODEL, RIVAL, Answer, End, Fields, Ground, key_headers
+from bench.harm.siege.ground import HONEST, MAX_CONTEXT, RIVAL, Answer, End, Fields, Ground, key_headers
 from bench.harm.siege.testimony import Accounts, Window, witnessing
 from bench.harm.siege.verdict import AFTER_BYTES, GAP_S, KILL_GAP_S, AttackRow, ends_of, restarted, wrong_of
 from bench.harm.siege.walls import deploy, standing
@@ -161,7 +161,7 @@ async def besieged(kind: str, folder: Path, pace: Pace) -> AsyncIterator[Besiege
     deployment = deploy(kind, folder)
     async with standing(deployment) as mesh:
         headers = key_headers(deployment, HONEST)
-        async with witnessing(deployment.ports[0], MODEL, headers) as testimony:
+        async with witnessing(deployment.ports[0], headers) as testimony:
             made = Besieged(mesh, testimony, pace)
             await made.prepare(Random(kind))
             yield made

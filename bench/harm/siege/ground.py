@@ -10,12 +10,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from bench.harm.deployment import MESH_NAME, Deployment
+from bench.harm.deployment import MESH_NAME, MODEL, Deployment
 from bench.harm.http import Line, Reply, exchange, line, request
 from bench.harm.running import RunningMesh
 
 ATTACKER = "127.0.0.2"
-MODEL, MAX_CONTEXT = "tiny", 2048  # tokens
+MAX_CONTEXT = 2048  # tokens
 COMPLETIONS, CHATS = "/v1/completions", "/v1/chat/completions"
 TOKENIZE, DETOKENIZE = "/tokenize", "/detokenize"
 HONEST, RIVAL, LIMITED, EXPIRED = "honest", "rival", "limited", "expired"  # names of keys

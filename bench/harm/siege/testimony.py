@@ -96,11 +96,11 @@ class Accounts:
 
 
 @asynccontextmanager
-async def witnessing(port: int, model: str, headers: Mapping[str, str]) -> AsyncIterator[Accounts]:
+async def witnessing(port: int, headers: Mapping[str, str]) -> AsyncIterator[Accounts]:
     """A witness with these headers. Raise `WaitedInVainError` if the mesh does not serve it."""
     testimony = Accounts()
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bench.harm.siege.witness", str(port), model, json.dumps(headers)),
+        *(sys.executable, "-m", "bench.harm.siege.witness", str(port), json.dumps(headers)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from bench.harm.deployment import Deployment, Tables, write
+from bench.harm.deployment import MODEL, Deployment, Tables, write
 from bench.harm.running import RunningMesh, running
 from bench.harm.siege.attack import KEYED, TWO_HOSTS
-from bench.harm.siege.ground import EXPIRED, HONEST, LIMITED, MAX_CONTEXT, MODEL, RIVAL, key_path
+from bench.harm.siege.ground import EXPIRED, HONEST, LIMITED, MAX_CONTEXT, RIVAL, key_path
 from bench.live.ports import free_port
 from bench.models.tiny_llama import write_tiny_model
 from mesh.access.key_file import change_keys

@@ -1,6 +1,6 @@
 """An honest client in a process of its own: it asks all the time, and says on its output what came of it.
 
-    python -m bench.harm.siege.witness PORT MODEL HEADERS
+    python -m bench.harm.siege.witness PORT HEADERS
 
 One account in JSON for each request; the first says that the text of the stream is known: from then on each stream must
 be the same. It ends when its input does. HEADERS are those that it sends, as JSON.
@@ -17,7 +17,8 @@ from typing import Any
 import msgspec
 
 from bench.harm.chaos.verdict import num_wrong
-from bench.harm.clients import Ask, Client, Visit
+from bench.harm.clients import Ask, Client
+from bench.harm.deployment import MODEL
 from bench.harm.http import exchange, request
 from bench.harm.siege.testimony import READY, Account
 
@@ -34,18 +35,17 @@ TEXT = {"prompt": "Once upon a time"}
 @dataclass(frozen=True, slots=True)
 class Witness:
     port: int
-    model: str
     headers: Mapping[str, str]
 
     async def testify(self) -> None:
-        visit = await self._see(READY, STREAM)
-        if not visit.is_whole:
-            raise RuntimeError(f"the mesh does not answer before anything happens to it: {visit.problem}")
-        known = visit.pieces
-        _say(Account(READY, visit.sent_at, time.monotonic()))
+        client = await self._see(READY, STREAM)
+        if not client.is_whole:
+            raise RuntimeError(f"the mesh does not answer before anything happens to it: {client.problem}")
+        known = client.pieces
+        _say(Account(READY, client.sent_at, time.monotonic()))
         kinds: list[Callable[[], Coroutine[Any, Any, Account]]] = [
-            lambda: self._visit("stream", STREAM, known),
-            lambda: self._visit("answer", WHOLE),
+            lambda: self._complete("stream", STREAM, known),
+            lambda: self._complete("answer", WHOLE),
             lambda: self._post("chat", "/v1/chat/completions", CHAT),
             lambda: self._post("form", "/v1/completions", FORM),
             lambda: self._post("tokenize", "/tokenize", TEXT),
@@ -56,25 +56,25 @@ class Witness:
             for task in asking:
                 task.cancel()
 
-    async def _visit(self, kind: str, ask: Ask, known: list[str] | None = None) -> Account:
-        visit = await self._see(kind, ask)
-        problem = None if visit.is_whole else f"status {visit.status}: {visit.problem or 'it broke off'}"
-        if known is not None and (wrong := num_wrong(visit.pieces, known, is_whole=visit.is_whole)):
+    async def _complete(self, kind: str, ask: Ask, known: list[str] | None = None) -> Account:
+        client = await self._see(kind, ask)
+        problem = None if client.is_whole else f"status {client.status}: {client.problem or 'it broke off'}"
+        if known is not None and (wrong := num_wrong(client.pieces, known, is_whole=client.is_whole)):
             problem = problem or f"{wrong} wrong characters"
-        return Account(kind, visit.sent_at, time.monotonic(), [at for at, _ in visit.arrivals], problem)
+        return Account(kind, client.sent_at, time.monotonic(), [at for at, _ in client.arrivals], problem)
 
-    async def _see(self, kind: str, ask: Ask) -> Visit:
-        visit = Visit(kind, self.port, ask)
+    async def _see(self, kind: str, ask: Ask) -> Client:
+        client = Client(kind, self.port, ask, extra=self.headers)
         try:
             async with asyncio.timeout(PATIENCE_S):
-                await Client(visit, self.model, self.headers).run()
+                await client.run()
         except TimeoutError:
-            visit.problem = f"no end within {PATIENCE_S:g} s"
-        return visit
+            client.problem = f"no end within {PATIENCE_S:g} s"
+        return client
 
     async def _post(self, kind: str, path: str, fields: Mapping[str, Any]) -> Account:
         began = time.monotonic()
-        data = request(self.port, path, json.dumps({"model": self.model, **fields}).encode(), self.headers)
+        data = request(self.port, path, json.dumps({"model": MODEL, **fields}).encode(), self.headers)
         reply = await exchange(self.port, data, PATIENCE_S)
         is_whole = reply.status == 200 and not reply.is_closed and not reply.is_late
         said = f"status {reply.status}: {reply.body[:120].decode(errors='replace')}"
@@ -92,8 +92,8 @@ def _say(account: Account) -> None:
 
 
 def main() -> None:
-    port, model, headers = sys.argv[1:]
-    asyncio.run(Witness(int(port), model, json.loads(headers)).testify())
+    port, headers = sys.argv[1:]
+    asyncio.run(Witness(int(port), json.loads(headers)).testify())
 
 
 if __name__ == "__main__":

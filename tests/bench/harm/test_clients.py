@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 
-from bench.harm.clients import NO_ANSWER, Ask, Client, Visit
+from bench.harm.clients import NO_ANSWER, Ask, Client
 from bench.harm.http import fetch
 from bench.harm.running import until
 
@@ -57,7 +57,7 @@ async def server(*answer, asked=None):
 
 async def visit(*answer, ask=ASK, asked=None):
     async with server(*answer, asked=asked) as port, asyncio.timeout(60.0):
-        return await Client(Visit("r1", port, ask), "tiny", {"x-slo-ttft-ms": "5"}).run()
+        return await Client("r1", port, ask, extra={"x-slo-ttft-ms": "5"}).run()
 
 
 async def test_a_stream_is_noted_piece_by_piece():
@@ -120,15 +120,15 @@ async def test_a_connection_that_ends_without_an_answer_is_broken():
 async def test_nobody_listens():
     async with server() as port:
         pass
-    seen = await Client(Visit("r1", port, ASK), "tiny").run()
+    seen = await Client("r1", port, ASK).run()
     assert (seen.is_connected, seen.was_refused) == (False, True)
 
 
 async def test_a_client_leaves_without_a_word():
     async with server(HEAD, chunk(text="a", finish_reason=None), *[b""] * 50) as port:
-        client = Client(Visit("r1", port, ASK), "tiny")
+        client = Client("r1", port, ASK)
         running = asyncio.create_task(client.run())
-        await until(lambda: client.visit.pieces, "the first token")
+        await until(lambda: client.pieces, "the first token")
         client.leave()
         seen = await asyncio.wait_for(running, 10.0)
     assert (seen.has_left, seen.problem) == (True, None)
@@ -136,10 +136,10 @@ async def test_a_client_leaves_without_a_word():
 
 async def test_a_slow_client_reads_when_it_may():
     async with server(HEAD, chunk(text="a", finish_reason="length"), DONE) as port:
-        client = Client(Visit("r1", port, ASK), "tiny", is_slow=True)
+        client = Client("r1", port, ASK, is_slow=True)
         running = asyncio.create_task(client.run())
         await asyncio.wait([running], timeout=0.2)
-        assert client.visit.pieces == []
+        assert client.pieces == []
         client.may_read.set()
         assert (await asyncio.wait_for(running, 10.0)).is_whole
 

@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 import psutil
 
-from bench.harm.chaos.meshes import MODEL
 from bench.harm.chaos.trial import Trial
-from bench.harm.clients import Client, Visit
+from bench.harm.clients import Client
 from bench.harm.harm import Harm
 from bench.harm.running import WaitedInVainError
 
@@ -66,7 +65,7 @@ async def _serve(trial: Trial, random: Random, for_s: float) -> None:
 async def _one(trial: Trial, random: Random) -> None:
     [ask] = trial.asks(1, tokens=random.randint(8, 160), prompt=(8, 700), stream=random.random() < 0.8)
     name, port = f"c{trial.tally.requests}-{random.getrandbits(32):x}", random.choice(trial.mesh.deployment.ports)
-    client = Client(Visit(name, port, ask), MODEL)
+    client = Client(name, port, ask)
     trial.clients.append(client)
     running = asyncio.create_task(client.run())
     if random.random() < LEAVE_SHARE:
@@ -74,7 +73,7 @@ async def _one(trial: Trial, random: Random) -> None:
         client.leave()
     await running
     trial.clients.remove(client)
-    await trial.judge(client.visit)
+    await trial.judge(client)
     trial.reference.forget()
 
 
@@ -100,7 +99,7 @@ async def _stop(trial: Trial, random: Random) -> None:
 
 
 async def _migrate(trial: Trial, random: Random) -> None:
-    movable = [client for client in trial.clients if client.visit.answer_id and not client.visit.is_over]
+    movable = [client for client in trial.clients if client.answer_id and not client.is_over]
     chosen = random.sample(movable, min(3, len(movable)))
     trial.migrate(chosen)
     trial.note(migrations=len(chosen))

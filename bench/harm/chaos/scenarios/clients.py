@@ -9,7 +9,7 @@ import psutil
 
 from bench.harm.chaos.meshes import RELAYED, WORDY_MODEL
 from bench.harm.chaos.trial import LONG_PROMPT, Trial
-from bench.harm.clients import Client, Visit
+from bench.harm.clients import Client
 from bench.harm.harm import Harm
 from bench.harm.rules import Hold, Passing, Which, is_migration, is_transfer
 from bench.harm.running import until
@@ -27,8 +27,8 @@ async def cancel_queued(trial: Trial) -> None:
     asks = trial.asks(24, tokens=16, prompt=LONG_PROMPT)
     ahead, leavers = trial.start(asks[:12]), trial.start(asks[12:])
     await asyncio.sleep(0.15)
-    await _leave(trial, [one for one in leavers if not one.visit.pieces], "queued")
-    trial.expect(any(not one.visit.pieces for one in ahead), "others were before them in the queue")
+    await _leave(trial, [one for one in leavers if not one.pieces], "queued")
+    trial.expect(any(not one.pieces for one in ahead), "others were before them in the queue")
 
 
 async def cancel_decode(trial: Trial) -> None:
@@ -53,7 +53,7 @@ async def _leave(trial: Trial, leavers: list[Client], note: str) -> None:
 
     def is_freed() -> bool:
         held = sum(status.num_running + status.num_waiting for status in trial.mesh.observer.engines().values())
-        staying = [one.visit for one in trial.clients if not (one.visit.is_over or one.visit.has_left)]
+        staying = [one for one in trial.clients if not (one.is_over or one.has_left)]
         return held <= len(trial.mesh.deployment.ports) + len(staying)  # a probe through each gateway
 
     await until(is_freed, "engines ran nothing for clients that have left", FREED_S)
@@ -89,21 +89,18 @@ async def _leave_at(
     leavers: list[Client] = []
 
     def is_due(message: Passing) -> bool:
-        return message.kind == kind and any(_is_of(one.visit, message) for one in leavers) and bool(which(message))
+        is_its = any(message.transfer.startswith(f"{one.name}-") for one in leavers)
+        return message.kind == kind and is_its and bool(which(message))
 
     hold = Hold(is_due)
     async with trial.rule(hold):
         leavers += (await begin())[:1]
-        await until(lambda: hold.happened.is_set() or leavers[0].visit.is_over, f"a request is {note}")
+        await until(lambda: hold.happened.is_set() or leavers[0].is_over, f"a request is {note}")
         if hold.happened.is_set():
             trial.leave(leavers, note)
         await asyncio.sleep(0.2)
         hold.release()
         await asyncio.sleep(0.1)
-
-
-def _is_of(visit: Visit, message: Passing) -> bool:
-    return message.transfer.startswith(f"{visit.name}-")
 
 
 async def slow_client(trial: Trial) -> None:

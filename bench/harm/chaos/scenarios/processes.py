@@ -84,13 +84,13 @@ async def healthy(trial: Trial) -> None:
 async def kill_gateway(trial: Trial) -> None:
     streams = await trial.background()
     victim, port = trial.mesh.deployment.gateways[0], trial.mesh.deployment.ports[0]
-    its, others = ([one.visit for one in streams if (one.visit.port == port) is own] for own in (True, False))
+    its, others = ([one for one in streams if (one.port == port) is is_its] for is_its in (True, False))
     trial.excused_ports.add(port)
     trial.fault()
     trial.mesh.kill(victim)
-    await until(lambda: all(visit.is_over for visit in its), "its clients know")
+    await until(lambda: all(one.is_over for one in its), "its clients know")
     trial.expect(its, "the gateway that was killed had streams")
-    trial.expect(any(not visit.is_over for visit in others), "the other gateway's streams went on")
+    trial.expect(any(not one.is_over for one in others), "the other gateway's streams went on")
 
 
 async def kill_supervisor(trial: Trial) -> None:
@@ -105,7 +105,7 @@ async def kill_supervisor(trial: Trial) -> None:
     await mesh.start_host()
     trial.expect(before == mesh.observer.pids(), "`mesh up` adopted all that ran")
     await trial.all_over()
-    trial.expect(all(one.visit.is_whole for one in streams), "what ran when `mesh up` came ended whole")
+    trial.expect(all(one.is_whole for one in streams), "what ran when `mesh up` came ended whole")
 
 
 async def term_mesh(trial: Trial) -> None:
@@ -148,7 +148,7 @@ async def no_prefill(trial: Trial) -> None:
     await asyncio.sleep(0.1)
     during = trial.start(trial.asks(trial.num_streams, tokens=48))
     trial.note(killed=await killing)
-    trial.expect(any(one.visit.is_whole for one in during), "decode engines answered while no prefill engine was there")
+    trial.expect(any(one.is_whole for one in during), "decode engines answered while no prefill engine was there")
     await trial.finish()
     _set_roles(trial, Role.MULTIPLEX)
 
@@ -174,9 +174,8 @@ async def no_engines(trial: Trial) -> None:
     trial.notes["outage_s"] = round(outage_s, 2)
     trial.gap_limit_s += outage_s
     await trial.all_over()
-    told = [one.visit for one in refused]
-    trial.expect(all(visit.status == 503 for visit in told), f"503, not {[visit.status for visit in told]}")
-    trial.expect(all("retry-after" in visit.headers for visit in told), "503 says when to come back")
+    trial.expect(all(one.status == 503 for one in refused), f"503, not {[one.status for one in refused]}")
+    trial.expect(all("retry-after" in one.headers for one in refused), "503 says when to come back")
 
 
 async def restart_request(trial: Trial) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from functools import partial
 
+from bench.harm.deployment import MODEL
 from bench.harm.siege.attack import KEYED, Attack, Requests, flood, shoot
 from bench.harm.siege.ground import (
     CHATS,
@@ -12,7 +13,6 @@ from bench.harm.siege.ground import (
     EXPIRED,
     HONEST,
     LIMITED,
-    MODEL,
     RIVAL,
     TOKENIZE,
     TURNED_AWAY,

@@ -3,13 +3,13 @@
 import json
 from functools import partial
 
+from bench.harm.deployment import MODEL
 from bench.harm.siege.attack import Attack, Run, complete, post, shoot
 from bench.harm.siege.ground import (
     CHATS,
     COMPLETIONS,
     DETOKENIZE,
     MAX_CONTEXT,
-    MODEL,
     TOKENIZE,
     TURNED_AWAY,
     Fields,

@@ -9,14 +9,13 @@ from bench.harm.chaos.meshes import (
     ENGINES,
     FRONT,
     HOSTS,
-    MODEL,
     REFERENCE,
     RELAYED,
     SHAPES,
     WORDY_MODEL,
     deploy,
 )
-from bench.harm.deployment import MESH_NAME
+from bench.harm.deployment import MESH_NAME, MODEL
 from bench.harm.harm import PLAIN
 from bench.models.tiny_llama import write_tiny_model
 from engines.costs.profiles import load_profile

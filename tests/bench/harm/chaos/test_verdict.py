@@ -5,14 +5,14 @@ from functools import partial
 import pytest
 
 from bench.harm.chaos.verdict import ScenarioRow, Tally, num_wrong, recovery_s
-from bench.harm.clients import NO_ANSWER, Ask, Visit
+from bench.harm.clients import NO_ANSWER, Ask, Client
 
 EXPECTED = tuple("abcdef")
 ASK = Ask((1, 2), 6, 1)
 
 
 def visit(pieces="abcdef", *, status=200, finish="length", times=None, port=1, ended_at=9.0, **more):
-    made = Visit("r", port, ASK, is_connected=True, status=status, finish=finish, ended_at=ended_at, **more)
+    made = Client("r", port, ASK, is_connected=True, status=status, finish=finish, ended_at=ended_at, **more)
     made.pieces = list(pieces)
     made.arrivals = [(at, count) for count, at in enumerate(times or [float(n) for n in range(len(pieces))], 1)]
     return made

@@ -49,18 +49,16 @@ def check_served(answers: Sequence[Answer]) -> None:
         raise UserError(f"{len(failed)} of {len(answers)} requests failed, the first with {failed[0].status}")
 
 
-def warm_up(mesh: LiveMesh, token_ids: Mapping[str, Sequence[int]]) -> None:
-    """Serve a few requests of each service, as memory that was never written and code that never ran are slower.
-
-    ``token_ids``: those that prompts are sampled from, by service.
-    """
+def warm_up(mesh: LiveMesh) -> None:
+    """Serve a few requests of each service, as memory that was never written and code that never ran are slower."""
     random = Random("warm-up")
-    prompts = [
-        (name, random.choices(ids, k=WARM_UP_PROMPT))
-        for name, ids in token_ids.items()
-        for _ in range(WARM_UP_REQUESTS)
-    ]
-    mesh.answers([Sending(0.0, prompt, WARM_UP_ANSWER, model=name) for name, prompt in prompts])
+    mesh.answers(
+        [
+            Sending(0.0, random.choices(TOKEN_IDS, k=WARM_UP_PROMPT), WARM_UP_ANSWER, model=service.name)
+            for service in mesh.topology.services
+            for _ in range(WARM_UP_REQUESTS)
+        ]
+    )
 
 
 def sendings_of(trace: Iterable[TraceRequest], random: Random) -> list[Sending]:

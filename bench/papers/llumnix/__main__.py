@@ -4,7 +4,7 @@
         [--jobs N] [--out DIR]
 
 Every workload is served at rates where queues begin, by INFaaS, by Llumnix's dispatch, by that with rescheduling, and
-by round robin for data sets. The tables have latencies, preemptions and migrations.
+by round robin for data sets. The table has latencies, preemptions and migrations.
 """
 
 import argparse

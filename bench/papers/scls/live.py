@@ -1,7 +1,7 @@
 """Slices with real processes and the default model: static batches, whole and sliced, beside continuous ones.
 
     python -m bench.papers.scls.live [--backends torch transformers] [--requests 40] [--rate 2]
-                                [--memory 32MiB]
+        [--memory 32MiB]
 
 Two engines, one thread each. SLS: static batches of whole requests, in turns. SCLS: static batches of slices. Both are
 run with each kind of engine that is asked for, torch engines and transformers' `generate`. ILS: continuous batching on

@@ -14,7 +14,6 @@ from bench.live.contention import Watch
 from bench.live.http_load import Answer, Sending
 from bench.live.mesh import LiveMesh, live_mesh
 from bench.live.serving import OK
-from bench.live.sharing import TOKEN_IDS
 from bench.papers.live import check_served, total, warm_up
 from bench.papers.seallm.live.setting import NUM_PHASES, Contender, Request, Setting, write_topologies
 
@@ -60,7 +59,7 @@ def mesh_of(setting: Setting, contender: Contender) -> Iterator[tuple[LiveMesh, 
     with TemporaryDirectory() as folder:
         path, plans = write_topologies(Path(folder), setting, contender)
         with live_mesh(path) as mesh:
-            warm_up(mesh, dict.fromkeys(setting.services, TOKEN_IDS))
+            warm_up(mesh)
             yield mesh, plans
 
 

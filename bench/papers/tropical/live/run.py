@@ -17,7 +17,7 @@ from bench.live.http_load import Answer
 from bench.live.mesh import LiveMesh, live_mesh, measure_profile
 from bench.live.overheads import Overheads, measure_overheads
 from bench.live.serving import OK, latency_of
-from bench.live.sharing import TOKEN_IDS, measure_sharing
+from bench.live.sharing import measure_sharing
 from bench.papers.live import sendings_of, warm_up
 from bench.papers.tropical.live.setting import FLEETS, Fleet, Turn
 from mesh.errors import UserError
@@ -87,7 +87,7 @@ def make_stage(topologies: Mapping[Fleet, Topology], random: Random) -> Iterator
         say(f"starting {len(topologies)} meshes of two engines")
         meshes = {fleet: stack.enter_context(live_mesh(one.path)) for fleet, one in topologies.items()}
         for mesh in meshes.values():
-            warm_up(mesh, {mesh.topology.services[0].name: TOKEN_IDS})
+            warm_up(mesh)
         say("measuring how much two engines slow each other")
         physics = physics_of(overheads, measure_sharing(meshes[first], random))
         models = {fleet: Model(one, profiles[fleet], physics, overheads) for fleet, one in topologies.items()}

@@ -167,7 +167,7 @@ class Dispatcher:
             case Joined():
                 effects += self._recovery.join(sender)
             case _:
-                self._recovery.heard(sender.process)
+                effects += self._recovery.heard(sender.process)
         if status.state is ProcessState.STUCK:
             effects += self._recovery.leave_stuck(sender.process, status.error or "no reason given", now)
         return [*effects, *self._routing.recall(now), *self._routing.try_waiting(now)]

@@ -68,15 +68,20 @@ class Recovery:
         self._forget_left_behind(incarnation.process)
         return [SendToEngine(incarnation.process, cancel) for cancel in cancels]
 
-    def heard(self, engine: str) -> None:
-        """It has said how it is. What was sent before its last status but one has arrived, if the connection lasted."""
+    def heard(self, engine: str) -> list[Effect]:
+        """It has said how it is: tell it again what was cancelled just before.
+
+        A request that waits there says nothing that would show that it did not hear it. What was sent before its last
+        status but one has arrived, if the connection lasted.
+        """
         sent = self._sent.get(engine)
         if sent is None:
-            return
+            return []
         if len(sent) == KEPT and not any(sent[1:]):
             del self._sent[engine]
         else:
             self._sent[engine] = [*sent[1 - KEPT :], []]
+        return [SendToEngine(engine, cancel) for span in sent[1 - KEPT :] for cancel in span]
 
     def _forget_left_behind(self, engine: str) -> None:
         for lost in [lost for lost in self._left_behind if lost.process == engine]:

@@ -85,8 +85,10 @@ def test_no_request_is_lost_whenever_policies_change(seed):
                 case SendToEngine(to, Submit() as submit):
                     assert submit.spec.id not in held, "it is somewhere already"
                     held[submit.spec.id] = to, submit
-                case SendToEngine(_, Cancel(request, _)):
-                    held.pop(request, None)
+                case SendToEngine(engine, Cancel(request, epoch)):
+                    owner, submit = held.get(request, ("", None))
+                    if engine == owner and submit.epoch <= epoch:
+                        del held[request]
                 case Deliver(request, batch):
                     received[request] += len(batch.tokens)
                     if batch.finish:

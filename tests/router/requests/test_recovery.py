@@ -294,3 +294,11 @@ def test_only_the_last_incarnation_of_an_engine_may_have_been_silent():
     world.recovery.lose(sender_of(P0), NOW, died=False)
     world.recovery.lose(sender_of(P0, 2), NOW, died=False)
     assert world.recovery.join(sender_of(P0)) == []
+
+
+def test_an_engine_is_told_again_what_was_cancelled_before_its_last_statuses():
+    """A request that waits there would not show that the first word of it was lost."""
+    world = World()
+    world.recovery.stop(world.sent())
+    told = [world.recovery.heard(P0) for _ in range(KEPT + 1)]
+    assert told == [[SendToEngine(P0, ALL_OF_IT)]] * (KEPT - 1) + [[]] * 2

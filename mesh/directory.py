@@ -70,8 +70,13 @@ class Directory(Mapping[str, Endpoints]):
     def place(self, host: str) -> HostPlace | None:
         return self._places.get(host)
 
+    def away(self) -> list[str]:
+        """Return the hosts that are nowhere."""
+        here = {name for name, place in self._places.items() if not place.is_away}
+        return [host for host in self._members if host not in here]
+
     def moved(self, places: Iterable[HostPlace]) -> list[str]:
-        """Take what is newer than what is known, and answer the processes that are elsewhere now."""
+        """Take what is newer than what is known, and answer the processes that are elsewhere, or nowhere, now."""
         found, listening = dict(self._endpoints), dict(self._listening)
         for place in places:
             known = self._places.get(place.name)
@@ -82,7 +87,9 @@ class Directory(Mapping[str, Endpoints]):
                 port = place.base_port + 2 * index
                 found[process] = _tcp(place.address, port)
                 listening[process] = _tcp(place.bind, port)
-        changed = [process for process in found if found[process] != self._endpoints.get(process)]
+                if place.is_away:
+                    del found[process], listening[process]
+        changed = [one for one in {*found, *self._endpoints} if found.get(one) != self._endpoints.get(one)]
         self._endpoints, self._listening = found, listening
         return changed
 

@@ -2,12 +2,14 @@
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from mesh.addresses import owner_of, runtime_dir, seats, supervisor_id, supervisors
-from mesh.cluster.locate import locate, not_running
+from mesh.cluster.locate import locate
+from mesh.cluster.reports import not_running
 from mesh.sockets.sockets import Sockets
 from mesh.supervisor.lock import holder
 from mesh.supervisor.orphans import find_orphans
@@ -40,6 +42,8 @@ def require_running(topology: Topology, file: Path) -> None:
 async def visitor(topology: Topology) -> AsyncIterator[Sockets[SupervisorMessage]]:
     """Sockets of somebody who is not of the mesh: listens to all statuses, and sends."""
     found = locate(topology)
+    if found.remark:
+        sys.stderr.write(f"note: {found.remark}\n")
     me = Sender(f"cli-{os.getpid()}", 1)
     sockets = Sockets[SupervisorMessage](me, found.directory, SupervisorMessage, key=found.key)
     sockets.subscribe(found.directory)

@@ -1,23 +1,30 @@
 """Statuses of processes, folded into what ``mesh status --json`` prints."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
 import msgspec
 
 from mesh.addresses import seats
+from mesh.cluster.reports import HostReport
 from mesh.topology.schema import EngineSpec, GatewaySpec, PlacementSpec, Topology
 from mesh.wire.messages import BroadcastMessage
 from mesh.wire.placement import PlacementStatus
 from mesh.wire.status import ChildStatus, EngineStatus, GatewayStatus, ServiceStatus, SupervisorStatus
 
 
-def report(topology: Topology, statuses: Mapping[str, BroadcastMessage]) -> dict[str, Any]:
-    """Every process of the topology, whether it was heard or not."""
+def report(
+    topology: Topology, statuses: Mapping[str, BroadcastMessage], hosts: Sequence[HostReport] = ()
+) -> dict[str, Any]:
+    """Every process of the topology, whether it was heard or not. ``hosts``: those that a cluster's engine holds."""
     heard = [status for status in statuses.values() if isinstance(status, SupervisorStatus)]
     supervisors = sorted(heard, key=lambda status: status.host)
-    children = _children(topology, [child for supervisor in supervisors for child in supervisor.children])
+    away = {host for supervisor in supervisors for host in supervisor.away}
+    waiting = [
+        ChildStatus(spec.id, "engine", None, "standby", 0, None) for spec in topology.engines if spec.host in away
+    ]
+    children = _children(topology, [*waiting, *(child for supervisor in supervisors for child in supervisor.children)])
     daemon = topology.placement
     return {
         "mesh": topology.name,
@@ -33,7 +40,18 @@ def report(topology: Topology, statuses: Mapping[str, BroadcastMessage]) -> dict
             for spec in topology.engines
         ],
         "placement": None if daemon is None else _placement(daemon, statuses.get(daemon.id), children.get(daemon.id)),
+        "hosts": [_host(host, {status.host for status in supervisors}) for host in hosts],
         "supervisors": [{"host": s.host, "pid": s.pid, "stopping": s.stopping} for s in supervisors],
+    }
+
+
+def _host(host: HostReport, heard: Container[str]) -> dict[str, Any]:
+    return {
+        "id": host.host,
+        "state": host.state,
+        "address": host.place.address if host.place is not None else None,
+        "supervisor": "heard" if host.host in heard else "silent",
+        "problem": host.problem or None,
     }
 
 

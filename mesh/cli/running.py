@@ -49,7 +49,9 @@ def _run(options: argparse.Namespace) -> int:
 async def _start(topology: "Topology", engine: str, options: argparse.Namespace) -> None:
     """Return once it is ready."""
     from mesh.cli.cluster import visitor
+    from mesh.cluster.locate import find_room
 
+    await find_room(topology, engine, options.timeout, print_line)
     async with visitor(topology) as sockets:
         if (await _child(topology, sockets, engine)).state == "running":
             print_line(f"{engine} runs already")

@@ -28,7 +28,8 @@ def register(subparsers: "Subparsers") -> None:
 def run(options: argparse.Namespace) -> int:
     from mesh.cli.cluster import require_running, statuses_of
     from mesh.cli.report import report
-    from mesh.cluster.locate import not_running
+    from mesh.cluster.locate import locate
+    from mesh.cluster.reports import not_running
     from mesh.topology.parse import load
 
     topology = load(options.file)
@@ -36,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     statuses = asyncio.run(statuses_of(topology))
     if not statuses:
         raise not_running(topology, options.file)
-    summary = report(topology, statuses)
+    summary = report(topology, statuses, locate(topology).hosts if topology.cluster is not None else ())
     if options.json:
         sys.stdout.write(json.dumps(summary, indent=2) + "\n")
     else:
@@ -49,6 +50,8 @@ def _print_table(topology: "Topology", summary: Mapping[str, Any]) -> None:
 
     console = Console(width=None if sys.stdout.isatty() else WIDTH_OF_A_PIPE)
     console.print(f"mesh [bold]{topology.name}[/bold]  {topology.path}", highlight=False)
+    if hosts := [{**row, "host": row["id"]} for row in summary["hosts"]]:
+        console.print(_table(("host", "state", "address", "supervisor", "problem"), hosts))
     gateways = [{**row, "gateway": row["id"]} for row in summary["gateways"]]
     console.print(_table(("gateway", "state", "pid", "restarts", "url", "requests", "waiting", "policy"), gateways))
     engines = [_engine_row(row) for row in summary["engines"]]

@@ -35,12 +35,13 @@ ComeUp = Callable[[Topology], list[HostPlace]]  # takes ports, and answers where
 
 
 class HostState(NamedTuple):
-    """How a host is, and which topology it runs."""
+    """How a host is, and which topology it runs. ``wants``: processes of other hosts that were asked for here."""
 
     state: str  # preparing, starting, ready, failed, stopped
     problem: str
     children: Sequence[ChildStatus]
     text: str  # of the topology
+    wants: Sequence[str] = ()
 
 
 class HostAssignment(NamedTuple):
@@ -62,6 +63,7 @@ class HostRunner:
         self._supervisor: Supervisor | None = None
         self._state, self._problem = "preparing", ""
         self._children: Sequence[ChildStatus] = ()
+        self._wants: dict[str, None] = {}
         self._is_asked_to_stop = False
         self._loop = asyncio.new_event_loop()
         self._changed = asyncio.Event()
@@ -71,8 +73,13 @@ class HostRunner:
         return f"<HostRunner {self._host} {self._state}>"
 
     def state(self) -> HostState:
-        """Say how the host is."""
-        return HostState(self._state, self._problem, self._children, self._assignment.text)
+        """Say how the host is, and what was asked for here since this was called last."""
+        wants, self._wants = self._wants, {}
+        return HostState(self._state, self._problem, self._children, self._assignment.text, tuple(wants))
+
+    def topology(self) -> Topology:
+        """Return what it is to run. Raise `UserError` if that cannot be read."""
+        return load(Path(self._assignment.path), self._assignment.text)
 
     def hosts_moved(self, places: Sequence[HostPlace]) -> None:
         """Find other hosts where they are now."""
@@ -116,7 +123,7 @@ class HostRunner:
         while not self._is_asked_to_stop:
             self._changed.clear()
             try:
-                topology = load(Path(self._assignment.path), self._assignment.text)
+                topology = self.topology()
                 ties = ties or self._come_up(topology)
                 await self._serve(topology, ties)
             except (UserError, CommandError) as error:
@@ -148,7 +155,14 @@ class HostRunner:
         self._enter("starting")
         takeover = Takeover.plan(topology, self._host, self._assignment.text, self._say, replace_all=False, ties=ties)
         with takeover.begun() as plan:
-            await supervise(takeover, plan, on_start=self._begin, on_change=self._note, on_ready=self._ready)
+            await supervise(
+                takeover,
+                plan,
+                on_start=self._begin,
+                on_change=self._note,
+                on_ready=self._ready,
+                on_demand=self._want,
+            )
         self._supervisor = None
 
     def _begin(self, supervisor: Supervisor) -> None:
@@ -159,6 +173,9 @@ class HostRunner:
 
     def _note(self, children: Sequence[ChildStatus]) -> None:
         self._children = children
+
+    def _want(self, process: str) -> None:
+        self._wants[process] = None
 
     def _ready(self, problem: str | None) -> None:
         self._enter("ready", problem or "")

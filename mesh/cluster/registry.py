@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 from mesh.process.incarnations import PER_HOST
 from mesh.topology.schema import EngineSpec, HostSpec, Topology
 from mesh.wire.hosts import HostPlace
@@ -26,9 +28,16 @@ class Registry:
         self._places[host] = HostPlace(host, address, base_port, bind, self._last)
         return self._places[host]
 
-    def is_current(self, place: HostPlace) -> bool:
-        """Say whether no later incarnation of that host has come up."""
-        return self._places.get(place.name) == place
+    def left(self, host: str) -> None:
+        """Take note that a host is nowhere any more."""
+        if (place := self._places.get(host)) is not None:
+            self._last += PER_HOST
+            self._places[host] = msgspec.structs.replace(place, incarnation=self._last, is_away=True)
+
+    def place(self, host: str) -> HostPlace | None:
+        """Return where a host is; None: nowhere."""
+        place = self._places.get(host)
+        return None if place is None or place.is_away else place
 
     def places(self) -> list[HostPlace]:
         return list(self._places.values())

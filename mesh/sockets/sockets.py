@@ -123,6 +123,10 @@ class Sockets(Generic[M]):
         """All processes of the mesh that are somewhere."""
         return self._directory
 
+    def away(self) -> list[str]:
+        """Return the hosts that are nowhere."""
+        return self._directory.away()
+
     def subscribe(self, processes: Iterable[str]) -> None:
         """Listen to their statuses, wherever they are; to those that are nowhere yet once they are somewhere."""
         for process in processes:
@@ -130,21 +134,27 @@ class Sockets(Generic[M]):
             self._listen_to(process)
 
     def _listen_to(self, process: str) -> None:
-        known, wanted = self._subscribed[process], self._directory.get(process)
-        if wanted is None or wanted.broadcast == known:
+        known, wanted = self._subscribed[process], self._broadcast_of(process)
+        if wanted == known:
             return
         try:
             if known is not None:
                 self._subscriptions.disconnect(known)
-            self._subscriptions.connect(wanted.broadcast)
+            if wanted is not None:
+                self._subscriptions.connect(wanted)
         except zmq.ZMQError as error:
-            log.warning("cannot listen to a process", peer=process, address=wanted.broadcast, error=error.strerror)
-        self._subscribed[process] = wanted.broadcast
+            log.warning("cannot listen to a process", peer=process, address=wanted, error=error.strerror)
+        self._subscribed[process] = wanted
+
+    def _broadcast_of(self, process: str) -> str | None:
+        endpoints = self._directory.get(process)
+        return None if endpoints is None else endpoints.broadcast
 
     def hosts_moved(self, places: Iterable[HostPlace]) -> None:
         """Find the processes of these hosts where they are now. What was queued for where they were is dropped."""
         for process in self._directory.moved(places):
-            log.info("a process is elsewhere now", peer=process, inbox=self._directory[process].inbox)
+            endpoints = self._directory.get(process)
+            log.info("a process is elsewhere now", peer=process, inbox=None if endpoints is None else endpoints.inbox)
             self.forget(process)
             if process in self._subscribed:
                 self._listen_to(process)

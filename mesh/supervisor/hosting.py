@@ -41,6 +41,7 @@ async def host(
     on_start: Callable[[Supervisor], None],
     on_change: Callable[[Sequence[ChildStatus]], None],
     on_ready: Callable[[str | None], None],
+    on_demand: Callable[[str], None] = lambda process: None,
 ) -> None:
     """Supervise until all is stopped or left to another supervisor. Raise `UserError` if a new mesh cannot start."""
     topology, ties = takeover.topology, takeover.ties
@@ -60,6 +61,7 @@ async def host(
         timing=topology.timing,
         clock=SystemClock(),
         on_change=on_change,
+        on_demand=on_demand,
         places_file=ties.places,
     )
     on_start(supervisor)

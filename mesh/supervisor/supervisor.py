@@ -34,8 +34,9 @@ log = structlog.get_logger()
 class Supervisor:
     """Runs children until it is asked to stop, or to leave them to another supervisor.
 
-    ``plan``: what becomes of those that run already. ``on_change`` sees every change of any of them. ``places_file``:
-    where they read where hosts are, if somebody places those.
+    ``plan``: what becomes of those that run already. ``on_change`` sees every change of any of them. ``on_demand``
+    hears of processes of other hosts that are to run: those hosts may be nowhere yet. ``places_file``: where children
+    read where hosts are, if somebody places those.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Supervisor:
         timing: Timing,
         clock: Clock,
         on_change: Callable[[Sequence[ChildStatus]], None],
+        on_demand: Callable[[str], None] = lambda process: None,
         places_file: Path | None = None,
         make_restart_policy: Callable[[], RestartPolicy] = RestartPolicy,
         make_watchdog: Callable[[], Watchdog] = Watchdog,
@@ -58,6 +60,7 @@ class Supervisor:
         self._sockets = sockets
         self._timing = timing
         self._on_change = on_change
+        self._on_demand = on_demand
         self._places_file = places_file
         self._heartbeat = Heartbeat(sockets, self._make_status, timing.heartbeat_s, timing.status_gap_s)
         self._is_takeover = bool(plan.current)
@@ -179,6 +182,8 @@ class Supervisor:
                     log.info("asked", child=process, running=running, sender=received.sender.process)
                     if child := self._children.get(process):
                         child.want(running)
+                    elif running:
+                        self._on_demand(process)
 
     async def _listen(self) -> None:
         self._sockets.subscribe(self._names)
@@ -206,4 +211,5 @@ class Supervisor:
 
     def _make_status(self) -> SupervisorStatus:
         self._seq += 1
-        return SupervisorStatus(self._seq, self._host, os.getpid(), self._children.statuses(), self._stop.is_set())
+        children, is_stopping = self._children.statuses(), self._stop.is_set()
+        return SupervisorStatus(self._seq, self._host, os.getpid(), children, is_stopping, self._sockets.away())

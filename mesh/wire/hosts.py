@@ -16,7 +16,8 @@ class HostPlace(msgspec.Struct, frozen=True):
     """Where a host is: what its peers connect to, and what it listens on.
 
     The processes of a host listen on two ports each, counted up from ``base_port``. ``incarnation`` tells which of two
-    places is the newer one; processes number their own incarnations from there on.
+    places is the newer one; processes number their own incarnations from there on. ``is_away``: the host is nowhere
+    since it was there.
     """
 
     name: Name
@@ -24,6 +25,7 @@ class HostPlace(msgspec.Struct, frozen=True):
     base_port: Port
     bind: Address
     incarnation: Count = 0
+    is_away: bool = False
 
 
 class HostsMoved(msgspec.Struct, frozen=True, tag=True):

@@ -1,9 +1,10 @@
 """Statuses: what engines, gateways and supervisors publish about themselves."""
 
 from math import inf
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from mesh.wire.bounds import (
     Amount,
@@ -20,6 +21,7 @@ from mesh.wire.bounds import (
     Until,
 )
 from mesh.wire.control import EnginePlace, PolicyChoice, ProcessState, Role
+from mesh.wire.hosts import MAX_HOSTS
 
 MOST_PREFILLS = 32  # that a status tells one by one
 
@@ -254,10 +256,15 @@ class ChildStatus(msgspec.Struct, frozen=True):
 
 
 class SupervisorStatus(msgspec.Struct, frozen=True, tag=True):
-    """A supervisor's account of the processes of its host."""
+    """A supervisor's account of the processes of its host.
+
+    ``away``: hosts for which nobody has room reserved; `SetRunning` of one of their engines, to this supervisor, asks
+    for that.
+    """
 
     seq: Count
     host: Name
     pid: Count
     children: list[ChildStatus]
     stopping: bool = False
+    away: Annotated[list[Name], Meta(max_length=MAX_HOSTS)] = []

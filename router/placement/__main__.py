@@ -60,7 +60,7 @@ class DaemonProcess:
         self._sockets.subscribe(serving | set(supervisors(self._topology).values()))
         try:
             async with self._tasks as tasks:
-                jobs = (self._heartbeat.run(), self._hear(), self._keep_deadlines(), self._prepare())
+                jobs = (self._heartbeat.run(), self._hear(), self._follow(), self._keep_deadlines(), self._prepare())
                 background = [tasks.create_task(job) for job in jobs]
                 await self._asked_to_stop.wait()
                 for task in (*background, *self._searches.values()):
@@ -74,6 +74,11 @@ class DaemonProcess:
     async def _hear(self) -> None:
         async for sender, status in self._sockets.broadcasts():
             self._daemon.hear(sender, status, self._clock.now())
+
+    async def _follow(self) -> None:
+        """Follow hosts that move, which sockets do while messages are read. Nobody tells a daemon anything else."""
+        async for received in self._sockets.messages():
+            self._sockets.refuse(received.sender, received.message, "a placement daemon takes no orders")
 
     async def _keep_deadlines(self) -> None:
         while True:

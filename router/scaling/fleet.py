@@ -13,6 +13,7 @@ from router.scaling.pools import EnginePhase
 
 RESTS_S = 30.0  # an engine that did not start is not asked again for so long, twice as long after each further time
 LONGEST_REST_S = 960.0
+ROOM_S = 10.0  # after which room for a host is asked for again: who gives it forgets after a while
 ENDED = ("standby", "stopped")
 
 
@@ -29,6 +30,7 @@ class _Heard(NamedTuple):
 class _Order(NamedTuple):
     running: bool
     until: float  # it should have been seen to be obeyed
+    is_for_room: bool = False  # its host is nowhere yet
 
 
 @dataclass(slots=True)
@@ -41,6 +43,9 @@ class Fleet:
     def __init__(self, topology: Topology) -> None:
         self._timing = topology.timing
         self._supervisor_of = supervisors(topology)
+        self._host_of = {engine.id: engine.host for engine in topology.engines}
+        self._nearest = "" if topology.placement is None else self._supervisor_of[topology.placement.id]
+        self._away: frozenset[str] = frozenset()  # hosts
         self._engines: dict[str, _Heard] = {}
         self._children: dict[str, ChildStatus] = {}
         self._orders: dict[str, _Order] = {}
@@ -53,6 +58,8 @@ class Fleet:
         self._engines[engine] = _Heard(status, now)
 
     def hear_supervisor(self, sender: Sender, status: SupervisorStatus, now: float) -> None:
+        if sender.process == self._nearest:
+            self._away = frozenset(status.away)
         for child in status.children:
             if self._supervisor_of.get(child.process) == sender.process:
                 self._hear_child(child, now)
@@ -61,7 +68,7 @@ class Fleet:
         before = self._children.get(child.process)
         self._children[child.process] = child
         order = self._orders.get(child.process)
-        if order is not None and order.running is (child.state not in (*ENDED, "leaving")):
+        if order is not None and (order.is_for_room or order.running is (child.state not in (*ENDED, "leaving"))):
             del self._orders[child.process]
         if child.state == "running":
             self._failures.pop(child.process, None)
@@ -83,6 +90,8 @@ class Fleet:
         order, child = self._orders.get(engine), self._children.get(engine)
         if order is not None and now < order.until:
             return EnginePhase.STARTING if order.running else EnginePhase.LEAVING
+        if self._is_away(engine):
+            return EnginePhase.STANDBY
         if child is None:
             return EnginePhase.UNKNOWN
         if child.state in ENDED:
@@ -107,5 +116,12 @@ class Fleet:
         return (self._children[engine].last_exit or "it ended") if engine in self._failures else None
 
     def order(self, engine: str, running: bool, now: float) -> ScaleOrder:
+        """Order it of its supervisor. Where its host is nowhere, the nearest supervisor finds room for that first."""
+        if self._is_away(engine):
+            self._orders[engine] = _Order(running, now + ROOM_S, is_for_room=True)
+            return ScaleOrder(self._nearest, SetRunning(engine, running))
         self._orders[engine] = _Order(running, now + self._timing.lease_s + self._timing.reply_s)
         return ScaleOrder(self._supervisor_of[engine], SetRunning(engine, running))
+
+    def _is_away(self, engine: str) -> bool:
+        return self._host_of[engine] in self._away

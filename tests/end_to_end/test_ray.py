@@ -1,31 +1,24 @@
-"""A mesh whose hosts Ray holds, on a cluster of several nodes in this machine, of which one is lost."""
+"""A mesh whose hosts Ray holds: nodes and Ray's head are lost, hosts come and go, and no stream notices."""
 
 import os
-import signal
-import threading
-import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 import pytest
-import ray
-from ray.cluster_utils import Cluster
+from ray.util import placement_group_table
 
 from bench.models.tiny_llama import write_tiny_model
+from mesh.wire.status import DecodeCost
 from tests.end_to_end.conftest import Mesh, free_port
-from tests.end_to_end.tiny import DEADLINE_S, chunks_of, until
+from tests.end_to_end.load import Load
+from tests.end_to_end.ray_cluster import cluster_of, lose, node_of, process_of, processes_of, running, streams
+from tests.end_to_end.tiny import DEADLINE_S, until, write_slow_profile
 
 pytestmark = pytest.mark.timeout(300)
 
-NUM_STREAMS = 16
-NUM_TOKENS = 400
-STORE_BYTES = 80 * 2**20
-TOPOLOGY = """
+SERVING = """
 [cluster]
 on = "ray"
 address = "{address}"
@@ -54,76 +47,79 @@ port = {port}
 [access]
 open = true
 """
+SCALED = """
+[cluster]
+on = "ray"
+address = "{address}"
+[hosts.near]
+cpus = 0.5
+[hosts.far]
+count = 3
+cpus = 0.5
+[services.tiny]
+model = "{model}"
+ttft_ms = 5000
+tpot_ms = 100
+[engines.engine]
+host = "far"
+count = 3
+standby = 2
+backend = "simulated"
+profile = "{profile}"
+[placement]
+host = "near"
+mode = "off"
+[scaling]
+down_after_s = 4
+[gateways.gateway]
+host = "near"
+port = {port}
+"""
+
+Start = Callable[[str], Mesh]
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    """A head on which nothing runs, and four nodes for three hosts: one is spare."""
-    head = {"num_cpus": 0, "object_store_memory": STORE_BYTES, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    try:
-        for _ in range(4):
-            cluster.add_node(num_cpus=2, object_store_memory=STORE_BYTES)
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Four nodes for three hosts: one is spare."""
+    with cluster_of(4, tmp_path_factory.mktemp("head")) as cluster:
         yield cluster
-    finally:
-        ray.shutdown()  # type: ignore[no-untyped-call]
-        cluster.shutdown()
 
 
 @pytest.fixture(scope="module")
-def mesh(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mesh]:
-    folder, port = tmp_path_factory.mktemp("ray"), free_port()
-    model, topology = write_tiny_model(tmp_path_factory.mktemp("model")), folder / "mesh.toml"
-    topology.write_text(TOPOLOGY.format(address=cluster.address, model=model, port=port))
-    env = {**os.environ, "MESHSERVE_RUNTIME_DIR": str(folder / "run"), "PYTHONPATH": str(Path(__file__).parents[2])}
-    mesh = Mesh(topology, f"http://127.0.0.1:{port}", env)
-    up = mesh.run("up", str(topology), "--detach")
-    assert up.returncode == 0, f"{up.stdout}\n{up.stderr}"
-    yield mesh
-    down = mesh.run("down", str(topology))
-    assert down.returncode == 0, down.stderr
-    assert processes_of(mesh) == []
+def write_mesh(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """Writes topologies."""
+    folder, model = tmp_path_factory.mktemp("ray"), write_tiny_model(tmp_path_factory.mktemp("model"))
+    profile = write_slow_profile(folder, DecodeCost(fixed_s=0.02, per_request_s=0.01))
+
+    def write(text: str) -> Mesh:
+        port = free_port()
+        topology = folder / f"mesh-{port}.toml"
+        topology.write_text(text.format(address=cluster.address, model=model, profile=profile, port=port))
+        return Mesh(topology, f"http://127.0.0.1:{port}", dict(os.environ))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MESHSERVE_RUNTIME_DIR", str(folder / "run"))
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+        yield write
 
 
-def processes_of(mesh: Mesh) -> list[psutil.Process]:
-    """All processes of the mesh on this machine."""
-    found = [one for one in psutil.process_iter(["cmdline"]) if str(mesh.topology) in (one.info["cmdline"] or [])]
-    return [one for one in found if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+@pytest.fixture(scope="module")
+def mesh(write_mesh: Start) -> Iterator[Mesh]:
+    with running(write_mesh(SERVING)) as mesh:
+        yield mesh
 
 
-def node_of(cluster: Any, process: psutil.Process) -> Any:
-    """The node of the cluster on which a process of the mesh runs."""
-    raylets = {node.all_processes["raylet"][0].process.pid: node for node in cluster.worker_nodes}
-    return next(raylets[parent.pid] for parent in process.parents() if parent.pid in raylets)
+@pytest.fixture(scope="module")
+def expected(mesh: Mesh) -> list[str]:
+    """The texts of streams that nothing disturbs."""
+    with streams(mesh) as calm:
+        pass
+    return calm.texts
 
 
-def lose(cluster: Any, node: Any) -> None:
-    """As if the machine lost its power: no process of it does anything any more."""
-    raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
-    tree = [raylet, *raylet.children(recursive=True)]
-    for process in tree:
-        process.send_signal(signal.SIGSTOP)
-    for process in tree:
-        process.kill()
-    cluster.worker_nodes.discard(node)
-
-
-def engine_process(mesh: Mesh, name: str) -> psutil.Process:
-    return next(one for one in processes_of(mesh) if one.cmdline()[-1] == name)
-
-
-def stream(mesh: Mesh, prompt: str, moments: list[float], begun: Callable[[], None]) -> str:
-    body = {"model": "tiny", "prompt": prompt, "max_tokens": NUM_TOKENS, "temperature": 0, "ignore_eos": True}
-    text = ""
-    url = f"{mesh.url}/v1/completions"
-    with httpx.stream("POST", url, json={**body, "stream": True}, timeout=DEADLINE_S) as response:
-        assert response.status_code == 200
-        for chunk in chunks_of(response):
-            assert "error" not in chunk, chunk
-            moments.append(time.monotonic())
-            text += "".join(choice["text"] for choice in chunk["choices"])  # type: ignore[attr-defined]
-            begun()
-    return text
+def is_whole(mesh: Mesh) -> bool:
+    return all(row["state"] == "ready" for row in mesh.status()["engines"])
 
 
 def test_a_mesh_on_ray_answers_and_its_blocks_cross_between_hosts(mesh: Mesh):
@@ -135,31 +131,72 @@ def test_a_mesh_on_ray_answers_and_its_blocks_cross_between_hosts(mesh: Mesh):
 
 
 def test_commands_find_the_mesh_through_ray(mesh: Mesh):
-    status = mesh.run("status", str(mesh.topology), "--json")
+    status = mesh.run("status", str(mesh.topology))
     assert status.returncode == 0, status.stderr
-    assert '"decode-1"' in status.stdout
+    assert "worker-1  ready" in status.stdout
+    logs = mesh.run("logs", "decode-1", "--topology", str(mesh.topology))
+    assert "decode-1     info     ready role=multiplex" in logs.stdout
     drained = mesh.run("drain", str(mesh.topology), "decode-1")
     assert drained.returncode == 0, drained.stderr
     undone = mesh.run("drain", str(mesh.topology), "decode-1", "--undo")
     assert undone.returncode == 0, undone.stderr
 
 
-def test_the_loss_of_a_node_in_mid_stream_costs_no_token(cluster: Any, mesh: Mesh):
-    prompts = [f"Stream {number} goes on. " for number in range(NUM_STREAMS)]
-    with ThreadPoolExecutor(NUM_STREAMS) as pool:
-        expected = list(pool.map(lambda prompt: stream(mesh, prompt, [], lambda: None), prompts))
-        moments: list[list[float]] = [[] for _ in prompts]
-        begun = [threading.Event() for _ in prompts]
-        answers = [
-            pool.submit(stream, mesh, *one) for one in zip(prompts, moments, (e.set for e in begun), strict=True)
-        ]
-        assert all(event.wait(DEADLINE_S) for event in begun)
-        victim = engine_process(mesh, "decode-0")
-        lost = node_of(cluster, victim)
+def test_the_loss_of_a_node_in_mid_stream_costs_no_token(cluster: Any, mesh: Mesh, expected: list[str]):
+    with streams(mesh) as disturbed:
+        lost = node_of(cluster, process_of(mesh, "decode-0"))
         lose(cluster, lost)
-        assert [answer.result(DEADLINE_S) for answer in answers] == expected
-    gaps = [later - sooner for times in moments for sooner, later in pairwise(times)]
-    assert max(gaps) < 10.0, "the lease is 1 s"
-    until(lambda: all(row["state"] == "ready" for row in mesh.status()["engines"]))
-    assert node_of(cluster, engine_process(mesh, "decode-0")) is not lost
+    assert disturbed.texts == expected
+    until(lambda: is_whole(mesh))
+    assert node_of(cluster, process_of(mesh, "decode-0")) is not lost
     assert [one.cmdline()[-1] for one in processes_of(mesh)].count("decode-0") == 1
+
+
+def test_the_mesh_serves_without_the_head_of_ray_and_is_there_when_it_is_back(
+    cluster: Any, mesh: Mesh, expected: list[str]
+):
+    before = {name: process_of(mesh, name).pid for name in ("prefill", "decode-0", "decode-1")}
+    with streams(mesh) as disturbed:
+        cluster.head_node.kill_gcs_server()
+        status = mesh.run("status", str(mesh.topology))
+        assert "the mesh may go on without Ray" in status.stderr
+        assert "worker-1  unknown" in status.stdout
+    assert disturbed.texts == expected
+    cluster.head_node.start_gcs_server()
+    until(lambda: "worker-1  ready" in mesh.run("status", str(mesh.topology)).stdout)
+    assert {name: process_of(mesh, name).pid for name in before} == before
+
+
+def test_a_changed_topology_replaces_engines_host_by_host(mesh: Mesh, expected: list[str]):
+    before = {name: process_of(mesh, name).pid for name in ("prefill", "decode-0", "decode-1")}
+    mesh.topology.write_text(mesh.topology.read_text().replace('"4MiB"', '"5MiB"'))
+    with streams(mesh) as disturbed:
+        changed = mesh.run("up", str(mesh.topology), "--detach")
+        assert changed.returncode == 0, changed.stderr
+    assert disturbed.texts == expected
+    assert not {process_of(mesh, name).pid for name in before} & set(before.values())
+    until(lambda: is_whole(mesh))
+
+
+def held_hosts(name: str) -> set[str]:
+    """The hosts of a mesh for which Ray has reserved room, or is to."""
+    table = placement_group_table().values()  # type: ignore[no-untyped-call]
+    groups = [group["name"] for group in table if group["state"] != "REMOVED"]
+    return {group.partition("/")[2] for group in groups if group.startswith(f"meshserve-{name}/")}
+
+
+def test_hosts_are_held_while_the_load_needs_them_and_given_back(write_mesh: Start):
+    """An engine holds eight requests at 100 ms a token: 4 requests a second of 40 tokens need three."""
+    with running(write_mesh(SCALED)) as mesh:
+        assert [row["state"] for row in mesh.status()["engines"]] == ["ready", "standby", "standby"]
+        name = mesh.topology.stem
+        assert held_hosts(name) == {"near", "far-0"}
+        with Load(mesh, {"tiny": 4.0}, 40) as load:
+            until(lambda: held_hosts(name) == {"near", "far-0", "far-1", "far-2"}, 1.0)
+            until(lambda: is_whole(mesh))
+            load.rates["tiny"] = 0.5
+            until(lambda: len(held_hosts(name)) == 2, 1.0)
+        load.check()
+        resting = [str(row["id"]) for row in mesh.status()["engines"] if row["state"] == "standby"][-1]
+        started = mesh.run("start", str(mesh.topology), resting)
+        assert (started.returncode, started.stdout.splitlines()[-1]) == (0, f"{resting} serves"), started.stderr

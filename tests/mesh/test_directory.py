@@ -70,6 +70,18 @@ def test_a_host_that_comes_back_where_it_was_moves_nobody(topology):
     assert found.place("right").incarnation == 6
 
 
+def test_a_host_that_is_given_back_is_nowhere_until_it_comes_up_again(topology):
+    place = HostPlace("right", "10.0.0.2", 5600, "*", 5)
+    found = directory(topology, [place])
+    assert found.away() == ["left"]
+    assert found.moved([HostPlace("right", "10.0.0.2", 5600, "*", 6, is_away=True)]) == ["supervisor-right", "main"]
+    assert "main" not in found
+    assert found.away() == ["left", "right"]
+    assert found.moved([place]) == []
+    assert found.moved([HostPlace("right", "10.0.0.2", 5600, "*", 7)]) == ["supervisor-right", "main"]
+    assert found.away() == ["left"]
+
+
 def test_hosts_that_the_topology_does_not_have_are_ignored(topology):
     found = directory(topology)
     assert found.moved([HostPlace("middle", "10.0.0.9", 5600, "*", 6)]) == []

@@ -1,22 +1,30 @@
-"""Connections to a Ray cluster, and clusters of this machine alone."""
+"""Connections to a Ray cluster, and what is left of them where its head does not answer."""
 
 import logging
 import os
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from mesh.addresses import runtime_dir
+from mesh.cluster.reports import ClusterReport, not_running
+from mesh.cluster.seen import remember
 from mesh.errors import CommandError, UserError
-from mesh.process.process import make_runtime_dir
 from mesh.topology.schema import Topology
 
 AUTO, LOCAL = "auto", "local"
-NUM_LOCAL_NODES = 3
-STORE_BYTES = 80 * 2**20  # of each local node: the mesh puts next to nothing there
+REACH_S = 3.0  # for a head to take a connection: Ray itself tries for minutes
 REPORT_S = 10.0
+SETTINGS = {
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # hosts without GPUs leave the variables alone
+    "RAY_worker_niceness": "0",  # else all that Ray starts yields to everything else on a machine
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "86400",  # for as long, processes go on without a head
+}
+
+
+class UnreachableError(CommandError):
+    """Ray does not answer. The mesh may serve all the same."""
 
 
 def namespace_of(topology: Topology) -> str:
@@ -26,7 +34,8 @@ def namespace_of(topology: Topology) -> str:
 
 def import_ray() -> Any:
     """Return the library. Raise `UserError` if it is not installed."""
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # hosts without GPUs leave the variables alone
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
     try:
         import ray
     except ImportError:
@@ -35,77 +44,110 @@ def import_ray() -> Any:
 
 
 def connect(topology: Topology) -> Any:
-    """Connect this process to the cluster of a topology, and return the library. Raise `CommandError`."""
+    """Connect this process to the cluster of a topology, and return the library. Raise `UnreachableError`."""
     ray = import_ray()
     if ray.is_initialized():
         return ray
-    assert topology.cluster is not None
-    address = topology.cluster.address
-    if address == LOCAL:
-        address = _kept_address(topology)
+    address = _address(topology)
+    _require_answer(topology, address)
     try:
         ray.init(address=address, namespace=namespace_of(topology), log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
-        raise CommandError(f"{topology.path}: no Ray cluster answers at {address!r}: {reason}") from None
+        raise _unreachable(topology, address, str(error).partition("\n")[0]) from None
     return ray
 
 
 def find_keeper(topology: Topology) -> Any | None:
-    """The actor that keeps the hosts of a mesh; None: there is none."""
+    """Return the actor that keeps the hosts of a mesh; None: there is none. Raise `UnreachableError`."""
     from mesh.cluster.ray.keeper import NAME
 
     ray = connect(topology)
     try:
-        return ray.get_actor(NAME)
+        return ray.get_actor(NAME, namespace=namespace_of(topology))
     except ValueError:
         return None
 
 
-def find_report(topology: Topology) -> Any | None:
-    """What the keeper knows of its hosts; None: the mesh does not run."""
+def find_report(topology: Topology) -> ClusterReport | None:
+    """Return what the keeper knows of its hosts; None: the mesh does not run. Raise `UnreachableError`."""
     keeper = find_keeper(topology)
-    return None if keeper is None else import_ray().get(keeper.report.remote(), timeout=REPORT_S)
-
-
-@contextmanager
-def local_cluster(topology: Topology) -> Iterator[None]:
-    """A Ray cluster of this machine: a head that nobody computes on, and some nodes that share the processors."""
-    import_ray()
-    from ray.cluster_utils import Cluster
-
-    file = _address_file(topology, make=True)
-    cores = os.cpu_count() or 1
-    head = {"num_cpus": 0, "object_store_memory": STORE_BYTES, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    try:
-        for _ in range(NUM_LOCAL_NODES):
-            cluster.add_node(num_cpus=max(2, cores), object_store_memory=STORE_BYTES)
-        file.write_text(cluster.address)
-        yield
-    finally:
-        with suppress(OSError):
-            file.unlink()
-        _shut_down(cluster)
-
-
-def _shut_down(cluster: Any) -> None:
+    if keeper is None:
+        return None
     ray = import_ray()
-    ray.shutdown()
-    for node in [*cluster.worker_nodes]:
-        cluster.remove_node(node, allow_graceful=False)
-    if cluster.head_node is not None:
-        cluster.remove_node(cluster.head_node, allow_graceful=False)
-    time.sleep(0)  # let the reaper of the nodes see it
+    from mesh.cluster.ray.asking import ask
 
-
-def _kept_address(topology: Topology) -> str:
-    """Of the cluster that `mesh up` has started on this machine."""
     try:
-        return _address_file(topology).read_text()
-    except OSError:
-        raise CommandError(f"mesh {topology.name!r} is not running; start it with `mesh up {topology.path}`") from None
+        report: ClusterReport | None = ask(keeper, "report", timeout_s=REPORT_S)
+    except ray.exceptions.RayError:
+        raise UnreachableError(
+            f"{topology.path}: the keeper of the mesh does not answer within {REPORT_S:g} s"
+        ) from None
+    if report is not None:
+        remember(topology, report)
+    return report
 
 
-def _address_file(topology: Topology, *, make: bool = False) -> Path:
-    return (make_runtime_dir(topology) if make else runtime_dir(topology)) / "ray.address"
+def wake(topology: Topology, process: str) -> None:
+    """Have Ray hold the host of an engine, if it is on standby. Raise `UnreachableError`."""
+    keeper, ray = find_keeper(topology), import_ray()
+    if keeper is None:
+        return
+    from mesh.cluster.ray.asking import ask
+
+    try:
+        ask(keeper, "want", process, timeout_s=REPORT_S)
+    except ray.exceptions.RayError:
+        raise UnreachableError(f"{topology.path}: the keeper of the mesh does not answer") from None
+
+
+def find_hosts(topology: Topology) -> dict[str, Any]:
+    """Return the actors of the hosts that Ray holds now. Raise `CommandError` if the mesh does not run."""
+    report = find_report(topology)
+    if report is None:
+        raise not_running(topology)
+    ray = import_ray()
+    return {
+        host.host: ray.get_actor(host.host, namespace=namespace_of(topology))
+        for host in report.hosts
+        if host.place is not None
+    }
+
+
+def address_file(topology: Topology) -> Path:
+    """Return where the address of a cluster of this machine alone is kept."""
+    return runtime_dir(topology) / "ray.address"
+
+
+def _address(topology: Topology) -> str:
+    assert topology.cluster is not None
+    address = topology.cluster.address
+    if address == LOCAL:
+        try:
+            return address_file(topology).read_text()
+        except OSError:
+            raise not_running(topology) from None
+    if address == AUTO:
+        return os.environ.get("RAY_ADDRESS") or _last_started() or AUTO
+    return address
+
+
+def _last_started() -> str | None:
+    """Where `ray start` of this machine has written the address of its cluster."""
+    folder = os.environ.get("RAY_TMPDIR", "/tmp")  # Ray's
+    with suppress(OSError):
+        return (Path(folder) / "ray" / "ray_current_cluster").read_text().strip()
+    return None
+
+
+def _require_answer(topology: Topology, address: str) -> None:
+    """Raise `UnreachableError` if nobody listens there."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal():
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
+        except OSError as error:
+            raise _unreachable(topology, address, error.strerror or str(error)) from None
+
+
+def _unreachable(topology: Topology, address: str, reason: str) -> UnreachableError:
+    return UnreachableError(f"{topology.path}: no Ray cluster answers at {address!r}: {reason}")

@@ -1,7 +1,6 @@
 """Pictures of one look, written as SVG. They need matplotlib, which is imported when the first is drawn."""
 
 import io
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -42,11 +41,3 @@ def element_of(figure: "Figure") -> str:
     """To be put into a page: the element without the document around it."""
     text = svg_of(figure)
     return text[text.index("<svg") :]
-
-
-def save(figure: "Figure", path: Path) -> Path:
-    """Writes the picture, with the suffix ``.svg``. Folders that are missing are made."""
-    path = path.with_name(f"{path.name}.svg")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(svg_of(figure), encoding="utf-8")
-    return path

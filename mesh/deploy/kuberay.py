@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from mesh.cluster.ray.settings import RAY_SETTINGS
 from mesh.deploy.containers import CONFIG, ENVIRONMENT, STATE, USER_ID, Document, contained, topology_file
 from mesh.deploy.deployment import Deployment, RenderedFile, RenderError, Rendering, RenderSettings
 from mesh.deploy.host_pools import HostPool, faults_of, host_pools
@@ -100,7 +101,7 @@ def _pod(topology: Topology, settings: RenderSettings, name: str, resources: Obj
     container: Object = {
         "name": name,
         "image": settings.image,
-        "env": [{"name": key, "value": value} for key, value in ENVIRONMENT.items()],
+        "env": [{"name": key, "value": value} for key, value in {**ENVIRONMENT, **RAY_SETTINGS}.items()],
         "resources": resources,
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "volumeMounts": shared + secret_mounts(topology),

@@ -17,20 +17,20 @@ import psutil
 import ray
 from ray.cluster_utils import Cluster
 
+from mesh.cluster.ray.settings import RAY_SETTINGS
 from tests.end_to_end.conftest import Mesh
 from tests.end_to_end.tiny import DEADLINE_S, chunks_of
 
 STORE_BYTES = 80 * 2**20
 NUM_STREAMS = 16
 NUM_TOKENS = 400
-SETTINGS = {"RAY_gcs_rpc_server_reconnect_timeout_s": "86400", "RAY_worker_niceness": "0"}
 
 
 @contextmanager
 def cluster_of(num_nodes: int, store: Path) -> Iterator[Any]:
     """A head on which nothing runs, and some nodes of two processors. The head keeps on disk what it knows."""
-    before = {name: os.environ.get(name) for name in SETTINGS}
-    os.environ.update(SETTINGS)
+    before = {name: os.environ.get(name) for name in RAY_SETTINGS}
+    os.environ.update(RAY_SETTINGS)
     settings = {"gcs_storage": "rocksdb", "gcs_storage_path": str(store)}
     node = {"object_store_memory": STORE_BYTES, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args={**node, "num_cpus": 0, "_system_config": settings})

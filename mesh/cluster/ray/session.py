@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mesh.addresses import runtime_dir
+from mesh.cluster.ray.settings import RAY_SETTINGS
 from mesh.cluster.reports import ClusterReport, not_running
 from mesh.cluster.seen import remember
 from mesh.errors import CommandError, UserError
@@ -16,11 +17,6 @@ from mesh.topology.schema import Topology
 AUTO, LOCAL = "auto", "local"
 REACH_S = 3.0  # for a head to take a connection: Ray itself tries for minutes
 REPORT_S = 10.0
-SETTINGS = {
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # hosts without GPUs leave the variables alone
-    "RAY_worker_niceness": "0",  # else all that Ray starts yields to everything else on a machine
-    "RAY_gcs_rpc_server_reconnect_timeout_s": "86400",  # for as long, processes go on without a head
-}
 
 
 class UnreachableError(CommandError):
@@ -34,7 +30,7 @@ def namespace_of(topology: Topology) -> str:
 
 def import_ray() -> Any:
     """Return the library. Raise `UserError` if it is not installed."""
-    for name, value in SETTINGS.items():
+    for name, value in RAY_SETTINGS.items():
         os.environ.setdefault(name, value)
     try:
         import ray

@@ -26,6 +26,7 @@ from bench.harm.running import until
 
 NUM_LONG = 4  # of them at once: decodes pause for prompts that the policy computes in their slack, fault or none
 PARTITION_S = 3.0  # three leases
+ORDER_EVERY_S = 0.5
 STAGES = ("Reserved", "Blocks", "Commit", "Committed")  # of a migration, in order
 FROM_SOURCE = ("Blocks", "Commit")
 
@@ -61,16 +62,23 @@ def kill_migrating(*, kills_source: bool) -> Run:
     async def run(trial: Trial) -> None:
         for stage in STAGES[1:2] if trial.is_short else STAGES:
             streams = await trial.background()
-            async with _killing(trial, lambda message: message.kind == stage and is_migration(message), whom):  # noqa: B023
-                trial.migrate(streams[: len(streams) // 2])
+            which: Which = partial(_is_at, stage)
+            async with _killing(trial, which, whom) as watch:
+                while not watch.happened.is_set() and not all(one.is_over for one in streams):
+                    trial.migrate(streams[: len(streams) // 2])  # again: an engine that was away may decline
+                    await asyncio.sleep(ORDER_EVERY_S)
             await trial.all_over()
             await trial.mesh.rest()
 
     return run
 
 
+def _is_at(stage: str, message: Passing) -> bool:
+    return message.kind == stage and is_migration(message)
+
+
 @asynccontextmanager
-async def _killing(trial: Trial, which: Which, whom: Callable[[Passing], str]) -> AsyncIterator[None]:
+async def _killing(trial: Trial, which: Which, whom: Callable[[Passing], str]) -> AsyncIterator[Watch]:
     """What is done in the block lets such a message pass, which kills."""
 
     def kill(message: Passing) -> None:
@@ -79,7 +87,7 @@ async def _killing(trial: Trial, which: Which, whom: Callable[[Passing], str]) -
 
     watch = Watch(which, kill)
     async with trial.rule(watch):
-        yield
+        yield watch
         await until(watch.happened.is_set, "the message passes")
 
 

@@ -1,4 +1,7 @@
-"""A Ray cluster on nodes of a network, and a mesh on it: prompts are read on one node, answers are written on two."""
+"""A Ray cluster on nodes of a network, and a mesh on it.
+
+The gateway has a node of its own, prompts are read on another one, and answers are written on two.
+"""
 
 import json
 import sys
@@ -16,12 +19,13 @@ from bench.nodes.network import OWN, Network, Node, network
 from mesh.errors import UserError
 
 HEAD, CLIENT = "head", "client"  # nodes on which nothing of the mesh runs
-WORKERS = ("n1", "n2", "n3")  # one for each host
+WORKERS = ("n1", "n2", "n3", "n4")  # one for each host
 REPOSITORY = Path(__file__).parents[2]
 RUNTIME = f"{OWN}/mesh"
 STORE_BYTES = 80 * 2**20
 RAY_PORT, GATEWAY_PORT = 6379, 8370
 NODE_CPUS = 2
+URGENCY = {"RAY_worker_niceness": "0"}  # else Ray has its processes, and so the mesh, give way to all others
 STARTS_AT_ONCE = 2  # nodes; Ray gives each one half a minute
 START_S = 240.0
 TOPOLOGY = """
@@ -29,6 +33,8 @@ TOPOLOGY = """
 on = "ray"
 address = "auto"
 [hosts.front]
+cpus = 1
+[hosts.prefill]
 cpus = 2
 [hosts.worker]
 count = 2
@@ -38,7 +44,7 @@ model = "{model}"
 ttft_ms = 30000
 tpot_ms = 1000
 [engines.prefill]
-host = "front"
+host = "prefill"
 role = "prefill"
 kv_memory = "64MiB"
 [engines.decode]
@@ -114,7 +120,7 @@ def mesh_on_nodes(folder: Path, model: Path) -> Iterator[NodeMesh]:
     topology = folder / "mesh.toml"
     topology.write_text(TOPOLOGY.format(model=model, port=GATEWAY_PORT))
     Path("/tmp/ray").mkdir(exist_ok=True)
-    env = {"PYTHONPATH": str(REPOSITORY), "MESHSERVE_RUNTIME_DIR": RUNTIME}
+    env = {"PYTHONPATH": str(REPOSITORY), "MESHSERVE_RUNTIME_DIR": RUNTIME, **URGENCY}
     with network(folder, (HEAD, CLIENT, *WORKERS), env) as nodes:
         head = nodes.nodes[HEAD]
         start_ray(head, "--head", f"--port={RAY_PORT}", "--num-cpus=0", "--include-dashboard=false")

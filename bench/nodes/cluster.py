@@ -1,12 +1,11 @@
 """A Ray cluster on nodes of a network, and a mesh on it.
 
-The gateway has a node of its own, prompts are read on another one, and answers are written on two.
+The gateway has a node of its own, prompts are read on another one, and answers are written on others.
 """
 
 import json
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +18,14 @@ from bench.nodes.network import OWN, Network, Node, network
 from mesh.errors import UserError
 
 HEAD, CLIENT = "head", "client"  # nodes on which nothing of the mesh runs
-WORKERS = ("n1", "n2", "n3", "n4")  # one for each host
+NUM_OTHERS = 2  # hosts besides those of decode engines: the gateway's and the prefill engine's
 REPOSITORY = Path(__file__).parents[2]
 RUNTIME = f"{OWN}/mesh"
 STORE_BYTES = 80 * 2**20
 RAY_PORT, GATEWAY_PORT = 6379, 8370
 NODE_CPUS = 2
 URGENCY = {"RAY_worker_niceness": "0"}  # else Ray has its processes, and so the mesh, give way to all others
-STARTS_AT_ONCE = 2  # nodes; Ray gives each one half a minute
+TRIES = 3  # Ray gives a node half a minute to start, which is short on a busy machine
 START_S = 240.0
 TOPOLOGY = """
 [cluster]
@@ -37,7 +36,7 @@ cpus = 1
 [hosts.prefill]
 cpus = 2
 [hosts.worker]
-count = 2
+count = {count}
 cpus = 2
 [services.tiny]
 model = "{model}"
@@ -49,7 +48,7 @@ role = "prefill"
 kv_memory = "64MiB"
 [engines.decode]
 host = "worker"
-count = 2
+count = {count}
 role = "multiplex"
 kv_memory = "64MiB"
 [gateways.gateway]
@@ -115,18 +114,19 @@ class NodeMesh:
 
 
 @contextmanager
-def mesh_on_nodes(folder: Path, model: Path) -> Iterator[NodeMesh]:
-    """A running mesh with one prefill and two decode engines, and a node for clients. ``folder``: an empty one."""
+def mesh_on_nodes(folder: Path, model: Path, num_decodes: int = 2) -> Iterator[NodeMesh]:
+    """A running mesh with a node for each host, and one for clients. ``folder``: an empty one."""
     topology = folder / "mesh.toml"
-    topology.write_text(TOPOLOGY.format(model=model, port=GATEWAY_PORT))
+    topology.write_text(TOPOLOGY.format(model=model, port=GATEWAY_PORT, count=num_decodes))
+    workers = [f"n{number + 1}" for number in range(NUM_OTHERS + num_decodes)]
     Path("/tmp/ray").mkdir(exist_ok=True)
     env = {"PYTHONPATH": str(REPOSITORY), "MESHSERVE_RUNTIME_DIR": RUNTIME, **URGENCY}
-    with network(folder, (HEAD, CLIENT, *WORKERS), env) as nodes:
+    with network(folder, (HEAD, CLIENT, *workers), env) as nodes:
         head = nodes.nodes[HEAD]
         start_ray(head, "--head", f"--port={RAY_PORT}", "--num-cpus=0", "--include-dashboard=false")
         found = NodeMesh(nodes, topology)
-        with ThreadPoolExecutor(STARTS_AT_ONCE) as pool:
-            list(pool.map(found.join, WORKERS))
+        for name in workers:
+            found.join(name)
         found.mesh("up", str(topology), "--detach")
         yield found
 
@@ -136,6 +136,8 @@ def start_ray(node: Node, *options: str) -> None:
     ray = f"{Path(sys.executable).parent}/ray"
     common = (f"--node-ip-address={node.address}", f"--object-store-memory={STORE_BYTES}", "--disable-usage-stats")
     command = " ".join([ray, "start", *options, *common])
-    done = node.run("sh", "-c", f"{command} > /tmp/ray/start.log 2>&1")
-    if done.returncode:
-        raise UserError(f"Ray did not start on {node.name}: {node.run('cat', '/tmp/ray/start.log').stdout}")
+    for _ in range(TRIES):
+        if node.run("sh", "-c", f"{command} > /tmp/ray/start.log 2>&1").returncode == 0:
+            return
+        node.run(ray, "stop", "--force")
+    raise UserError(f"Ray did not start on {node.name}: {node.run('cat', '/tmp/ray/start.log').stdout}")

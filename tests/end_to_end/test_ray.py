@@ -15,6 +15,7 @@ from tests.end_to_end.conftest import Mesh, free_port
 from tests.end_to_end.load import Load
 from tests.end_to_end.ray_cluster import cluster_of, lose, node_of, process_of, processes_of, running, streams
 from tests.end_to_end.tiny import DEADLINE_S, until, write_slow_profile
+from tests.seeds import is_night
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -185,6 +186,7 @@ def held_hosts(name: str) -> set[str]:
     return {group.partition("/")[2] for group in groups if group.startswith(f"meshserve-{name}/")}
 
 
+@pytest.mark.skipif(not is_night(), reason="it waits for long: at night only")
 def test_hosts_are_held_while_the_load_needs_them_and_given_back(write_mesh: Start):
     """An engine holds eight requests at 100 ms a token: 4 requests a second of 40 tokens need three."""
     with running(write_mesh(SCALED)) as mesh:

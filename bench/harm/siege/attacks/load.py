@@ -97,7 +97,7 @@ ATTACKS = (
     _p("priority-highest-long", shoot(long_first, NUM)),
     _p("promise-headers-odd", shoot(odd_headers), load=0),
     _p("request-ids-odd", shoot(odd_ids, at_once=22), load=0),
-    _f("flood-n-128", flood(24, asking({"n": 128, "max_tokens": 16, "ignore_eos": True})), in_short=True),
+    _f("flood-n-128", flood(24, asking({"n": 128, "max_tokens": 16, "ignore_eos": True}))),
     _f("flood-short", flood(1500, asking({"max_tokens": 8}))),
     _f("flood-from-many", flood(1500, asking({"max_tokens": 8}), PEERS)),
     _f("flood-long-prompts", flood(200, long_prompt, PEERS[:2]), load=32),
@@ -105,5 +105,5 @@ ATTACKS = (
     _f("flood-bad-requests", flood(2000, wrong, at_once=64), load=16),
     _f("flood-large-bodies", flood(96, asking({"prompt": "a" * (4 * 2**20 - 200)}), PEERS, at_once=48), load=16),
     _f("flood-connections", connections, right=ANY_END, load=16),
-    _f("flood-routes", shoot(routes, at_once=32), load=16),
+    _f("flood-routes", shoot(routes, at_once=32), load=16, in_short=True),
 )

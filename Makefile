@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SELDOM := /(tests|transformers/models|torch/_inductor|torch/testing|ray)/
 
 # Files with random runs, of which there are more at night.
-SEEDED = $(shell grep -rl "from tests.seeds import" tests)
+SEEDED = $(shell grep -rl "from tests.seeds import" tests | grep -v end_to_end/test_ray)
 
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -89,7 +89,7 @@ gpu-check: $(STAMP)
 nightly: $(STAMP)
 	$(BIN)/python -m bench.fault_runs --runs 10000
 	SEEDS=10 $(BIN)/python -m pytest -n 4 --dist load --timeout 1200 $(SEEDED)
-	SEEDS=10 $(BIN)/python -m pytest tests/end_to_end/nodes
+	SEEDS=10 $(BIN)/python -m pytest tests/end_to_end/nodes tests/end_to_end/test_ray.py tests/end_to_end/test_ray_autoscaling.py
 	@$(MAKE) --no-print-directory siege
 
 FIGURES := build/figures

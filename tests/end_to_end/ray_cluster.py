@@ -3,12 +3,10 @@
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -88,33 +86,26 @@ def lose(cluster: Any, node: Any) -> None:
 
 @dataclass
 class Streams:
-    """Greedy answers to some prompts, all at once. ``moments``: when the tokens of each came."""
+    """Greedy answers to some prompts, all at once."""
 
     texts: list[str] = field(default_factory=list)
-    moments: list[list[float]] = field(default_factory=list)
-
-    @property
-    def longest_gap_s(self) -> float:
-        return max(later - sooner for times in self.moments for sooner, later in pairwise(times))
 
 
 @contextmanager
 def streams(mesh: Mesh, num_tokens: int = NUM_TOKENS) -> Iterator[Streams]:
     """Begin streams, and leave once they have ended. What is inside happens once all have begun."""
     found, prompts = Streams(), [f"Stream {number} goes on. " for number in range(NUM_STREAMS)]
-    found.moments = [[] for _ in prompts]
     begun = [threading.Event() for _ in prompts]
     with ThreadPoolExecutor(NUM_STREAMS) as pool:
         answers = [
-            pool.submit(_stream, mesh, prompt, num_tokens, moments, event)
-            for prompt, moments, event in zip(prompts, found.moments, begun, strict=True)
+            pool.submit(_stream, mesh, prompt, num_tokens, event) for prompt, event in zip(prompts, begun, strict=True)
         ]
         assert all(event.wait(DEADLINE_S) for event in begun)
         yield found
         found.texts = [answer.result(DEADLINE_S) for answer in answers]
 
 
-def _stream(mesh: Mesh, prompt: str, num_tokens: int, moments: list[float], begun: threading.Event) -> str:
+def _stream(mesh: Mesh, prompt: str, num_tokens: int, begun: threading.Event) -> str:
     body = {"model": "tiny", "prompt": prompt, "max_tokens": num_tokens, "temperature": 0, "ignore_eos": True}
     texts: list[str] = []
     try:
@@ -124,7 +115,6 @@ def _stream(mesh: Mesh, prompt: str, num_tokens: int, moments: list[float], begu
             assert answer.status_code == 200, answer.read()
             for chunk in chunks_of(answer):
                 assert "error" not in chunk, chunk
-                moments.append(time.monotonic())
                 choices: Sequence[Any] = chunk["choices"]  # type: ignore[assignment]
                 texts += [choice["text"] for choice in choices]
                 begun.set()

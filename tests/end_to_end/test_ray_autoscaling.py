@@ -12,6 +12,7 @@ from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
 
+import psutil
 import pytest
 import ray
 
@@ -101,7 +102,16 @@ def head() -> Iterator[None]:
         ray.shutdown()  # type: ignore[no-untyped-call]
         process.send_signal(signal.SIGTERM)
         process.wait(60.0)
+        end_nodes(folder)
         rmtree(folder, ignore_errors=True)
+
+
+def end_nodes(folder: Path) -> None:
+    """Nodes outlive the autoscaler that has started them."""
+    for process in psutil.process_iter(["cmdline"]):
+        if any(str(folder) in word for word in process.info["cmdline"] or ()):
+            for one in (*process.children(recursive=True), process):
+                one.kill()
 
 
 def num_nodes() -> int:

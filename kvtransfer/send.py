@@ -200,7 +200,7 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
 
     def _on_committed(self, message: Committed, now: float) -> None:
         self._release()
-        self._emit(Completed(self.id, message.num_kept_tokens))
+        self._emit(Completed(self.id, min(message.num_kept_tokens, self._num_tokens)))
 
     def _on_declined(self, message: Declined, now: float) -> None:
         self._fail(message.code, message.reason, now)

@@ -89,7 +89,7 @@ class Directory(Mapping[str, Endpoints]):
                 listening[process] = _tcp(place.bind, port)
                 if place.is_away:
                     del found[process], listening[process]
-        changed = [one for one in {*found, *self._endpoints} if found.get(one) != self._endpoints.get(one)]
+        changed = [one for one in dict.fromkeys([*found, *self._endpoints]) if found.get(one) != self._endpoints.get(one)]
         self._endpoints, self._listening = found, listening
         return changed
 

@@ -1,6 +1,6 @@
 """A sender that is answered in any order, with any numbers that the wire lets through, stays consistent."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kvtransfer.protocol import (
@@ -37,6 +37,7 @@ ODD = st.one_of(
     st.lists(st.tuples(ODD, st.sampled_from([0.0, 0.1, 6.0])), max_size=12),
     st.lists(st.tuples(ODD, st.sampled_from([0.0, 0.1, 6.0])), max_size=12),
 )
+@example([], [(Reserved("t", 0, "shm"), 0.0), (Committed("t", NUM_TOKENS + 1), 0.0)])
 def test_a_sender_survives_whatever_the_wire_lets_through(before, after):
     """The engine's own events come in their order, in the midst of what a peer says."""
     machine, codec = SendTransfer("peer", RESERVE, TransferLimits(), now=0.0), Codec(EngineMessage)

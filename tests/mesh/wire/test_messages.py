@@ -504,13 +504,23 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
                 }
             ],
             "stopping": False,
+            "away": [],
         },
     ),
     (
         HostsMoved([HostPlace("left", "10.0.0.1", 5600, "0.0.0.0", 7)]),
         {
             "type": "HostsMoved",
-            "places": [{"name": "left", "address": "10.0.0.1", "base_port": 5600, "bind": "0.0.0.0", "incarnation": 7}],
+            "places": [
+                {
+                    "name": "left",
+                    "address": "10.0.0.1",
+                    "base_port": 5600,
+                    "bind": "0.0.0.0",
+                    "incarnation": 7,
+                    "is_away": False,
+                }
+            ],
         },
     ),
 ]

@@ -15,7 +15,6 @@ import json
 import os
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -32,7 +31,8 @@ import zmq
 from prometheus_client.parser import text_string_to_metric_families
 from rich.table import Table
 
-from bench.gateway.cost import command, until_ready
+from bench.gateway.one_gateway import command
+from bench.gateway.servers import Server, cpu_s, is_alive, process, started
 from bench.harness.arguments import add_json, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import make_console, make_table
@@ -44,7 +44,7 @@ from bench.load.prompts.wording import assumed
 from bench.models.references import DEFAULT_MODEL
 from mesh.addresses import supervisor_id
 from mesh.directory import directory
-from mesh.errors import CommandError
+from mesh.errors import CommandError, UserError
 from mesh.sockets.sockets import PULSE
 from mesh.topology.parse import load
 from mesh.topology.schema import LOCAL_HOST, Topology
@@ -86,29 +86,11 @@ class Cell:
     engines: int
     gateways: int
 
-    def __str__(self) -> str:
-        return f"{self.engines} engines, {self.gateways} gateway{'s' * (self.gateways > 1)}"
-
 
 Grown = dict[str, float]  # what was measured of a cell, by the columns that have its words and form
 
 
 # --- a mesh -----------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def running(command_line: Sequence[str], environment: Mapping[str, str]) -> Iterator[psutil.Process]:
-    """Killed in the end: there is nothing to save."""
-    process = subprocess.Popen(command_line, env=environment)
-    try:
-        yield psutil.Process(process.pid)
-    finally:
-        process.kill()
-        process.wait()
-
-
-def is_alive(process: psutil.Process) -> bool:
-    return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
 
 
 class Observer:
@@ -175,8 +157,7 @@ class Observer:
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    ports: Sequence[int]
-    gateways: Sequence[psutil.Process]
+    gateways: Sequence[Server]
     hosts: Sequence[psutil.Process]
     observer: Observer
 
@@ -200,13 +181,15 @@ def mesh(cell: Cell, model: str, profile: str, together: int) -> Iterator[Mesh]:
         ids = [engine.id for engine in topology.engines]
         groups = [ids[first : first + together] for first in range(0, len(ids), together)]
         lines = [[sys.executable, "-m", "bench.gateway.engine_host", str(path), *group] for group in groups]
-        hosts = [stack.enter_context(running(line, os.environ)) for line in lines]
-        lines = [command("router", path, gateway.id) for gateway in topology.gateways]
-        gateways = [stack.enter_context(running(line, os.environ)) for line in lines]
+        hosts = [stack.enter_context(process(line)) for line in lines]
+        gateways = [
+            stack.enter_context(started(spec.id, spec.port, command("router", path, spec.id)))
+            for spec in topology.gateways
+        ]
         observer.until_all_are_ready(hosts)
-        for port in ports:
-            asyncio.run(until_ready(port))
-        yield Mesh(ports, gateways, hosts, observer)
+        for gateway in gateways:
+            gateway.until_it_answers()
+        yield Mesh(gateways, hosts, observer)
 
 
 # --- what is measured -------------------------------------------------------------------------------------------------
@@ -228,8 +211,8 @@ class Counted:
         observer = mesh.observer
         return cls(
             time.perf_counter(),
-            _cpu_s(mesh.gateways),
-            _cpu_s(mesh.hosts),
+            cpu_s([gateway.process for gateway in mesh.gateways]),
+            cpu_s(mesh.hosts),
             observer.messages.total(),
             observer.delivered(observer.messages),
             observer.delivered(observer.num_bytes),
@@ -239,30 +222,25 @@ class Counted:
         return Counted(*(now - then for now, then in zip(astuple(self), astuple(before), strict=True)))
 
 
-def _cpu_s(processes: Sequence[psutil.Process]) -> float:
-    each = [process.cpu_times() for process in processes]
-    return float(sum(times.user + times.system for times in each))
-
-
-def assignments(ports: Sequence[int], rate: float, seconds: float, seed: int) -> list[Assignment]:
+def assignments(gateways: Sequence[Server], rate: float, seconds: float, seed: int) -> list[Assignment]:
     """An even part of the load for each gateway."""
     fields = {"stream": True, "stream_options": {"include_usage": True}, "temperature": 0, "ignore_eos": True}
     made = []
-    for index, port in enumerate(ports):
+    for index, gateway in enumerate(gateways):
         stream, at_s, due_s = random.Random(f"{seed}/{index}"), 0.0, []
-        while (at_s := at_s + stream.expovariate(rate / len(ports))) < seconds:
+        while (at_s := at_s + stream.expovariate(rate / len(gateways))) < seconds:
             due_s.append(at_s)
         recipe = Recipe("completions", sends_ids=False, seed=seed + index, fillers=assumed(), fields=fields)
         shapes = (Shape("model", WORDS, TOKENS),) * len(due_s)
-        made.append(Assignment(Address("127.0.0.1", port), {}, recipe, shapes, Pace(tuple(due_s)), ANSWER_S))
+        made.append(Assignment(Address("127.0.0.1", gateway.port), {}, recipe, shapes, Pace(tuple(due_s)), ANSWER_S))
     return made
 
 
-def queued(ports: Sequence[int]) -> tuple[float, float]:
+def queued(gateways: Sequence[Server]) -> tuple[float, float]:
     """Seconds that requests waited for their decision, and their number, of all gateways."""
     total, count = 0.0, 0.0
-    for port in ports:
-        text = httpx.get(f"http://127.0.0.1:{port + ADMIN_PORT_OFFSET}/metrics").text
+    for gateway in gateways:
+        text = httpx.get(f"http://127.0.0.1:{gateway.port + ADMIN_PORT_OFFSET}/metrics").text
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 total += sample.value * (sample.name == f"{QUEUED}_sum")
@@ -273,16 +251,17 @@ def queued(ports: Sequence[int]) -> tuple[float, float]:
 def measure(cell: Cell, options: argparse.Namespace) -> Grown:
     """Raise `CommandError` if a request fails."""
     with mesh(cell, options.model, options.profile, options.together) as made:
-        _sent(assignments(made.ports, options.rate, 2.0, seed=-1))
+        _sent(assignments(made.gateways, options.rate, 2.0, seed=-1))
         before = Counted.of(made)
         time.sleep(options.seconds)
         idle = Counted.of(made).since(before)
-        queued_before, before = queued(made.ports), Counted.of(made)
-        outcomes = _sent(assignments(made.ports, options.rate, options.seconds, seed=0))
+        queued_before, before = queued(made.gateways), Counted.of(made)
+        outcomes = _sent(assignments(made.gateways, options.rate, options.seconds, seed=0))
         loaded = Counted.of(made).since(before)
-        waited_s, num_queued = (after - then for after, then in zip(queued(made.ports), queued_before, strict=True))
+        waited_s, num_queued = (after - then for after, then in zip(queued(made.gateways), queued_before, strict=True))
         gateway_mb, host_mb = (
-            sum(process.memory_info().rss for process in processes) / 1e6 for processes in (made.gateways, made.hosts)
+            sum(one.memory_info().rss for one in processes) / 1e6
+            for processes in ([gateway.process for gateway in made.gateways], made.hosts)
         )
     idle_gateway, idle_engine = idle.gateway_s / idle.at_s, idle.engine_s / idle.at_s
     return {
@@ -341,7 +320,7 @@ def cell(text: str) -> Cell:
     return Cell(int(engines), int(gateways))
 
 
-def main() -> int:
+def main() -> None:
     parser = script_parser("bench.gateway.growth", __doc__)
     usual = ["8x1", "32x1", "128x1", "128x2", "128x4"]
     parser.add_argument("--cells", type=cell, nargs="+", default=[*map(cell, usual)], metavar="ENGINESxGATEWAYS")
@@ -352,18 +331,14 @@ def main() -> int:
     parser.add_argument("--model", default=DEFAULT_MODEL, help="whose tokenizer gateways use; must be prepared")
     add_json(parser)
     options = parser.parse_args()
-    grown = {}
-    for each in options.cells:
-        print(f"{each}", file=sys.stderr)
-        try:
-            grown[each] = measure(each, options)
-        except (CommandError, TimeoutError) as error:
-            print(f"{each}: {error}", file=sys.stderr)
+    try:
+        grown = {each: measure(each, options) for each in options.cells}
+    except (CommandError, UserError) as error:
+        raise SystemExit(str(error)) from None
     make_console().print(table(grown))
     if options.json is not None:
         write_json(options.json, [asdict(cell) | one for cell, one in grown.items()])
-    return 0 if len(grown) == len(options.cells) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

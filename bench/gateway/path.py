@@ -4,7 +4,7 @@
 
 A gateway's router, API and HTTP protocol in this process, from an engine's messages as bytes to HTTP as bytes. There
 are no sockets, so the kernel's and ZeroMQ's part is not in it, and little of what else the machine does: the round with
-the least CPU time counts. `bench.gateway.cost` has the whole, and the noise.
+the least CPU time counts. `bench.peers.routers` has the whole, and the noise.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ import uvloop
 from prometheus_client import CollectorRegistry
 from uvicorn.server import ServerState
 
-from bench.gateway.cost import PROMPT, TOPOLOGY
+from bench.gateway.one_gateway import write_topology
 from bench.gateway.scripted_engine import NUM_BLOCKS
 from bench.harness.arguments import script_parser
 from bench.models.references import DEFAULT_MODEL
@@ -57,6 +57,7 @@ from router.history.timeline import RequestTimeline
 from router.history.timelines import TimelineReaders, Timelines
 from router.policies.in_force import PolicyInForce
 
+PROMPT = "The quick brown fox jumps over the lazy dog, writes it down, and reads it aloud to everybody who is near."
 END = b"data: [DONE]\n\n\r\n0\r\n\r\n"
 ENGINE = Sender("engine", 1)
 LIMITS = KeyLimits(requests_per_minute=10**9, tokens_per_minute=10**12, in_flight=10**6, max_priority=1)
@@ -271,9 +272,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=100, metavar="N", help="(default: 100)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "topology.toml"
-        file.write_text(TOPOLOGY.format(port=8000, model=json.dumps(options.model), recording=""))
-        topology = load(file)
+        topology = load(write_topology(Path(folder), options.model, 8000))
         configure("gateway", topology.log_level, Path(folder) / "log")
         costs = uvloop.run(measure(topology, options.streams, options.rounds, Path(folder)))
     for name, cost in costs.items():

@@ -30,3 +30,11 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 def number_list(text: str) -> tuple[int, ...]:
     """The type of an argument such as ``8,64``."""
     return tuple(int(part) for part in text.split(","))
+
+
+def name_and_value(text: str) -> tuple[str, str]:
+    """The type of an argument such as ``NAME=VALUE``."""
+    name, separator, value = text.partition("=")
+    if not name or not separator:
+        raise argparse.ArgumentTypeError(f"{text!r}: want NAME=VALUE")
+    return name, value

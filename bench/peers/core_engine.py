@@ -1,6 +1,6 @@
 """Child of `bench.peers.engines`: our engine's core and an executor, joined as the engine process joins them.
 
-python -m bench.peers.core_engine MODEL_FOLDER DTYPE [vllm-eager|vllm-compiled]
+python -m bench.peers.core_engine MODEL_FOLDER DTYPE [vllm]
 
 The executor is the torch engine's; with a third argument it is vLLM's, under an interpreter that has it.
 """
@@ -61,7 +61,7 @@ def _tokens(effects: Iterable[Effect]) -> dict[str, int]:
 
 def main(folder: str, dtype: str, executor: str = "torch") -> None:
     answers = Answers()
-    of_vllm = {"backend": "vllm", "block_size": 32, "options": {"enforce_eager": executor == "vllm-eager"}}
+    of_vllm = {"backend": "vllm", "block_size": 32, "options": {"enforce_eager": True}}
     answers.serve(CoreEngine(Path(folder), dtype, **({} if executor == "torch" else of_vllm)))
 
 

@@ -23,7 +23,8 @@ from typing import Any
 from rich.console import Console
 
 from bench.engine.under_test import add_model_argument
-from bench.harness.arguments import add_json, script_parser
+from bench.gateway.servers import MODEL
+from bench.harness.arguments import add_json, name_and_value, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import make_console, make_table
 from bench.live.contention import Contention, Watch
@@ -33,14 +34,15 @@ from bench.load.generator.running import Ended
 from bench.load.generator.running import run as drive
 from bench.load.results.confidence import Seen
 from bench.load.results.outcome import Outcome, Promise
-from bench.peers.contestants import CONTESTANTS, MODEL, Running, Scene
-from bench.peers.engines import name_and_value
+from bench.peers.contestants import CONTESTANTS, Running, Scene
 from engines.models.store import prepared_dir
 from mesh.errors import CommandError, UserError
 from simulation.capacity import Trial, crossing
 
 GOAL = 0.9
+TTFT_MS, TPOT_MS = 1500, 100  # the promise
 TIGHTNESS = (0.5, 1.0, 2.0)  # times the promise
+INPUT_TOKENS, OUTPUT_TOKENS = "32:256", "16:48"  # evenly between
 SEEDS_APART = 1000  # prompts of one rate are in nobody's cache at the next
 
 
@@ -81,16 +83,16 @@ def load_of(options: argparse.Namespace, url: str, rate: float, seed: int) -> ar
         add(parser.add_argument_group())
     words = ["--url", url, "--model", MODEL, "--tokenizer", str(options.folder), "--prompt-as", "text"]
     words += ["--rate", str(rate), "--requests", str(ceil(rate * options.seconds)), "--seed", str(seed)]
-    words += ["--input-tokens", options.input_tokens, "--output-tokens", options.output_tokens]
-    words += ["--goodput", f"ttft:{options.ttft_ms:g}", f"tpot:{options.tpot_ms:g}"]
+    words += ["--input-tokens", INPUT_TOKENS, "--output-tokens", OUTPUT_TOKENS]
+    words += ["--goodput", f"ttft:{TTFT_MS}", f"tpot:{TPOT_MS}"]
     words += ["--warmup", "2", "--timeout", "120", "--quiet"]
     return parser.parse_args(words)
 
 
 def measure(options: argparse.Namespace, name: str, running: Running) -> Iterable[Run]:
-    promise = Promise(options.ttft_ms / 1e3, options.tpot_ms / 1e3)
+    promise = Promise(TTFT_MS / 1e3, TPOT_MS / 1e3)
     for index, rate in enumerate(options.rates):
-        load = load_of(options, running.url, rate, options.seed + SEEDS_APART * index)
+        load = load_of(options, running.url, rate, SEEDS_APART * index)
         with Watch(running.pids) as watch:
             ended = asyncio.run(_driven(load))
         if ended.was_interrupted:
@@ -138,10 +140,9 @@ def capacities(runs: Sequence[Run]) -> dict[str, dict[float, str]]:
     return found
 
 
-def print_all(console: Console, runs: Sequence[Run], options: argparse.Namespace) -> None:
-    promise = f"TTFT {options.ttft_ms:g} ms, TPOT {options.tpot_ms:g} ms"
+def print_all(console: Console, runs: Sequence[Run]) -> None:
     heads = ("rate", "met", "good/s", "TTFT p50", "p99", "TPOT p50", "p99", "tokens/s", "cores", "others'")
-    table = make_table(f"promise: {promise}", ("",), heads)
+    table = make_table(f"promise: TTFT {TTFT_MS} ms, TPOT {TPOT_MS} ms", ("",), heads)
     for name, group in groupby(runs, key=lambda run: run.contestant):
         for index, run in enumerate(group):
             figures = [run.figures[key] for key in COLUMNS]
@@ -165,8 +166,7 @@ def print_all(console: Console, runs: Sequence[Run], options: argparse.Namespace
 
 def document(runs: Sequence[Run], options: argparse.Namespace) -> dict[str, Any]:
     """What is written as JSON."""
-    kept = ("rates", "seconds", "input_tokens", "output_tokens", "ttft_ms", "tpot_ms", "seed", "eager", "model")
-    asked = {key: getattr(options, key) for key in kept}
+    asked = {key: getattr(options, key) for key in ("rates", "seconds", "model")}
     return {"asked": asked, "goal": GOAL, "capacities": capacities(runs), "runs": [run.json() for run in runs]}
 
 
@@ -175,57 +175,44 @@ def _say(words: str) -> None:
 
 
 def main() -> int:
-    parser = script_parser("bench.peers.meshes", __doc__)
-    add_model_argument(parser)
-    parser.add_argument("--vllm-python", type=Path, metavar="PATH", help="interpreter of `make vllm-env`'s environment")
-    parser.add_argument(
-        "--vllm-env", action="append", default=[], type=name_and_value, metavar="NAME=VALUE", help="such as LD_PRELOAD"
-    )
-    parser.add_argument("--eager", action="store_true", help="no torch.compile in any vLLM")
-    parser.add_argument(
-        "--only",
-        nargs="+",
-        choices=CONTESTANTS,
-        default=[*CONTESTANTS],
-        metavar="NAME",
-        help=f"of {', '.join(CONTESTANTS)}",
-    )
-    parser.add_argument("--rates", type=float, nargs="+", default=[1.0, 2.0, 3.0, 4.0], metavar="R")
-    parser.add_argument("--seconds", type=float, default=20.0, metavar="S", help="of arrivals at each rate")
-    parser.add_argument("--input-tokens", default="32:256", metavar="N:M", help="evenly between (default: 32:256)")
-    parser.add_argument("--output-tokens", default="16:48", metavar="N:M", help="evenly between (default: 16:48)")
-    parser.add_argument("--ttft-ms", type=float, default=1500.0, metavar="MS", help="the promise (default: 1500)")
-    parser.add_argument("--tpot-ms", type=float, default=100.0, metavar="MS", help="the promise (default: 100)")
-    parser.add_argument("--cores", type=int, nargs="+", default=sorted(os.sched_getaffinity(0))[:2], metavar="N")
-    parser.add_argument("--seed", type=int, default=0, metavar="N")
-    add_json(parser)
-    options = parser.parse_args()
-    if len(options.cores) % 2:
-        parser.error(f"--cores: {len(options.cores)} cannot be halved; name an even number of cores")
+    options = _parse()
     os.sched_setaffinity(0, options.cores)  # the children inherit it
     with tempfile.TemporaryDirectory() as logs:
         try:
             options.folder = prepared_dir(options.model)
-            scene = Scene(
-                folder=options.folder,
-                ttft_ms=options.ttft_ms,
-                tpot_ms=options.tpot_ms,
-                cores=options.cores,
-                vllm_python=options.vllm_python,
-                vllm_env=dict(options.vllm_env),
-                is_eager=options.eager,
-                logs=Path(logs),
-            )
+            python, more = options.vllm_python, dict(options.vllm_env)
+            scene = Scene(options.folder, TTFT_MS, TPOT_MS, options.cores, python, more, Path(logs))
             runs = compare(options, scene)
         except UserError as error:
             _say(str(error))
             return 1
     if not runs:
         return 1
-    print_all(make_console(), runs, options)
+    print_all(make_console(), runs)
     if options.json is not None:
         write_json(options.json, document(runs, options))
     return 0
+
+
+def _parse() -> argparse.Namespace:
+    parser = script_parser("bench.peers.meshes", __doc__)
+    add_model_argument(parser)
+    parser.add_argument("--vllm-python", type=Path, metavar="PATH", help="interpreter of `make vllm-env`'s environment")
+    parser.add_argument(
+        "--vllm-env", action="append", default=[], type=name_and_value, metavar="NAME=VALUE", help="such as LD_PRELOAD"
+    )
+    all_of_them = f"of {', '.join(CONTESTANTS)}"
+    parser.add_argument(
+        "--only", nargs="+", choices=CONTESTANTS, default=[*CONTESTANTS], metavar="NAME", help=all_of_them
+    )
+    parser.add_argument("--rates", type=float, nargs="+", default=[1.0, 2.0, 3.0, 4.0], metavar="R")
+    parser.add_argument("--seconds", type=float, default=20.0, metavar="S", help="of arrivals at each rate")
+    parser.add_argument("--cores", type=int, nargs="+", default=sorted(os.sched_getaffinity(0))[:2], metavar="N")
+    add_json(parser)
+    options = parser.parse_args()
+    if len(options.cores) % 2:
+        parser.error(f"--cores: {len(options.cores)} cannot be halved; name an even number of cores")
+    return options
 
 
 if __name__ == "__main__":

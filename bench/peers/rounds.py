@@ -15,22 +15,17 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Protocol
 
-CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 TOKEN_IDS = range(100, 20_000)  # ordinary tokens of any vocabulary that is worth measuring
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Requests that arrive at once and are alike. ``seed`` makes their prompts: no two share a prefix.
-
-    ``clock`` is one of `CLOCKS`: CPU time of the process says what one thread would take that nobody disturbs.
-    """
+    """Requests that arrive at once and are alike. ``seed`` makes their prompts: no two share a prefix."""
 
     num_requests: int
     prompt_tokens: int
     new_tokens: int
     seed: int
-    clock: str = "wall"
 
     def prompts(self) -> list[list[int]]:
         stream = random.Random(self.seed)
@@ -59,9 +54,9 @@ class Generator(Protocol):
         ...
 
 
-def measure(engine: Generator, work: Round, now: Callable[[], float] | None = None) -> Measured:
-    """Raise RuntimeError if tokens are missing. ``now``: seconds of a clock, if not of the round's."""
-    prompts, now = work.prompts(), now or CLOCKS[work.clock]
+def measure(engine: Generator, work: Round, now: Callable[[], float] = time.perf_counter) -> Measured:
+    """Raise RuntimeError if tokens are missing."""
+    prompts = work.prompts()
     started = now()
     steps = [(now(), tokens) for tokens in engine.generate(prompts, work.new_tokens)]
     return _evaluate(work, started, steps)

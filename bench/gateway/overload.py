@@ -11,9 +11,11 @@ compute.
 """
 
 import argparse
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import product
 from math import inf
 from pathlib import Path
 from random import Random
@@ -21,7 +23,7 @@ from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
-from bench.harness.arguments import add_json, script_parser
+from bench.harness.arguments import add_json, add_seeds, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import make_console, make_table
 from bench.live.http_load import Answer, Sending
@@ -30,6 +32,7 @@ from bench.live.mesh import LiveMesh, live_mesh
 from bench.live.ports import free_port
 from bench.live.serving import OK, latency_of
 from bench.models.tiny_llama import write_tiny_model
+from bench.simulated import make_simulation, serve
 from engines.costs.linear import prefill_s
 from engines.costs.profiles import load_profile
 from mesh.errors import UserError
@@ -37,18 +40,14 @@ from mesh.topology.parse import load
 from mesh.topology.schema import PolicySpec, Topology
 from router.history.records import Outcome, Record
 from simulation.capacity import find_capacity
-from simulation.cluster import Simulation
-from simulation.engines.physics import Physics
 from simulation.loads.arrival_processes import Arrivals, synthesize
 from simulation.loads.trace_request import TraceRequest
-from simulation.loads.workload import SloRule
 
 POLICIES = ("tropical", "elastic")
-FACTORS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0)
-LIVE_FACTORS = (0.5, 1.0, 2.0, 3.0)
-PROMISE, KEPT_OF_PEAK = 0.9, 0.9
+FACTORS = (0.5, 1.0, 1.5, 2.0, 3.0)
+PROMISE = 0.9
 TTFT_FACTOR, TPOT_SLO_S = 5.0, 0.1
-DURATION_S, LIVE_DURATION_S, SEEDS = 180.0, 60.0, 3
+DURATION_S, SEEDS = 180.0, 3
 WARM_UP = 0.1  # of the duration: the mesh is idle at first, and goodput is that of a mesh at work
 INPUT, OUTPUT = Bounds(128, 1024, 8192, 0.8), Bounds(16, 64, 256, 0.6)
 PROFILE = "a100-llama2-70b-tp4"
@@ -101,8 +100,7 @@ class Point:
     num_requests: int
     num_admitted: int
     num_good: int
-    refused_after_p50_s: float | None  # None: nothing was refused
-    refused_after_p99_s: float | None
+    refused_after_s: tuple[float, float] | None  # median and 99th percentile; None: nothing was refused
 
     @property
     def goodput(self) -> float:
@@ -120,16 +118,16 @@ class Point:
             len(ended),
             sum(one.is_admitted for one in ended),
             sum(one.is_good for one in ended),
-            _quantile(refused, 0.5),
-            _quantile(refused, 0.99),
+            (_quantile(refused, 0.5), _quantile(refused, 0.99)) if refused else None,
         )
 
 
-def _quantile(ordered: Sequence[float], share: float) -> float | None:
-    return ordered[round(share * (len(ordered) - 1))] if ordered else None
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    return ordered[round(share * (len(ordered) - 1))]
 
 
-# --- the load ---------------------------------------------------------------------------------------------------------
+Pool = Sequence[TraceRequest]  # lengths and promises
+Serve = Callable[[str, float], list[Ended]]  # what became of a policy's requests at a rate
 
 
 def make_pool() -> list[TraceRequest]:
@@ -144,66 +142,35 @@ def make_pool() -> list[TraceRequest]:
     ]
 
 
-def make_trace(pool: Sequence[TraceRequest], rate: float, duration_s: float, seed: int) -> list[TraceRequest]:
+def make_trace(pool: Pool, rate: float, duration_s: float, seed: int) -> list[TraceRequest]:
     return list(synthesize(pool, Arrivals(rate), duration_s, Random(seed)))
 
 
-# --- simulated --------------------------------------------------------------------------------------------------------
+def simulated(topology: Topology, pool: Pool, duration_s: float, num_seeds: int) -> Serve:
+    """Serve in simulation, once a seed."""
+
+    def serve_each(policy: str, rate: float) -> Iterator[Record]:
+        chosen = replace(topology, policy=PolicySpec(policy))
+        for seed in range(num_seeds):
+            simulation = make_simulation(chosen, load_profile(PROFILE), seed, coasts=True)
+            yield from serve(simulation, "model", make_trace(pool, rate, duration_s, seed))
+
+    return lambda policy, rate: [
+        Ended(record.arrived_s, record.outcome is Outcome.FINISHED, record.meets_slo, record.e2e_s or 0.0)
+        for record in serve_each(policy, rate)
+    ]
 
 
-def simulate(topology: Topology, policy: str, trace: Iterable[TraceRequest], seed: int) -> list[Ended]:
-    records: list[Record] = []
-    profiles = {engine.id: load_profile(PROFILE) for engine in topology.engines}
-    chosen = replace(topology, policy=PolicySpec(policy))
-    simulation = Simulation(chosen, profiles, seed=seed, physics=Physics(), slo=SloRule(), coasts=True)
-    simulation.run("model", trace, records.append)
-    return [_ended(record) for record in records]
+def live(mesh: LiveMesh, pool: Pool, duration_s: float) -> Serve:
+    """Serve on a mesh that runs."""
 
-
-def _ended(record: Record) -> Ended:
-    return Ended(record.arrived_s, record.outcome is Outcome.FINISHED, record.meets_slo, record.e2e_s or 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Simulated:
-    """Measures points by simulation, over several seeds."""
-
-    topology: Topology
-    pool: Sequence[TraceRequest]
-    duration_s: float
-    num_seeds: int
-
-    def sustainable(self, policy: str) -> float:
-        """Requests a second."""
-
-        def attainment(rate: float) -> float:
-            ended = self.ended(policy, rate)
-            return sum(one.is_good for one in ended) / len(ended)
-
-        return find_capacity(attainment, PROMISE, 1.0, 0.04).rate
-
-    def ended(self, policy: str, rate: float) -> list[Ended]:
-        traces = ((seed, make_trace(self.pool, rate, self.duration_s, seed)) for seed in range(self.num_seeds))
-        return [one for seed, trace in traces for one in simulate(self.topology, policy, trace, seed)]
-
-
-# --- live -------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Live:
-    """Measures points on a mesh that runs."""
-
-    mesh: LiveMesh
-    pool: Sequence[TraceRequest]
-    duration_s: float
-
-    def ended(self, policy: str, rate: float) -> list[Ended]:
-        self.mesh.use(PolicySpec(policy))
-        trace, random = make_trace(self.pool, rate, self.duration_s, seed=0), Random(f"{policy} {rate}")
-        sendings = [_sending(request, random) for request in trace]
-        answers = self.mesh.answers(sendings)
+    def served(policy: str, rate: float) -> list[Ended]:
+        mesh.use(PolicySpec(policy))
+        trace, random = make_trace(pool, rate, duration_s, seed=0), Random(f"{policy} {rate}")
+        answers = mesh.answers([_sending(request, random) for request in trace])
         return [_answered(request, answer) for request, answer in zip(trace, answers, strict=True)]
+
+    return served
 
 
 def _sending(request: TraceRequest, random: Random) -> Sending:
@@ -220,32 +187,21 @@ def _answered(request: TraceRequest, answer: Answer) -> Ended:
     return Ended(request.at_s, is_admitted=True, is_good=kept_ttft and kept_tpot, after_s=latency.e2e_s)
 
 
-# --- what is shown ----------------------------------------------------------------------------------------------------
+def sustainable(on: Serve, policy: str) -> float:
+    """Requests a second."""
 
+    def attainment(rate: float) -> float:
+        ended = on(policy, rate)
+        return sum(one.is_good for one in ended) / len(ended)
 
-def measure(
-    on: Simulated | Live, sustainable: dict[str, float], factors: Sequence[float], console: Console
-) -> Iterator[Point]:
-    for policy, rate in sustainable.items():
-        for factor in factors:
-            point = Point.of(policy, factor, factor * rate, on.ended(policy, factor * rate))
-            console.print(f"{policy} at {factor:g} times its load: {point.goodput:.2f} good requests a second")
-            yield point
-
-
-def peaks(points: Iterable[Point]) -> dict[str, float]:
-    """The highest goodput by policy."""
-    found: dict[str, float] = {}
-    for point in points:
-        found[point.policy] = max(point.goodput, found.get(point.policy, 0.0))
-    return found
+    return find_capacity(attainment, PROMISE, 1.0, 0.04).rate
 
 
 def show(points: Sequence[Point], console: Console) -> None:
     numbers = ("load", "requests/s", "admitted", "good of these", "goodput/s", "of its peak", "refused after")
     table = make_table("goodput", ("policy",), numbers)
-    highest = peaks(points)
     for point in points:
+        peak = max(other.goodput for other in points if other.policy == point.policy)
         table.add_row(
             point.policy,
             f"{point.factor:g}",
@@ -253,23 +209,10 @@ def show(points: Sequence[Point], console: Console) -> None:
             f"{point.num_admitted / point.num_requests:.0%}",
             f"{point.num_good / max(1, point.num_admitted):.0%}",
             f"{point.goodput:.2f}",
-            f"{point.goodput / highest[point.policy]:.0%}" if highest[point.policy] else "-",
-            _refused_after(point),
+            f"{point.goodput / peak:.0%}" if peak else "-",
+            "-" if point.refused_after_s is None else "{:.2f}, {:.2f} s".format(*point.refused_after_s),
         )
     console.print(table)
-    for policy, peak in highest.items():
-        last = max((point for point in points if point.policy == policy), key=lambda point: point.factor)
-        verdict = "kept" if last.goodput >= KEPT_OF_PEAK * peak else "NOT kept"
-        console.print(f"{policy}: {last.goodput / peak:.0%} of its peak at {last.factor:g} times its load: {verdict}")
-
-
-def _refused_after(point: Point) -> str:
-    if point.refused_after_p50_s is None or point.refused_after_p99_s is None:
-        return "-"
-    return f"{point.refused_after_p50_s:.2f}, {point.refused_after_p99_s:.2f} s"
-
-
-# --- the command ------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -281,43 +224,41 @@ def topology_file() -> Iterator[Path]:
         yield path
 
 
-def _arguments() -> argparse.Namespace:
-    parser = script_parser("bench.gateway.overload", __doc__)
-    parser.add_argument("--live", action="store_true", help="real processes instead of a simulation")
-    parser.add_argument("--policies", nargs="+", default=list(POLICIES), metavar="NAME")
-    parser.add_argument("--factors", type=float, nargs="+", metavar="F", help="times the sustainable load")
-    parser.add_argument(
-        "--duration", type=float, metavar="S", help=f"of each load (default: {DURATION_S:g}, {LIVE_DURATION_S:g} live)"
-    )
-    parser.add_argument("--seeds", type=int, default=SEEDS, metavar="N", help=f"of simulations (default: {SEEDS})")
-    add_json(parser)
-    return parser.parse_args()
-
-
-def run(options: argparse.Namespace) -> None:
-    console, pool = make_console(), make_pool()
-    with topology_file() as path:
-        duration_s = DURATION_S if options.live else options.duration or DURATION_S
-        simulated = Simulated(load(path), pool, duration_s, options.seeds)
-        sustainable = {policy: simulated.sustainable(policy) for policy in options.policies}
-        for policy, rate in sustainable.items():
-            console.print(f"{policy} sustains {rate:.2f} requests a second")
+def run(options: argparse.Namespace) -> list[Point]:
+    pool, points = make_pool(), []
+    with ExitStack() as stack:
+        path = stack.enter_context(topology_file())
+        in_simulation = on = simulated(
+            load(path), pool, DURATION_S if options.live else options.duration, options.seeds
+        )
+        rates = {policy: sustainable(in_simulation, policy) for policy in options.policies}
         if options.live:
-            with live_mesh(path) as mesh:
-                live = Live(mesh, pool, options.duration or LIVE_DURATION_S)
-                points = list(measure(live, sustainable, options.factors or LIVE_FACTORS, console))
-        else:
-            points = list(measure(simulated, sustainable, options.factors or FACTORS, console))
-    show(points, console)
-    if options.json is not None:
-        write_json(options.json, points)
+            on = live(stack.enter_context(live_mesh(path)), pool, options.duration)
+        for policy, factor in product(rates, options.factors):
+            rate = factor * rates[policy]
+            points.append(Point.of(policy, factor, rate, on(policy, rate)))
+            print(f"{policy} at {factor:g} times its load: {points[-1].goodput:.2f} good a second", file=sys.stderr)
+    return points
 
 
 def main() -> None:
+    parser = script_parser("bench.gateway.overload", __doc__)
+    parser.add_argument("--live", action="store_true", help="real processes instead of a simulation")
+    parser.add_argument("--policies", nargs="+", default=list(POLICIES), metavar="NAME")
+    parser.add_argument(
+        "--factors", type=float, nargs="+", default=FACTORS, metavar="F", help="of the sustainable load"
+    )
+    parser.add_argument("--duration", type=float, default=DURATION_S, metavar="S", help="of each load (default: 180)")
+    add_seeds(parser, SEEDS)
+    add_json(parser)
+    options = parser.parse_args()
     try:
-        run(_arguments())
+        points = run(options)
     except UserError as error:
         raise SystemExit(str(error)) from None
+    show(points, make_console())
+    if options.json is not None:
+        write_json(options.json, points)
 
 
 if __name__ == "__main__":

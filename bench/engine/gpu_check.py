@@ -37,20 +37,20 @@ class Task:
 
 
 def tasks(device: str, folder: Path) -> list[Task]:
-    def bench(name: str, module: str, limit_s: float, tell: Tell, *more: str) -> Task:
-        command = [sys.executable, "-m", module, "--device", device, *more]
-        return Task(name, [*command, "--json", str(folder / f"{name}.json")], limit_s, tell)
+    def bench(name: str, limit_s: float, tell: Tell, *command: str) -> Task:
+        more = ("--device", device, "--json", str(folder / f"{name}.json"))
+        return Task(name, [sys.executable, "-m", *command, *more], limit_s, tell)
 
-    moves = ("--kv-memory", "1GiB", "--contexts", str(CONTEXT), "--runs", "2")
+    moves = ("migration", "--kv-memory", "1GiB", "--contexts", str(CONTEXT), "--runs", "2")
     model = ("--random", "llama-2-7b", "--dtype", "bfloat16", "--kv-memory", "6GiB")
-    prompts = (*model, "--prompt-tokens", str(PROMPT), "--runs", "5")
+    prompts = ("handover", *model, "--prompt-tokens", str(PROMPT), "--runs", "5")
     tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/gpu"]
     return [
         Task("tests", tests, 240.0, lambda _: []),
-        bench("transfer", "bench.transfer.gpu", 120.0, told_transfer),
-        bench("decode", "bench.engine.gpu_decode", 180.0, told_decode),
-        bench("disaggregation", "bench.transfer.handover", 150.0, told_disaggregation, *prompts),
-        bench("migration", "bench.transfer.downtime", 150.0, told_migration, *moves),
+        bench("transfer", 120.0, told_transfer, "bench.transfer.gpu"),
+        bench("decode", 180.0, told_decode, "bench.engine.gpu_decode"),
+        bench("disaggregation", 150.0, told_disaggregation, "bench.transfer.pauses", *prompts),
+        bench("migration", 150.0, told_migration, "bench.transfer.pauses", *moves),
     ]
 
 

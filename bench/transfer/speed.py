@@ -2,9 +2,9 @@
 
     python -m bench.transfer.speed [--blocks KIB ...] [--rounds N]
 
-Shared memory is held against a plain memory copy, TCP against a bare socket as the kernel makes it, and against one
-that queues as little as engines of one host do (`LOCAL_SEND_BYTES`). The blocks end at their place in the receiver's
-pool in every case, in messages as large as an engine's. All ways take turns; medians of the rounds count.
+Shared memory is held against a plain memory copy, TCP against a bare socket as the kernel makes it. The blocks end at
+their place in the receiver's pool in every case, in messages as large as an engine's. All ways take turns; medians of
+the rounds count.
 """
 
 import multiprocessing
@@ -36,7 +36,7 @@ from mesh.wire.transfers import Blocks, KVShape, MemoryRef
 BLOCK_KIB = (64, 256, 1024, 8192)
 POOL_BYTES = 32 * 2**20
 MOVES = 4  # of a round
-BARE, SHORT = "bare socket", "bare socket, short queue"
+BARE = "bare socket"
 SINGLES = 20  # blocks that are moved alone in a round
 
 
@@ -53,7 +53,7 @@ class Peer:
     exported: Exported  # what the ``shm`` transport would send of all blocks
     pipe: Connection
     frames: zmq.Socket[bytes]
-    streams: list[socket.socket]  # as the kernel makes it, and one that queues little
+    stream: socket.socket
     process: psutil.Process
 
     def ask(self, transport: str, num_blocks: int) -> None:
@@ -77,8 +77,6 @@ def run_sender(pipe: Connection, block_kib: int, checksum: bool, zmq_address: st
     frames.setsockopt(zmq.SNDBUF, LOCAL_SEND_BYTES)
     frames.connect(zmq_address)
     plain = socket.create_connection(("127.0.0.1", port))
-    short = socket.create_connection(("127.0.0.1", port))
-    short.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LOCAL_SEND_BYTES)
     pipe.send((memory.ref("local"), transports[SHM].export_blocks(ExportBlocks("t", "s", SHM, 0, blocks, "peer"))))
     while (asked := pipe.recv()) is not None:
         transport, num_blocks = asked
@@ -89,10 +87,9 @@ def run_sender(pipe: Connection, block_kib: int, checksum: bool, zmq_address: st
                 frames.send_multipart([encode(message), *exported.payload], copy=False)
         else:
             for block in memory.array[:num_blocks]:
-                (short if transport == SHORT else plain).sendall(memoryview(block))
+                plain.sendall(memoryview(block))
     context.destroy(linger=0)
     plain.close()
-    short.close()
 
 
 def parts(blocks: list[int], block_kib: int) -> Iterator[list[int]]:
@@ -111,10 +108,9 @@ def sender(block_kib: int, checksum: bool) -> Iterator[Peer]:
         arguments = there, block_kib, checksum, address, server.getsockname()[1]
         process = multiprocessing.get_context("spawn").Process(target=run_sender, args=arguments, daemon=True)
         process.start()
-        streams = [server.accept()[0] for _ in range(2)]  # in the order of their connections
-        with streams[0], streams[1]:
+        with server.accept()[0] as stream:
             ref, exported = here.recv()
-            yield Peer(ref, exported, here, frames, streams, psutil.Process(process.pid))
+            yield Peer(ref, exported, here, frames, stream, psutil.Process(process.pid))
             here.send(None)
             process.join()
 
@@ -153,17 +149,11 @@ class Receiver:
             self._take(TCP, self._codec.decode(body.buffer), [frame.buffer for frame in payload])
 
     def bare_socket(self, num_blocks: int) -> None:
-        self._receive(BARE, self.peer.streams[0], num_blocks)
-
-    def short_socket(self, num_blocks: int) -> None:
-        self._receive(SHORT, self.peer.streams[1], num_blocks)
-
-    def _receive(self, name: str, stream: socket.socket, num_blocks: int) -> None:
-        self.peer.ask(name, num_blocks)
+        self.peer.ask(BARE, num_blocks)
         for block in self.memory.array[:num_blocks]:
             view = memoryview(block).cast("B")
             while view:
-                view = view[stream.recv_into(view) :]
+                view = view[self.peer.stream.recv_into(view) :]
 
 
 @dataclass(slots=True)
@@ -205,7 +195,6 @@ def compare(block_kib: int, num_rounds: int) -> dict[str, Found]:
             "shm": (peer, plain.shm),
             "shm + checksum": (checking, checked.shm),
             BARE: (peer, plain.bare_socket),
-            SHORT: (peer, plain.short_socket),
             "tcp": (peer, plain.tcp),
             "tcp + checksum": (checking, checked.tcp),
         }

@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -87,7 +88,7 @@ def two_engines(arguments: argparse.Namespace) -> Iterator[Topology]:
             yield topology
 
 
-def endless(name: str, num_tokens: int, seed: int) -> RequestSpec:
+def request(name: str, num_tokens: int) -> RequestSpec:
     """A request that decodes until it is cancelled, with a prompt of its own."""
-    [prompt] = Round(1, num_tokens, 1, seed=seed).prompts()
+    [prompt] = Round(1, num_tokens, 1, seed=zlib.crc32(name.encode())).prompts()
     return RequestSpec(name, "gateway", "model", prompt, ENDLESS, slo_ttft_s=600.0, slo_tpot_s=10.0)

@@ -15,7 +15,7 @@ from enum import IntEnum
 from math import inf
 from typing import NamedTuple
 
-STOP_STEPS = 2  # that a request which moves misses (bench.transfer.downtime: 1.2 to 1.6)
+STOP_STEPS = 2  # that a request which moves misses (bench.transfer.pauses: 1.2 to 1.6)
 
 
 class Fate(IntEnum):

@@ -1,6 +1,6 @@
-"""Trains the byte-level Llama that the repository ships, and writes it as a model folder with its card.
+"""Trains the byte-level Llama that the repository ships, and writes it as a model folder.
 
-    python -m bench.models.byte_llama --out DIR [--steps 2400] [--threads 1] [--seed 0]
+    python -m bench.models.byte_llama.training --out DIR [--steps 2400] [--threads 1] [--seed 0]
 
 It learns from text that comes with Python (`bench.models.byte_llama.text`). The same seed, Python, torch and number of
 threads give the same weights. Most steps have short sequences, which are cheaper, and some whole contexts, from the
@@ -9,28 +9,28 @@ start on.
 
 import hashlib
 import math
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional
 
 from bench.harness.arguments import script_parser
 from bench.harness.jobs import progress_bar
-from bench.models.byte_llama.card import Figures, card
-from bench.models.byte_llama.folder import write_folder
 from bench.models.byte_llama.muon import Muon
 from bench.models.byte_llama.network import BEGIN, END, ByteLlama, Shape
-from bench.models.byte_llama.text import Corpus, standard_library
+from bench.models.byte_llama.text import standard_library
 
 STEP_TOKENS = 2048
 SHORT, LONG_EVERY = 256, 4  # tokens of a sequence; each fourth step has whole contexts
 WARM_UP, DECAY = 0.05, 0.5  # of the steps: rates rise at first, and fall to nothing in the end
 MUON_RATE, ADAM_RATE = 2e-3, 3e-3
 STORED = torch.float16
-SAMPLE = b"Return the"
+SHIPPED = Path(__file__).parents[3] / "deploy/models/byte-llama"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,37 +94,22 @@ def _bits(network: ByteLlama, part: bytes) -> float:
     return float(losses.double().sum()) / math.log(2)
 
 
-@torch.inference_mode()
-def continuation(network: ByteLlama, prompt: bytes, num_bytes: int) -> str:
-    """Greedy."""
-    tokens = [BEGIN, *prompt]
-    while len(tokens) <= len(prompt) + num_bytes and tokens[-1] != END:
-        tokens.append(int(network(torch.tensor([tokens]))[0, -1].argmax()))
-    return bytes(token for token in tokens if token < BEGIN).decode(errors="replace")
+def as_stored(network: ByteLlama) -> ByteLlama:
+    """Round its weights, and nothing else, as the file does."""
+    for weight in network.parameters():
+        weight.data = weight.data.to(STORED).float()
+    return network
 
 
-def figures_of(network: ByteLlama, shape: Shape, corpus: Corpus) -> Figures:
-    exact = held_out_bits(network, corpus.held_out, shape.context)
-    sample = continuation(network, SAMPLE, 160)
-    network.to(STORED).float()
-    return Figures(
-        num_parameters=sum(weight.numel() for weight in network.parameters()),
-        num_training=len(corpus.training),
-        training_bytes=sum(map(len, corpus.training)),
-        training_sha256=hashlib.sha256(b"\0".join(corpus.training)).hexdigest(),
-        num_held_out=len(corpus.held_out),
-        held_out_bytes=sum(map(len, corpus.held_out)),
-        float32_bits=exact,
-        stored_bits=held_out_bits(network, corpus.held_out, shape.context),
-        short_context=SHORT,
-        short_bits=held_out_bits(network, corpus.held_out, SHORT),
-        prompt=SAMPLE.decode(),
-        sample=sample,
-    )
+def write_model(folder: Path, network: ByteLlama) -> None:
+    """The shipped model's folder with the weights of this network, as they are stored."""
+    shutil.copytree(SHIPPED, folder, dirs_exist_ok=True)
+    weights = {name: weight.to(STORED).contiguous() for name, weight in network.state_dict().items()}
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 
 def main() -> None:
-    parser = script_parser("bench.models.byte_llama", __doc__)
+    parser = script_parser("bench.models.byte_llama.training", __doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder of the model")
     parser.add_argument("--steps", type=int, default=2400)
     parser.add_argument("--threads", type=int, default=1)
@@ -136,9 +121,12 @@ def main() -> None:
     corpus, shape = standard_library(), Shape()
     network = ByteLlama(shape)
     train(network, shape, Stream.of(corpus.training, generator), arguments.steps, generator)
-    figures = figures_of(network, shape, corpus)
-    write_folder(arguments.out, network, shape, STORED)
-    settings = f"--steps {arguments.steps} --threads {arguments.threads} --seed {arguments.seed}"
-    command = f"python -m bench.models.byte_llama {settings}"
-    (arguments.out / "README.md").write_text(card(figures, shape, STORED, command))
-    print(figures)
+    write_model(arguments.out, network)
+    bits = held_out_bits(as_stored(network), corpus.held_out, shape.context)
+    print(f"{bits:.3f} bits per byte of {len(corpus.held_out)} documents that it has not read, as stored")
+    sha256 = hashlib.sha256(b"\0".join(corpus.training)).hexdigest()
+    print(f"it has read {len(corpus.training)} documents, SHA-256 {sha256}")
+
+
+if __name__ == "__main__":
+    main()

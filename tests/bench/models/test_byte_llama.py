@@ -7,10 +7,9 @@ import torch
 import transformers
 
 from bench.models.byte_llama import text
-from bench.models.byte_llama.folder import write_folder
 from bench.models.byte_llama.muon import Muon, orthogonal
 from bench.models.byte_llama.network import END, ByteLlama, Shape
-from bench.models.byte_llama.training import Stream, held_out_bits, train
+from bench.models.byte_llama.training import Stream, as_stored, held_out_bits, train, write_model
 
 SMALL = Shape(num_layers=2, hidden_size=32, intermediate_size=48, num_heads=4, num_kv_heads=2, head_dim=8, context=256)
 BITS_OF_LETTERS = 3.7  # of a byte of the words below, by the frequencies of letters alone
@@ -82,12 +81,12 @@ def test_muon_steps_by_the_rate():
         assert matrix.grad is None
 
 
-def _trained(seed: int, num_steps: int) -> ByteLlama:
+def _trained(seed: int, num_steps: int, shape: Shape = SMALL) -> ByteLlama:
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
-    network = ByteLlama(SMALL)
-    train(network, SMALL, Stream.of(WORDS * 60, generator), num_steps, generator)
+    network = ByteLlama(shape)
+    train(network, shape, Stream.of(WORDS * 60, generator), num_steps, generator)
     return network
 
 
@@ -109,9 +108,10 @@ def test_long_documents_are_scored_in_parts():
 
 
 def test_the_folder_is_the_network(tmp_path):
-    network = _trained(0, 3)
-    write_folder(tmp_path, network, SMALL, torch.float32)
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+    network = _trained(0, 2, Shape())
+    write_model(tmp_path, network)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
     tokens = torch.tensor([[256, *b"one apple falls", END]])
     with torch.no_grad():
-        torch.testing.assert_close(theirs(tokens).logits, network(tokens), atol=1e-5, rtol=1e-5)
+        expected = as_stored(network)(tokens)
+        torch.testing.assert_close(theirs(tokens).logits, expected, atol=1e-5, rtol=1e-5)

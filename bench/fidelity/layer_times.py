@@ -1,8 +1,8 @@
 """Times of whole iterations composed from a profile of their kernels, as LLMServingSim 2.0 records it.
 
 ``dense.csv`` holds what each kernel of one layer takes for a number of tokens, ``attention.csv`` for a chunk of a
-prompt or a batch of decodes, ``per_sequence.csv`` what follows the layers for a number of sequences, ``moe.csv`` the
-experts of one layer. Microseconds; CPU time and gaps between kernels are in none of them.
+prompt or a batch of decodes, ``per_sequence.csv`` what follows the layers for a number of sequences. Microseconds; CPU
+time and gaps between kernels are in none of them.
 """
 
 import csv
@@ -61,15 +61,12 @@ class Surface:
 
 @dataclass(frozen=True, slots=True)
 class LayerTimes:
-    """``experts``: number of tokens -> the experts of one layer; None: the model has none."""
-
     num_layers: int
     per_layer: Sequence[tuple[int, Curve]]  # how often each kernel runs in a layer
     once: Sequence[Curve]
     per_sequence: Sequence[Curve]
     prefill_attention: Surface  # tokens of the chunk, tokens before it
     decode_attention: Surface  # requests, tokens of each
-    experts: Curve | None = None
 
     def iteration_s(self, prefills: Sequence[tuple[int, int]], decodes: Sequence[int]) -> float:
         """Time of chunks (new tokens, tokens before them) and of decodes (tokens of context, the newest included)."""
@@ -79,22 +76,14 @@ class LayerTimes:
         layer_us += sum(self.prefill_attention.at(new, before) for new, before in prefills)
         if decodes:
             layer_us += self.decode_attention.at(len(decodes), sum(decodes) / len(decodes))
-        if self.experts is not None:
-            layer_us += self.experts.at(num_tokens)
         once_us = sum(curve.at(num_tokens) for curve in self.once)
         return 1e-6 * (
             self.num_layers * layer_us + once_us + sum(curve.at(num_sequences) for curve in self.per_sequence)
         )
 
 
-def load_layer_times(
-    folder: Path, prefix: str, num_layers: int, active_experts: int = 0, num_expert_devices: int = 1
-) -> LayerTimes:
-    """From ``PREFIX__dense.csv`` and its kin. Raise `UserError` if a file is missing or malformed.
-
-    ``active_experts`` is how many of a layer's experts each token visits; they are spread over that many devices, each
-    of which has as many tokens of its own.
-    """
+def load_layer_times(folder: Path, prefix: str, num_layers: int) -> LayerTimes:
+    """From ``PREFIX__dense.csv`` and its kin. Raise `UserError` if a file is missing or malformed."""
     dense = {name: Curve.of(points) for name, points in _kernels(_find(folder, prefix, "dense"), "tokens").items()}
     last = _kernels(_find(folder, prefix, "per_sequence"), "sequences")
     prefill, decode = _attention(_find(folder, prefix, "attention"))
@@ -105,7 +94,6 @@ def load_layer_times(
         [Curve.of(points) for points in last.values()],
         prefill,
         decode,
-        _experts(_find(folder, prefix, "moe"), active_experts, num_expert_devices) if active_experts else None,
     )
 
 
@@ -154,22 +142,3 @@ def _attention(path: Path) -> tuple[Surface, Surface]:
         if requests and not new:
             decode[int(requests), int(context)] = time_us
     return Surface.of(prefill), Surface.of(decode)
-
-
-def _experts(path: Path, active_experts: int, num_devices: int) -> Curve:
-    """Tokens that choose ``active_experts`` of all at random reach as many of a device's experts as chance has it.
-
-    A device computes its experts for the tokens of all, that is as many visits as its own tokens pay to all experts.
-    """
-    times: dict[tuple[int, int], float] = {}
-    for row in _rows(path):
-        tokens, activated, time_us = _numbers(path, row, "tokens", "activated_experts", "time_us")
-        times[int(tokens), int(activated)] = time_us
-    num_experts = max(activated for _, activated in times)
-    surface, missed = Surface.of(times), 1 - active_experts / num_experts
-    return Curve.of(
-        {
-            tokens: surface.at(tokens, num_experts / num_devices * (1 - missed ** (tokens * num_devices)))
-            for tokens in sorted({tokens for tokens, _ in times})
-        }
-    )

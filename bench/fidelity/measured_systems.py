@@ -19,17 +19,15 @@ from bench.fidelity.layer_times import LayerTimes, load_layer_times
 from bench.harness.arguments import script_parser
 from bench.harness.tables import make_console
 from bench.live.agreement import Latency, agreement_table, agreements
+from bench.simulated import make_fleet, make_simulation, serve
 from engines.costs.measuring import DecodePoint, MixedPoint, Point, PrefillPoint, Times, fit, predict_s
 from engines.costs.profiles import EngineProfile
 from engines.costs.step_cost import StepCost
 from mesh.errors import UserError
-from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
+from mesh.topology.schema import EngineSpec, PolicySpec, ServiceSpec, Slo
 from mesh.wire.control import Role
 from router.history.records import Record
-from simulation.cluster import Simulation
-from simulation.engines.physics import Physics
 from simulation.loads.trace_request import TraceRequest
-from simulation.loads.workload import SloRule
 
 SERVICE = "model"
 MIB = 2**20
@@ -45,39 +43,17 @@ NO_PROMISE = Slo(ttft_s=1e-3, tpot_s=1e3)
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
-    """What the runs' files do not say of a model with 16-bit weights."""
-
-    num_layers: int
-    kv_bytes_per_token: int
-    num_parameters: int
-    active_experts: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class System:
-    """A run by the prefix of its files. ``profile`` is the prefix of its kernels'."""
+    """A run of Llama-3.1-8B by the prefix of its files. ``profile`` is the prefix of its kernels'."""
 
     profile: str
-    model: Model
     device_memory_bytes: int
-    num_engines: int = 1
-    remark: str = ""
 
 
-LLAMA = Model(32, 131_072, 8_030_000_000)
-QWEN_MOE = Model(48, 98_304, 30_500_000_000, active_experts=8)
-RTX_PRO_6000_BYTES = 97_887 * MIB
+NUM_LAYERS, KV_BYTES_PER_TOKEN, WEIGHT_BYTES = 32, 131_072, 2 * 8_030_000_000
 SYSTEMS = {
-    "RTX4090_Llama-3.1-8B": System("prof_RTX4090_meta-llama_Llama-3.1-8B", LLAMA, 24_564 * MIB),
-    "RTXPRO6000_Llama-3.1-8B": System("prof_RTXPRO6000_meta-llama_Llama-3.1-8B", LLAMA, RTX_PRO_6000_BYTES),
-    "RTXPRO6000_Qwen3-30B-A3B-Instruct-2507": System(
-        "prof_RTXPRO6000_Qwen_Qwen3-30B-A3B-Instruct-2507",
-        QWEN_MOE,
-        RTX_PRO_6000_BYTES,
-        num_engines=2,
-        remark="Two engines share the experts: their exchange and their waiting for each other are not modelled.",
-    ),
+    "RTX4090_Llama-3.1-8B": System("prof_RTX4090_meta-llama_Llama-3.1-8B", 24_564 * MIB),
+    "RTXPRO6000_Llama-3.1-8B": System("prof_RTXPRO6000_meta-llama_Llama-3.1-8B", 97_887 * MIB),
 }
 
 
@@ -155,49 +131,32 @@ def _parts(point: Point) -> tuple[Sequence[tuple[int, int]], Sequence[int]]:
 
 
 def simulate(name: str, measured: Measured, cost: StepCost) -> list[Record]:
-    system = SYSTEMS[name]
-    engines = [f"engine-{index}" for index in range(system.num_engines)]
-    topology = Topology(
-        name,
-        Path(f"{name}.toml"),
-        (ServiceSpec(SERVICE, name, NO_PROMISE),),
-        tuple(_engine(engine, measured) for engine in engines),
-        (GatewaySpec("gateway"),),
-        policy=PolicySpec("colocated"),
-    )
-    profile = EngineProfile(
-        name=name,
-        prefill=cost.prefill,
-        decode=cost.decode,
-        kv_bytes_per_token=system.model.kv_bytes_per_token,
-        kv_memory_bytes=_kv_bytes(system, measured),
-        source=system.profile,
-        mixed=cost.mixed,
-    )
-    records: list[Record] = []
-    simulation = Simulation(topology, dict.fromkeys(engines, profile), seed=0, physics=Physics(), slo=SloRule())
-    simulation.run(SERVICE, measured.trace, records.append)
-    return records
-
-
-def _engine(name: str, measured: Measured) -> EngineSpec:
-    return EngineSpec(
-        name,
+    engine = EngineSpec(
+        "engine",
         Role.MULTIPLEX,
         (SERVICE,),
         max_running=measured.max_running,
         max_waiting=len(measured.trace),
         chunk_tokens=measured.max_batched_tokens,
     )
+    topology = make_fleet(name, ServiceSpec(SERVICE, name, NO_PROMISE), [engine], PolicySpec("colocated"))
+    profile = EngineProfile(
+        name=name,
+        prefill=cost.prefill,
+        decode=cost.decode,
+        kv_bytes_per_token=KV_BYTES_PER_TOKEN,
+        kv_memory_bytes=_kv_bytes(SYSTEMS[name], measured),
+        source=SYSTEMS[name].profile,
+        mixed=cost.mixed,
+    )
+    return serve(make_simulation(topology, profile, 0), SERVICE, measured.trace)
 
 
 def _kv_bytes(system: System, measured: Measured) -> int:
     """As the run reports it, or what its weights leave."""
-    model = system.model
     if measured.num_kv_tokens is not None:
-        return measured.num_kv_tokens * model.kv_bytes_per_token
-    weights = 2 * model.num_parameters // system.num_engines
-    return int(MEMORY_FRACTION * system.device_memory_bytes) - weights
+        return measured.num_kv_tokens * KV_BYTES_PER_TOKEN
+    return int(MEMORY_FRACTION * system.device_memory_bytes) - WEIGHT_BYTES
 
 
 def latencies(records: Sequence[Record]) -> dict[str, Latency]:
@@ -213,10 +172,8 @@ def latencies(records: Sequence[Record]) -> dict[str, Latency]:
 
 
 def compare(console: Console, folder: Path, name: str, cpu_ms: Sequence[float]) -> None:
-    system, measured = SYSTEMS[name], read_run(folder, name)
-    model = system.model
-    kernels = load_layer_times(folder, system.profile, model.num_layers, model.active_experts, system.num_engines)
-    console.print(f"[bold]{name}[/bold]: {len(measured.trace)} requests. {system.remark}")
+    measured, kernels = read_run(folder, name), load_layer_times(folder, SYSTEMS[name].profile, NUM_LAYERS)
+    console.print(f"[bold]{name}[/bold]: {len(measured.trace)} requests")
     for constant in cpu_ms:
         times = composed(kernels, constant / 1e3)
         cost = fit(times)

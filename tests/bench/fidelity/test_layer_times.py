@@ -55,19 +55,6 @@ def test_surfaces_interpolate_in_both_directions():
     assert surface.at(2, 15) == pytest.approx(3.0)
 
 
-def test_few_tokens_reach_few_experts(folder: Path):
-    rows = ["tokens,activated_experts,time_us"]
-    rows += [f"{tokens},{activated},{activated}" for tokens in (1, 8, 64) for activated in (2, 4, 8)]
-    (folder / "p__moe.csv").write_text("\n".join(rows))
-    times = load_layer_times(folder, "p", LAYERS, active_experts=2)
-    assert times.experts is not None
-    assert times.experts.at(1) == pytest.approx(2.0)
-    assert times.experts.at(64) == pytest.approx(8.0)
-    shared = load_layer_times(folder, "p", LAYERS, active_experts=2, num_expert_devices=2).experts
-    assert shared is not None
-    assert shared.at(64) == pytest.approx(4.0)
-
-
 def test_a_missing_file_is_named(folder: Path):
     with pytest.raises(UserError, match=r"other__dense\.csv"):
         load_layer_times(folder, "other", LAYERS)

@@ -55,10 +55,8 @@ def tasks(device: str, folder: Path) -> list[Task]:
 
 
 def told_transfer(found: Any) -> Rows:
-    return [
-        (f"{row['transport']}, {row['messages']} a message", f"{row['ratio']:.2f} of a copy", ">= 0.60")
-        for row in found["rows"]
-    ]
+    rows = [(f"{row['transport']}, {row['messages']} a message", row["ratio"]) for row in found["rows"]]
+    return [(name, f"{ratio:.2f} of a copy", ">= 0.60") for name, ratio in rows]
 
 
 def told_decode(found: Any) -> Rows:

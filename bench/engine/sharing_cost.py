@@ -25,20 +25,12 @@ from bench.harness.arguments import add_json, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import make_console, make_table
 from bench.models.references import DEFAULT_MODEL
-from engines.core import EngineCore
-from engines.loading import load
+from bench.peers.core_engine import CoreEngine
 from engines.models.files.model_config import ModelConfig
 from engines.models.store import prepared_dir
-from engines.process import settings_of
-from kvtransfer.peer_memories import PeerMemories
-from mesh.topology.schema import EngineSpec, ServiceSpec, Slo, Topology
-from mesh.wire.control import Role
-from mesh.wire.requests import Epoch, RequestSpec, Sampling, Submit
 
 BYTE_LLAMA = str(Path(__file__).parents[2] / "deploy/models/byte-llama")
-GATEWAY = "gateway"
 PROMPT = 64  # tokens
-SLO = Slo(ttft_s=60.0, tpot_s=10.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,67 +64,48 @@ class Cost:
         )
 
 
-class SharedEngine:
-    """An engine's core and the torch executor, joined as the engine process joins them."""
+def decode(
+    engine: CoreEngine,
+    services: Sequence[str],
+    num_requests: int,
+    num_steps: int,
+    between: Callable[[], object] | None = None,
+) -> dict[str, list[float]]:
+    """Decode requests of these services to their end. Seconds of iterations, once all services decode in turns.
 
-    def __init__(self, models: Mapping[str, str], threads: int) -> None:
-        services = tuple(ServiceSpec(name, model, SLO) for name, model in models.items())
-        engine = EngineSpec("engine", Role.MULTIPLEX, tuple(models), threads=threads)
-        topology = Topology("bench", Path(), services, (engine,), ())
-        peers = PeerMemories()
-        loaded = load(topology, engine, peers)
-        self._executor = loaded.executor
-        self._core = EngineCore(settings_of(topology, engine), loaded.services, peers.can_open)
-        self._num_requests = 0
-
-    def decode(
-        self, services: Sequence[str], num_requests: int, num_steps: int, between: Callable[[], object] | None = None
-    ) -> dict[str, list[float]]:
-        """Decode requests of these services to their end. Seconds of iterations, once all services decode in turns.
-
-        ``between`` is called before each iteration and not counted.
-        """
-        for service in services:
-            for number in range(num_requests):
-                self._submit(service, number, num_steps)
-        found: dict[str, list[float]] = defaultdict(list)
-        recent: list[str | None] = [None] * len(services)  # whose decodes the last iterations were; None: prompts
-        ended_at = time.perf_counter()
-        while not self._core.is_idle:
-            if between is not None:
-                between()
-                ended_at = time.perf_counter()
-            batch, _ = self._core.next_batch(time.monotonic())
-            if batch is None:
-                raise RuntimeError(f"nothing to compute though requests are here: {self._core!r}")
-            self._core.finish_step(self._executor.execute(batch), time.monotonic())
-            before, ended_at = ended_at, time.perf_counter()
-            is_decode = all(len(chunk.tokens) == 1 for chunk in batch.chunks)
-            recent = [*recent[1:], batch.service if is_decode else None]
-            if set(recent) == set(services):
-                found[batch.service].append(ended_at - before)
-        return found
-
-    def _submit(self, service: str, number: int, num_steps: int) -> None:
-        """Prompts are the same each time: after the first round their KV is there, and decodes begin together."""
-        self._num_requests += 1
-        prompt = [40 + (7 * number + 3 * position) % 80 for position in range(PROMPT)]
-        sampling = Sampling(max_tokens=num_steps, seed=0, temperature=0.0, ignore_eos=True)
-        spec = RequestSpec(str(self._num_requests), GATEWAY, service, prompt, sampling, SLO.ttft_s, SLO.tpot_s)
-        self._core.receive(GATEWAY, Submit(spec, Epoch(0)), [], time.monotonic())
+    Prompts are the same each time: after the first round their KV is there, and decodes begin together. ``between`` is
+    called before each iteration and not counted.
+    """
+    for service in services:
+        for number in range(num_requests):
+            engine.submit(service, [40 + (7 * number + 3 * place) % 80 for place in range(PROMPT)], num_steps)
+    found: dict[str, list[float]] = defaultdict(list)
+    recent: list[str | None] = [None] * len(services)  # whose decodes the last iterations were; None: prompts
+    ended_at = time.perf_counter()
+    while not engine.is_idle:
+        if between is not None:
+            between()
+            ended_at = time.perf_counter()
+        batch, _ = engine.step()
+        before, ended_at = ended_at, time.perf_counter()
+        is_decode = all(len(chunk.tokens) == 1 for chunk in batch.chunks)
+        recent = [*recent[1:], batch.service if is_decode else None]
+        if set(recent) == set(services):
+            found[batch.service].append(ended_at - before)
+    return found
 
 
 def measure(
-    engine: SharedEngine, models: Mapping[str, str], num_requests: int, num_steps: int, num_rounds: int
+    engine: CoreEngine, models: Mapping[str, str], num_requests: int, num_steps: int, num_rounds: int
 ) -> list[Cost]:
     sweepers = {name: _reader(model) for name, model in models.items()}
     rounds: dict[str, list[Round]] = {name: [] for name in models}
     for number in range(num_rounds + 1):
-        shared = engine.decode(list(models), num_requests, num_steps)
+        shared = decode(engine, list(models), num_requests, num_steps)
         for name in models:
             [other] = set(models) - {name}
-            alone = engine.decode([name], num_requests, num_steps)[name]
-            swept = engine.decode([name], num_requests, num_steps, sweepers[other])[name]
+            alone = decode(engine, [name], num_requests, num_steps)[name]
+            swept = decode(engine, [name], num_requests, num_steps, sweepers[other])[name]
             if number:  # the first one warms up
                 medians = map(statistics.median, (alone, swept, shared[name]))
                 rounds[name].append(Round(*(1e3 * median for median in medians)))
@@ -156,7 +129,7 @@ def main() -> None:
     add_json(parser)
     arguments = parser.parse_args()
     models = {f"{letter} {Path(model).stem[:15]}": model for letter, model in zip("AB", arguments.models, strict=True)}
-    engine = SharedEngine(models, arguments.threads)
+    engine = CoreEngine(models, "float32", threads=arguments.threads)
     costs = measure(engine, models, arguments.requests, arguments.steps, arguments.rounds)
     table = make_table("ms of an iteration", ("",), ("alone", "swept", "shared", "shared / alone", "shared / swept"))
     for cost in costs:

@@ -2,16 +2,15 @@
 
     python -m bench.gateway.length_prediction TRACE ... [--limit 4096] [--cut 0.2]
 
-An answer counts as seen once the 64 requests after it have arrived, for it takes a while. Predictors: ours, the mean of
-all answers until then, and ``max_tokens`` (`--limit`). ``bias`` is that of the predicted tokens of all answers, as what
-is packed together shares its errors; ``error``: the mean of single ones; both over the mean length. ``within`` is the
-share of answers that were not longer than the predicted quantile: 50 and 90 % if it is right. ``outgrown`` is the bias
-of what is predicted next for those that are longer than their first prediction. With ``--cut``, so many clients leave
+An answer counts as seen once the 64 requests after it have arrived, for it takes a while. Predictors: ours, and the
+mean of all answers until then. ``bias`` is that of the predicted tokens of all answers, as what is packed together
+shares its errors; ``error``: the mean of single ones; both over the mean length. ``within`` is the share of answers
+that were not longer than the predicted quantile: 50 and 90 % if it is right. With ``--cut``, so many clients leave
 before their answer is over, at a moment that has nothing to do with it, and predictors see no more than they did.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -38,14 +37,6 @@ class Case:
     global_mean: float
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
-    """Errors of one predictor, relative to the mean length."""
-
-    bias: float
-    error: float
-
-
 def cases(lengths: Sequence[TraceRequest], limit: int, cut: float, random: Random) -> Iterator[Case]:
     """In the order of the trace, once the predictor is warm."""
     predictor = LengthPredictor(lambda _: AskedLength(limit, is_exact=False))
@@ -68,39 +59,24 @@ def cases(lengths: Sequence[TraceRequest], limit: int, cut: float, random: Rando
                 num_whole, sum_whole = num_whole + 1, sum_whole + num_tokens
 
 
-def score(pairs: Iterable[tuple[float, int]]) -> Score:
-    """Score pairs of a prediction and what came."""
-    predicted, actual = zip(*pairs, strict=True)
-    total = sum(actual)
-    errors = [abs(guess - num) for guess, num in zip(predicted, actual, strict=True)]
-    return Score(sum(predicted) / total - 1, sum(errors) / total)
+def bias_and_error(pairs: Sequence[tuple[float, int]]) -> str:
+    """Of predictions and what came."""
+    total = sum(actual for _, actual in pairs)
+    bias = sum(guess for guess, _ in pairs) / total - 1
+    return f"{bias:+.1%} / {sum(abs(guess - actual) for guess, actual in pairs) / total:.1%}"
 
 
-def outgrown_bias(found: Sequence[Case]) -> float | None:
-    """Bias of the second prediction, for all answers that were longer than the first."""
-    longer = [case for case in found if case.num_tokens > case.prediction.steps[0]]
-    if not longer:
-        return None
-    return score((float(case.prediction.steps[1]), case.num_tokens) for case in longer).bias
-
-
-def row(name: str, found: Sequence[Case], limit: int) -> list[str]:
-    ours = score((float(case.prediction.steps[0]), case.num_tokens) for case in found)
-    overall = score((case.global_mean, case.num_tokens) for case in found)
-    longest = score((float(limit), case.num_tokens) for case in found)
-    outgrown = outgrown_bias(found)
-    within = [
-        sum(case.num_tokens <= quantile for case, quantile in zip(found, quantiles, strict=True)) / len(found)
-        for quantiles in ([case.prediction.p50 for case in found], [case.prediction.p90 for case in found])
-    ]
+def row(name: str, found: Sequence[Case]) -> list[str]:
+    within_p50 = sum(case.num_tokens <= case.prediction.p50 for case in found) / len(found)
+    within_p90 = sum(case.num_tokens <= case.prediction.p90 for case in found) / len(found)
     return [
         name,
         f"{len(found)}",
         f"{sum(case.num_tokens for case in found) / len(found):.0f}",
-        *(f"{one.bias:+.1%} / {one.error:.1%}" for one in (ours, overall)),
-        f"{longest.bias:+.0%}",
-        *(f"{share:.1%}" for share in within),
-        "-" if outgrown is None else f"{outgrown:+.1%}",
+        bias_and_error([(float(case.prediction.steps[0]), case.num_tokens) for case in found]),
+        bias_and_error([(case.global_mean, case.num_tokens) for case in found]),
+        f"{within_p50:.1%}",
+        f"{within_p90:.1%}",
     ]
 
 
@@ -111,18 +87,8 @@ def main() -> None:
     parser.add_argument("--cut", type=float, default=0.0, metavar="SHARE", help="of clients that leave (default: 0)")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    headings = (
-        "trace",
-        "answers",
-        "mean",
-        "ours: bias / error",
-        "mean of all: bias / error",
-        "max_tokens: bias",
-        "within p50",
-        "within p90",
-        "outgrown",
-    )
-    table = make_table("", headings)
+    headings = ("answers", "mean", "ours: bias / error", "mean of all: bias / error", "within p50", "within p90")
+    table = make_table("", ("trace",), headings)
     for path in options.traces:
         try:
             lengths = load_lengths(path)
@@ -131,7 +97,7 @@ def main() -> None:
         found = list(cases(lengths, options.limit, options.cut, Random(options.seed)))
         if not found:
             parser.error(f"{path}: {len(lengths)} requests; more than {WARM_UP} are needed")
-        table.add_row(*row(path.name, found, options.limit))
+        table.add_row(*row(path.name, found))
     make_console(160).print(table)
 
 

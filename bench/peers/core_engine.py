@@ -16,6 +16,7 @@ from engines.core import EngineCore
 from engines.effects import Effect
 from engines.loading import load
 from engines.process import settings_of
+from engines.scheduling.batch import Batch
 from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import Send
 from mesh.topology.schema import EngineSpec, ServiceSpec, Slo, Topology
@@ -24,33 +25,45 @@ from mesh.wire.requests import Epoch, RequestSpec, Sampling, StepTokens, Submit
 
 GATEWAY, SERVICE = "gateway", "model"
 SLO = Slo(ttft_s=60.0, tpot_s=10.0)
+VLLM = {"backend": "vllm", "block_size": 32, "options": {"enforce_eager": True}}
 
 
 class CoreEngine:
-    """One model, with an engine's default limits; ``more`` are fields of its `EngineSpec`."""
+    """An engine with its default limits for ``models`` by service; ``more`` are fields of its `EngineSpec`."""
 
-    def __init__(self, folder: Path, dtype: str, **more: Any) -> None:
-        service = ServiceSpec(SERVICE, str(folder), SLO, dtype)
-        engine = EngineSpec("engine", Role.MULTIPLEX, (SERVICE,), **more)
-        topology = Topology("bench", Path(), (service,), (engine,), ())
+    def __init__(self, models: Mapping[str, str], dtype: str, **more: Any) -> None:
+        services = tuple(ServiceSpec(name, model, SLO, dtype) for name, model in models.items())
+        engine = EngineSpec("engine", Role.MULTIPLEX, tuple(models), **more)
+        topology = Topology("bench", Path(), services, (engine,), ())
         peers = PeerMemories()
         loaded = load(topology, engine, peers)
         self._executor = loaded.executor
         self._core = EngineCore(settings_of(topology, engine), loaded.services, peers.can_open)
-        self._num_rounds = 0
+        self._num_requests = 0
+
+    def submit(self, service: str, prompt: Sequence[int], num_tokens: int) -> None:
+        """A greedy request."""
+        self._num_requests += 1
+        sampling = Sampling(max_tokens=num_tokens, seed=0, temperature=0.0, ignore_eos=True)
+        spec = RequestSpec(str(self._num_requests), GATEWAY, service, prompt, sampling, SLO.ttft_s, SLO.tpot_s)
+        self._core.receive(GATEWAY, Submit(spec, Epoch(0)), [], time.monotonic())
+
+    @property
+    def is_idle(self) -> bool:
+        return self._core.is_idle
+
+    def step(self) -> tuple[Batch, list[Effect]]:
+        """Compute an iteration, and what came of it."""
+        batch, effects = self._core.next_batch(time.monotonic())
+        if batch is None:
+            raise RuntimeError(f"nothing to compute though requests are here: {self._core!r}")
+        return batch, [*effects, *self._core.finish_step(self._executor.execute(batch), time.monotonic())]
 
     def generate(self, prompts: Sequence[list[int]], num_tokens: int) -> Iterator[Mapping[str, int]]:
-        core = self._core
-        self._num_rounds += 1  # a request of an earlier round that came again would not be run
-        sampling = Sampling(max_tokens=num_tokens, seed=0, temperature=0.0, ignore_eos=True)
-        for index, prompt in enumerate(prompts):
-            spec = RequestSpec(str(index), GATEWAY, SERVICE, prompt, sampling, SLO.ttft_s, SLO.tpot_s)
-            core.receive(GATEWAY, Submit(spec, Epoch(self._num_rounds)), [], time.monotonic())
-        while not core.is_idle:
-            batch, effects = core.next_batch(time.monotonic())
-            if batch is None:
-                raise RuntimeError(f"nothing to compute though requests are here: {core!r}")
-            yield _tokens([*effects, *core.finish_step(self._executor.execute(batch), time.monotonic())])
+        for prompt in prompts:
+            self.submit(SERVICE, prompt, num_tokens)
+        while not self.is_idle:
+            yield _tokens(self.step()[1])
 
 
 def _tokens(effects: Iterable[Effect]) -> dict[str, int]:
@@ -61,8 +74,7 @@ def _tokens(effects: Iterable[Effect]) -> dict[str, int]:
 
 def main(folder: str, dtype: str, executor: str = "torch") -> None:
     answers = Answers()
-    of_vllm = {"backend": "vllm", "block_size": 32, "options": {"enforce_eager": True}}
-    answers.serve(CoreEngine(Path(folder), dtype, **({} if executor == "torch" else of_vllm)))
+    answers.serve(CoreEngine({SERVICE: folder}, dtype, **(VLLM if executor == "vllm" else {})))
 
 
 if __name__ == "__main__":

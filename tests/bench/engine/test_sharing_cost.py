@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.engine.sharing_cost import Cost, Round, SharedEngine, measure
+from bench.engine.sharing_cost import Cost, Round, decode, measure
 from bench.models.tiny_llama import write_tiny_model
+from bench.peers.core_engine import CoreEngine
 
 NUM_STEPS = 10
 
@@ -17,27 +18,27 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def engine(models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> SharedEngine:
+def engine(models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> CoreEngine:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MESHSERVE_CACHE", str(tmp_path_factory.mktemp("cache")))
-        return SharedEngine(models, threads=1)
+        return CoreEngine(models, "float32", threads=1)
 
 
-def test_alone_every_decode_step_counts(engine: SharedEngine):
+def test_alone_every_decode_step_counts(engine: CoreEngine):
     calls: list[None] = []
-    found = engine.decode(["a"], 2, NUM_STEPS, lambda: calls.append(None))
+    found = decode(engine, ["a"], 2, NUM_STEPS, lambda: calls.append(None))
     assert set(found) == {"a"}
     assert NUM_STEPS - 2 <= len(found["a"]) <= NUM_STEPS <= len(calls)
     assert all(seconds > 0 for seconds in found["a"])
 
 
-def test_with_two_services_steps_count_that_follow_one_of_the_other(engine: SharedEngine):
-    found = engine.decode(["a", "b"], 2, NUM_STEPS)
+def test_with_two_services_steps_count_that_follow_one_of_the_other(engine: CoreEngine):
+    found = decode(engine, ["a", "b"], 2, NUM_STEPS)
     assert set(found) == {"a", "b"}
     assert all(NUM_STEPS - 3 <= len(iterations) <= NUM_STEPS for iterations in found.values())
 
 
-def test_costs_are_told_of_each_and_of_both(engine: SharedEngine, models: dict[str, str]):
+def test_costs_are_told_of_each_and_of_both(engine: CoreEngine, models: dict[str, str]):
     both, a, b = measure(engine, models, 2, NUM_STEPS, 1)
     assert (both.what, a.what, b.what) == ("both", "a", "b")
     assert both.usual.shared == pytest.approx(a.usual.shared + b.usual.shared)

@@ -41,7 +41,7 @@ class CoreEngine:
         self._core = EngineCore(settings_of(topology, engine), loaded.services, peers.can_open)
         self._num_requests = 0
 
-    def submit(self, service: str, prompt: Sequence[int], num_tokens: int) -> None:
+    def submit(self, service: str, prompt: list[int], num_tokens: int) -> None:
         """A greedy request."""
         self._num_requests += 1
         sampling = Sampling(max_tokens=num_tokens, seed=0, temperature=0.0, ignore_eos=True)

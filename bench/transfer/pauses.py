@@ -241,6 +241,7 @@ async def measure(topology: Topology, options: argparse.Namespace) -> Any:
 
 
 def show(what: str, found: Any) -> None:
+    rows: list[tuple[str, ...]]
     if what == "handover":
         table = make_table("medians", ("",), ("",))
         rows = [(name, f"{value:.3f}") for name, value in found.items()]

@@ -89,7 +89,8 @@ class Directory(Mapping[str, Endpoints]):
                 listening[process] = _tcp(place.bind, port)
                 if place.is_away:
                     del found[process], listening[process]
-        changed = [one for one in dict.fromkeys([*found, *self._endpoints]) if found.get(one) != self._endpoints.get(one)]
+        before, members = self._endpoints, dict.fromkeys([*found, *self._endpoints])
+        changed = [one for one in members if found.get(one) != before.get(one)]
         self._endpoints, self._listening = found, listening
         return changed
 

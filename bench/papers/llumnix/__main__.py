@@ -1,7 +1,7 @@
 """Llumnix's evaluation in simulation: 16 Llama-7B engines on A10s, dispatch alone against rescheduling.
 
     python -m bench.papers.llumnix [--only S-L sharegpt] [--rates R ...] [--requests 4000] [--seeds 2] [--coast]
-        [--jobs N] [--out DIR]
+        [--engines 16] [--neighbours N ...] [--jobs N] [--out DIR]
 
 Every workload is served at rates where queues begin, by INFaaS, by Llumnix's dispatch, by that with rescheduling, and
 by round robin for data sets. The table has latencies, preemptions and migrations.
@@ -17,7 +17,7 @@ from rich.table import Table
 from bench.harness.arguments import add_jobs, add_out, add_seeds, script_parser
 from bench.harness.tables import make_console, make_table
 from bench.papers.llumnix.run import Latencies, Result, run_case
-from bench.papers.llumnix.setting import CONTENDERS, INFAAS, LLUMNIX, Case
+from bench.papers.llumnix.setting import CONTENDERS, DISPATCH, INFAAS, LLUMNIX, NUM_ENGINES, Case
 from bench.simulated import run_cases, write_results
 
 RATES = {  # requests a second: from where the P99 of TTFT begins to grow
@@ -45,6 +45,10 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=RATES, default=[*RATES], metavar="LOAD", help=", ".join(RATES))
     parser.add_argument("--rates", nargs="+", type=float, metavar="R", help="requests a second, not the built-in ones")
     parser.add_argument("--requests", type=int, default=4000, metavar="N", help="of each run (default: 4000)")
+    parser.add_argument("--engines", type=int, default=NUM_ENGINES, metavar="N", help=f"(default: {NUM_ENGINES})")
+    parser.add_argument(
+        "--neighbours", nargs="+", type=int, default=[], metavar="N", help="compare groups of so many engines instead"
+    )
     add_seeds(parser, 2)
     parser.add_argument("--coast", action="store_true", help="faster; moves come at other times")
     add_jobs(parser)
@@ -54,9 +58,10 @@ def _parse() -> argparse.Namespace:
 
 def _cases(options: argparse.Namespace) -> Iterator[Case]:
     for lengths in options.only:
-        contenders = CONTENDERS[lengths not in DATA_SETS :]
+        groups = [replace(LLUMNIX, name=f"groups of {number}", num_neighbours=number) for number in options.neighbours]
+        contenders = [DISPATCH, *groups] if groups else CONTENDERS[lengths not in DATA_SETS :]
         for rate, contender, seed in product(options.rates or RATES[lengths], contenders, range(options.seeds)):
-            yield Case(lengths, rate, contender, seed, options.requests, coasts=options.coast)
+            yield Case(lengths, rate, contender, seed, options.requests, options.engines, coasts=options.coast)
 
 
 def _table(results: Results) -> Table:

@@ -27,6 +27,7 @@ class Contender:
     name: str
     policy: str
     reschedules: bool = False
+    num_neighbours: int = 32  # that exchange requests
 
 
 ROUND_ROBIN = Contender("round robin", "round_robin")
@@ -44,7 +45,7 @@ def make_topology(contender: Contender, num_engines: int) -> Topology:
         [modelled_engine(name, SERVICE, PROFILE, max_running=256, chunk_tokens=STEP_TOKENS) for name in names],
         PolicySpec(contender.policy),
         transfer=TransferSpec(migration_share=0.05),  # copies between GPUs take no core from decodes
-        rescheduling=Rescheduling() if contender.reschedules else None,
+        rescheduling=Rescheduling(neighbours=contender.num_neighbours) if contender.reschedules else None,
     )
 
 

@@ -30,7 +30,7 @@ from kvtransfer.protocol import Buffer, Exported, Imported, Send
 from mesh.addresses import gateway_names, supervisors
 from mesh.effects import Follow, Forget, Publish, Rest
 from mesh.membership.catching_up import CatchingUp
-from mesh.membership.membership import Membership, Restarted, Stale, ended_incarnations
+from mesh.membership.membership import Joined, Membership, Restarted, Stale, ended_incarnations
 from mesh.membership.status_pace import StatusPace
 from mesh.topology.schema import Topology
 from mesh.wire.control import ProcessState
@@ -172,9 +172,12 @@ class EngineNode:
         observation = self._membership.observe(sender, now)
         if isinstance(observation, Stale):
             return None
+        effects: list[NodeEffect] = []
         if isinstance(observation, Restarted):
-            return [Forget(sender.process), *self._lose(sender.process, now)]
-        return []
+            effects += [Forget(sender.process), *self._lose(sender.process, now)]
+        if isinstance(observation, Joined | Restarted):
+            self.core.moves.find_peer(sender.process)
+        return effects
 
     def _declare_dead(self, supervisor: str, status: SupervisorStatus, now: float) -> list[NodeEffect]:
         """A supervisor saw processes end: nobody waits for their leases."""

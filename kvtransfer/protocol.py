@@ -48,9 +48,9 @@ one message at a time then, and says Taken only when it has rested from it: copi
 Deadlines. The sender waits `TransferLimits.reply_s` for Reserved, and `Reserve.deadline_s` for the next sign of a peer
 that owes it one. The receiver keeps a reservation for `Reserve.deadline_s` after the sender's last message, so this
 must cover the sender's longest silence: the wait for its turn and one chunk of prefill. A machine whose deadline has
-passed fails before it looks at the event, however late it is called. A migration's request stands still from
-CommitRequested on, so from then on the peer has ``reply_s + grace_s``; until then all of it may take
-``TransferLimits.migration_s``.
+passed fails before it looks at the event, however late it is called. A request stands still from CommitRequested on, so
+from then on the peer has ``TransferLimits.patience_s`` only: a hand-over that makes no progress costs more than to
+compute the prompt anew. Until then all of a migration may take ``TransferLimits.migration_s``.
 
 Blocks in transit. With ``shm`` and ``cuda-ipc`` the receiver sees by generation numbers that a block was reused under
 it. With ``tcp`` the sender's own network thread reads the blocks some time after they were handed to it, so a transfer
@@ -110,6 +110,15 @@ class TransferLimits:
     def repeat_s(self) -> float:
         """Seconds after which a message that must be answered is resent."""
         return self.reply_s / 4
+
+    def patience_s(self, reserve: Reserve, anew_s: float) -> float:
+        """Return for how long a request that stands still waits for a peer that makes no progress.
+
+        Its blocks can be computed anew in ``anew_s``. Who waits for as long as that, and no longer, loses at most twice
+        what would have been lost at best.
+        """
+        least_s = self.reply_s + self.grace_s
+        return least_s if reserve.is_migration else min(reserve.deadline_s, max(least_s, anew_s))
 
 
 # --- events besides messages ------------------------------------------------------------------------------------------

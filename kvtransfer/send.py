@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from math import inf
 from typing import ClassVar
 
 from kvtransfer.layout import block_bytes
@@ -38,19 +39,22 @@ class SendState(StrEnum):
 
 
 class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
-    """Sends one request to the engine ``peer``. Blocks may be ready and the commit requested while it reserves."""
+    """Sends one request, which can be computed anew in ``anew_s``, to the engine ``peer``. Blocks may be ready and the
+    commit requested while it reserves.
+    """
 
     rules: ClassVar[Mapping[SendState, Mapping[type, Rule[SendState]]]]
     tolerated: ClassVar[frozenset[type]] = frozenset(
         {Reserved, Extended, Declined, Taken, Committed, Abort, Exported, Cancelled, PeerLost}
     )
 
-    def __init__(self, peer: str, reserve: Reserve, limits: TransferLimits, now: float) -> None:
+    def __init__(self, peer: str, reserve: Reserve, limits: TransferLimits, now: float, anew_s: float = inf) -> None:
         super().__init__(SendState.RESERVING)
         self.id = reserve.transfer
         self.peer = peer
         self._reserve = reserve
         self._limits = limits
+        self._patience_s = limits.patience_s(reserve, anew_s)
         self._message_blocks = max(1, limits.message_bytes // block_bytes(reserve.shape))
         self._waiting_since = now  # when the peer last made progress, or was first owed an answer
         self._transport = ""
@@ -128,8 +132,7 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
     @property
     def _gives_up_at(self) -> float:
         """When a peer that owes a sign of progress, once the commit was requested, has owed it for too long."""
-        patience_s = self._limits.reply_s + self._limits.grace_s
-        return self._waiting_since + (patience_s if self._reserve.is_migration else self._reserve.deadline_s)
+        return self._waiting_since + self._patience_s
 
     @property
     def _in_transit(self) -> set[int]:
@@ -203,9 +206,6 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
         self._emit(Completed(self.id, min(message.num_kept_tokens, self._num_tokens)))
 
     def _on_declined(self, message: Declined, now: float) -> None:
-        self._fail(message.code, message.reason, now)
-
-    def _on_declined_late(self, message: Declined, now: float) -> None:
         self._unacknowledged.clear()
         self._fail(message.code, message.reason, now)
 
@@ -369,14 +369,14 @@ SendTransfer.rules = {
         Exported: Rule(SendState.OPEN, SendTransfer._on_exported),
         Taken: Rule(SendState.OPEN, SendTransfer._on_taken),
         Extended: Rule(SendState.OPEN, SendTransfer._on_extended),
-        Declined: Rule(SendState.LINGERING, SendTransfer._on_declined_late),
+        Declined: Rule(SendState.LINGERING, SendTransfer._on_declined),
         CommitRequested: Rule(SendState.FLUSHING, SendTransfer._on_commit_requested),
         **_failures(SendTransfer._on_lost, SendTransfer._on_stalled),
     },
     SendState.FLUSHING: {
         Exported: Rule(SendState.FLUSHING, SendTransfer._on_exported),
         Taken: Rule(SendState.FLUSHING, SendTransfer._on_taken),
-        Declined: Rule(SendState.LINGERING, SendTransfer._on_declined_late),
+        Declined: Rule(SendState.LINGERING, SendTransfer._on_declined),
         **_failures(SendTransfer._on_lost, SendTransfer._on_stalled),
     },
     SendState.COMMITTING: {

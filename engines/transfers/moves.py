@@ -67,6 +67,10 @@ class Moves:
         """Take another engine's status. Return whether to look for moves now."""
         return self._rescheduler.observe(process, status, now)
 
+    def find_peer(self, process: str) -> None:
+        """A process is there, whether it was lost or is new."""
+        self._departures.find_peer(process)
+
     def lose_peer(self, process: str) -> None:
         self._peers.lose(process)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 import msgspec
 import structlog
@@ -74,6 +75,7 @@ class Departures:
     def __init__(self, settings: EngineSettings) -> None:
         self._settings = settings
         self._outgoing: dict[str, Outgoing] = {}
+        self._lost: set[str] = set()  # processes that have not been heard since
         self._num_migrations = 0  # started, which numbers them
         self._deadline: float | None = None  # the machines' earliest
         self._has_changed = False  # since that was worked out
@@ -119,8 +121,13 @@ class Departures:
         return uncommitted < RESERVED_AHEAD
 
     def reserve(self, service: Service, request: EngineRequest, ahead_s: float, now: float) -> list[EngineOutcome]:
-        """Ask ``request.decode_engine`` for blocks; ``ahead_s`` is the work predicted until this prefill is done."""
+        """Ask ``request.decode_engine`` for blocks; ``ahead_s`` is the work predicted until this prefill is done.
+
+        An engine that was lost is not asked: its gateway may hear it, and would wait for an answer that cannot come.
+        """
         assert request.decode_engine is not None
+        if request.decode_engine in self._lost:
+            return [NotHandedOver(request, RefusalCode.PEER_SILENT, f"{request.decode_engine} is not heard here")]
         epoch = request.epoch.handed_over()
         reserve = Reserve(
             transfer=f"{request.id}.{epoch.attempt}.{epoch.hop}",
@@ -133,7 +140,7 @@ class Departures:
             deadline_s=self._settings.transfer_deadline_s + 2 * ahead_s,
         )
         service.queue.pinned.add(request)
-        return self._start(request.decode_engine, reserve, request, service, now)
+        return self._start(request.decode_engine, reserve, request, service, now, service.prefill_s(request))
 
     def migrate(
         self,
@@ -178,9 +185,9 @@ class Departures:
         return effects + self.blocks_ready(request, now)
 
     def _start(
-        self, to: str, reserve: Reserve, request: EngineRequest, service: Service, now: float
+        self, to: str, reserve: Reserve, request: EngineRequest, service: Service, now: float, anew_s: float = inf
     ) -> list[EngineOutcome]:
-        machine = SendTransfer(to, reserve, self._settings.transfer_limits, now)
+        machine = SendTransfer(to, reserve, self._settings.transfer_limits, now, anew_s)
         request.transfer = reserve.transfer
         out = Outgoing(machine, request, service, reserve.epoch, reserve.is_migration)
         self._outgoing[reserve.transfer] = out
@@ -292,11 +299,16 @@ class Departures:
         return effects
 
     def lose_peer(self, process: str, now: float) -> list[EngineOutcome]:
-        """An engine died."""
+        """A process died, or is not heard any more."""
+        self._lost.add(process)
         effects: list[EngineOutcome] = []
         for out in [out for out in self._outgoing.values() if out.machine.peer == process]:
             effects += self._after_send(out, out.machine.handle(PeerLost(), now))
         return effects
+
+    def find_peer(self, process: str) -> None:
+        """A process is there, whether it was lost or is new."""
+        self._lost.discard(process)
 
     def expire(self, now: float) -> list[EngineOutcome]:
         effects: list[EngineOutcome] = []

@@ -42,6 +42,7 @@ from router.requests.fairness import LAST_PLACES, Fairness
 from router.requests.in_flight_request import InFlightRequest
 from router.requests.in_flight_requests import InFlightRequests
 from router.requests.limits import DispatchLimits
+from router.requests.links import Links
 from router.requests.recovery import Recovery
 from router.requests.request_state import ANY_HOP, RequestPhase
 from router.requests.routing import Routing
@@ -67,8 +68,11 @@ class Dispatcher:
         self.lengths = LengthPredictor() if lengths is None else lengths
         self._fairness = Fairness()
         self._in_flight = InFlightRequests(limits, monitor, self.breakers, timelines, self.lengths, self._fairness)
-        self._routing = Routing(policy, self._in_flight, monitor, self.breakers, limits, timelines, self._fairness)
-        self._recovery = Recovery(self._in_flight, monitor, self.breakers, limits)
+        self._links = links = Links()
+        self._routing = Routing(
+            policy, self._in_flight, monitor, self.breakers, links, limits, timelines, self._fairness
+        )
+        self._recovery = Recovery(self._in_flight, monitor, self.breakers, links, limits)
 
     def __repr__(self) -> str:
         return f"<Dispatcher {self._in_flight!r}>"
@@ -254,7 +258,10 @@ class Dispatcher:
 
     def _own(self, request: InFlightRequest, engine: str, now: float) -> None:
         """Tokens came from a new owner: it has the request, and its statuses count it."""
+        before = request.engines
         if request.assignment.own(engine):
+            if engine in before[1:]:
+                self._links.succeeded(before[0], engine)
             request.timeline.change_owner(engine, now)
         self._monitor.began(request.id)
 

@@ -14,6 +14,7 @@ from router.requests.breakers import Breakers
 from router.requests.in_flight_request import InFlightRequest
 from router.requests.in_flight_requests import InFlightRequests
 from router.requests.limits import DispatchLimits
+from router.requests.links import Links
 from router.requests.probing import Probing
 from router.requests.request_state import RequestPhase
 from router.view.monitor import Monitor
@@ -31,12 +32,14 @@ class Recovery:
         in_flight: InFlightRequests,
         monitor: Monitor,
         breakers: Breakers,
+        links: Links,
         limits: DispatchLimits,
     ) -> None:
         self.probing = Probing(in_flight, limits.reply_s if limits.ask_s is None else limits.ask_s)
         self._in_flight = in_flight
         self._monitor = monitor
         self._breakers = breakers
+        self._links = links
         self._limits = limits
         self._left_behind: dict[Sender, list[Cancel]] = {}  # with engines that may only have been silent
         self._sent: dict[str, list[list[Cancel]]] = {}  # to engines, between each two of their last statuses
@@ -130,6 +133,8 @@ class Recovery:
         request.timeline.refuse(engine, message.code, message.reason, now)
         if message.code in FAILURES:
             self._breakers.failed(request.id, culprits, now)
+            for decode_engine in request.engines[1:]:
+                self._links.failed(request.engines[0], decode_engine, now)
         self._in_flight.wait_again(request, culprits, now)
         return True
 

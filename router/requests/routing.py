@@ -31,6 +31,7 @@ from router.requests.fairness import Fairness
 from router.requests.in_flight_request import InFlightRequest
 from router.requests.in_flight_requests import InFlightRequests
 from router.requests.limits import DispatchLimits
+from router.requests.links import Links
 from router.requests.shedding import Shedding
 from router.view.cluster_view import ClusterView
 from router.view.engine_view import RequestView
@@ -52,6 +53,7 @@ class Routing:
         in_flight: InFlightRequests,
         monitor: Monitor,
         breakers: Breakers,
+        links: Links,
         limits: DispatchLimits,
         timelines: Timelines,
         fairness: Fairness,
@@ -61,6 +63,7 @@ class Routing:
         self._in_flight = in_flight
         self._monitor = monitor
         self._breakers = breakers
+        self._links = links
         self._limits = limits
         self._timelines = timelines
         self._fairness = fairness
@@ -106,6 +109,7 @@ class Routing:
 
     def forget(self, engine: str) -> None:
         """Forget an engine whose caches are gone."""
+        self._links.forget(engine)
         for prefixes in self._prefixes.values():
             prefixes.forget(engine)
 
@@ -230,19 +234,32 @@ class Routing:
             seen_request = msgspec.structs.replace(
                 seen_request, cached=self._prefixes[seen_request.service].cached_tokens(request.hints.prefix)
             )
-        if self._monitor.may_be_late:
-            decision, view = self._own_part.decide(policy, seen_request, view, now)
-        else:
-            decision = policy.decide(seen_request, view, now)
+        decision, seen_view = self._ask(policy, seen_request, view, now)
+        while isinstance(decision, Dispatch) and (engine := self._in_the_way(decision, request, view, now)) is not None:
+            avoided.add(engine)
+            view = view.without({engine})
+            decision, seen_view = self._ask(policy, seen_request, view, now)
         if isinstance(decision, Reject | GiveUp) and (avoided or broken or request.losses.is_recovering):
             why = "it would be late" if isinstance(decision, GiveUp) else decision.reason
             decision = Wait(f"{why}, of the engines that it can be sent to now")
         if not isinstance(decision, Wait) or decision.reason != request.queue.reason:
-            seen = Seen(now, seen_request, view, avoided, broken)
+            seen = Seen(now, seen_request, seen_view, avoided, broken)
             self._timelines.decided(request.timeline, request.assignment.attempt + 1, policy.name, decision, seen)
         if isinstance(decision, Wait):
             request.queue.reason = decision.reason
         return decision
+
+    def _ask(self, policy: Policy, request: RequestView, view: ClusterView, now: float) -> tuple[Decision, ClusterView]:
+        """Return the policy's decision, and the view that it was made from."""
+        if self._monitor.may_be_late:
+            return self._own_part.decide(policy, request, view, now)
+        return policy.decide(request, view, now), view
+
+    def _in_the_way(self, dispatch: Dispatch, request: InFlightRequest, view: ClusterView, now: float) -> str | None:
+        """Return the engine without which to decide again, as the other one does not reach it."""
+        if dispatch.decode_engine == dispatch.prefill_engine or self._links.all_whole:
+            return None
+        return self._links.in_the_way(dispatch, view.serving(request.spec.service), now)
 
     def _broken(self, request: InFlightRequest, view: ClusterView, now: float) -> set[str]:
         """Engines whose breakers let nothing through."""

@@ -101,6 +101,29 @@ def test_signs_of_life_keep_a_lease(engine: NodeDriver, make_spec: MakeSpec):
     assert not messages(engine.pass_time(1.5 * TIMING.lease_s))
 
 
+def test_an_engine_that_was_lost_is_not_asked_to_take_requests_until_it_is_heard(
+    engine: NodeDriver, make_spec: MakeSpec
+):
+    """The gateway may hear it, and would else wait for an answer that cannot come."""
+    engine.node.hear(OTHER, None, engine.now)
+    engine.node.hear(GATEWAY, None, engine.now + 0.5 * TIMING.lease_s)
+    engine.pass_time(TIMING.lease_s)
+    _, refused = messages(engine.receive(Submit(make_spec("r"), Epoch(1), "other")))
+    assert isinstance(refused, Refused)
+    assert refused.code is RefusalCode.PEER_SILENT
+    assert engine.core.is_idle
+    engine.node.hear(OTHER, None, engine.now)
+    _, reserve = messages(engine.receive(Submit(make_spec("r"), Epoch(2), "other")))
+    assert isinstance(reserve, Reserve)
+
+
+def test_an_engine_that_was_started_again_is_asked(engine: NodeDriver, make_spec: MakeSpec):
+    engine.node.hear(OTHER, None, engine.now)
+    engine.node.hear(OTHER._replace(incarnation=2), None, engine.now)
+    _, reserve = messages(engine.receive(Submit(make_spec("r"), Epoch(1), "other")))
+    assert isinstance(reserve, Reserve)
+
+
 def death(process: str, incarnation: int) -> SupervisorStatus:
     child = ChildStatus(process, "gateway", None, "running", 0, ended_incarnation=incarnation)
     return SupervisorStatus(1, "local", 0, [child])

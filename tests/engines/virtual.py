@@ -349,22 +349,28 @@ class VirtualMesh:
             batch, engine.batch = engine.batch, None
             self.now += STEP_S
             self.perform(name, engine.core.finish_step(engine.executor.execute(batch), self.now))
+            self._pass_deadlines()
             return True
 
         return run
+
+    def _pass_deadlines(self) -> None:
+        for name, engine in self.engines.items():
+            deadline = None if engine.dead else engine.core.next_deadline()
+            if deadline is not None and deadline <= self.now:
+                self.perform(name, engine.core.expire(self.now))
 
     def settle(self, max_steps: int = 20_000) -> None:
         """Run until nothing is left to do, passing deadlines as they come; then check that nothing leaked."""
         for _ in range(max_steps):
             if self.step():
                 continue
-            alive = {name: engine for name, engine in self.engines.items() if not engine.dead}
-            deadlines = [d for engine in alive.values() if (d := engine.core.next_deadline()) is not None]
+            alive = [engine for engine in self.engines.values() if not engine.dead]
+            deadlines = [d for engine in alive if (d := engine.core.next_deadline()) is not None]
             if not deadlines:
                 break
             self.now = max(self.now, min(deadlines))
-            for name, engine in alive.items():
-                self.perform(name, engine.core.expire(self.now))
+            self._pass_deadlines()
         else:
             raise AssertionError(f"does not settle: {[engine.core for engine in self.engines.values()]}")
         for engine in self.engines.values():

@@ -200,6 +200,20 @@ def test_a_late_deadline_comes_before_the_event(transfer):
     assert [type(effect) for effect in effects] == [Send, TransferFailed, ReleaseSource]
 
 
+@pytest.mark.parametrize(("anew_s", "patience_s"), [(0.0, 1.5), (4.0, 4.0), (99.0, 10.0)])
+def test_a_stopped_request_waits_for_progress_as_long_as_computing_it_anew_takes(make_reserve, anew_s, patience_s):
+    transfer = opened(SendTransfer("decode-0", make_reserve(deadline_s=10.0), LIMITS, 0.0, anew_s))
+    export(transfer, transfer.handle(BlocksReady(8, TABLE[:2]), 0.2), 0.2)
+    transfer.handle(CommitRequested([7], 8, TABLE[:2], 0.0, None), 0.3)
+    transfer.handle(Taken("t", 0, True), 0.4)
+    for late in range(1, 4):
+        transfer.expire(0.4 + late * patience_s / 4)
+    assert transfer.state is SendState.COMMITTING
+    abort, failed, _ = transfer.expire(0.4 + patience_s)
+    assert isinstance(abort.message, Abort)
+    assert failed.code is RefusalCode.TRANSFER_FAILED
+
+
 @pytest.mark.parametrize("ending", [Abort("t", "no"), PeerLost()])
 def test_a_peer_that_ends_it_frees_the_blocks_at_once(transfer, ending):
     opened(transfer, "tcp")

@@ -15,6 +15,7 @@ from router.requests.fairness import Fairness
 from router.requests.in_flight_request import InFlightRequest
 from router.requests.in_flight_requests import InFlightRequests
 from router.requests.limits import DispatchLimits
+from router.requests.links import Links
 from router.requests.recovery import FAILURES, KEPT, NOBODYS_FAULT, Recovery
 from router.requests.request_state import ANY_HOP
 from router.view.monitor import Monitor
@@ -31,11 +32,11 @@ class World:
         self.monitor = Monitor(100.0)
         for engine in engines or (P0, D0, M0, M1):
             self.monitor.observe(sender_of(engine), make_status(engine, num_blocks=num_blocks), NOW)
-        self.breakers = Breakers()
+        self.breakers, self.links = Breakers(), Links()
         self.fairness, self.lengths, self.timelines = Fairness(), LengthPredictor(), Timelines()
         kept = self.timelines, self.lengths, self.fairness
         self.requests = InFlightRequests(LIMITS, self.monitor, self.breakers, *kept)
-        self.recovery = Recovery(self.requests, self.monitor, self.breakers, LIMITS)
+        self.recovery = Recovery(self.requests, self.monitor, self.breakers, self.links, LIMITS)
 
     def sent(self, name: str = "r", prefill: str = P0, decode: str = D0) -> InFlightRequest:
         spec = make_spec(name)
@@ -107,6 +108,15 @@ def test_only_refusals_that_tell_of_failures_count_against_an_engine(code: Refus
         world.recovery.refuse(P0, refused(code), NOW + attempt)
         world.requests.fail(request, RequestFailed("", Fault.CLIENT), NOW)
     assert world.breakers.all_closed == (code not in FAILURES)
+
+
+@pytest.mark.parametrize("code", list(RefusalCode))
+@pytest.mark.parametrize("decode", [D0, P0])
+def test_a_hand_over_that_failed_tells_of_the_link(code: RefusalCode, decode: str):
+    world = World()
+    world.sent(decode=decode)
+    world.recovery.refuse(P0, refused(code), NOW)
+    assert world.links.all_whole == (code not in FAILURES or decode == P0)
 
 
 def test_a_refusal_of_an_older_attempt_says_nothing():

@@ -17,11 +17,12 @@ from router.requests.fairness import Fairness
 from router.requests.in_flight_request import InFlightRequest
 from router.requests.in_flight_requests import InFlightRequests
 from router.requests.limits import DispatchLimits
+from router.requests.links import Links
 from router.requests.routing import MAX_RETRY_AFTER_S, MIN_RETRY_AFTER_S, RECALL_S, TRIES_PER_ROUND, Routing
 from router.view.cluster_view import ClusterView
 from router.view.engine_view import RequestView
 from router.view.monitor import Monitor
-from tests.router.cluster import D0, M0, M1, P0, SERVICE, make_spec, make_status, sender_of
+from tests.router.cluster import D0, D1, M0, M1, P0, SERVICE, make_spec, make_status, sender_of
 
 LIMITS = DispatchLimits(200, 200, reply_s=1.0)
 WAIT = Wait("all are busy")
@@ -69,12 +70,13 @@ class World:
 
     def __init__(self, *engines: str, policy: Scripted | None = None) -> None:
         self.policy = policy or Scripted()
-        self.monitor, self.breakers, self.fairness = Monitor(100.0), Breakers(), Fairness()
+        self.monitor, self.breakers, self.links = Monitor(100.0), Breakers(), Links()
+        self.fairness = Fairness()
         self.timelines, self.lengths = Timelines(), LengthPredictor()
         kept = self.timelines, self.lengths, self.fairness
         self.requests = InFlightRequests(LIMITS, self.monitor, self.breakers, *kept)
         self.routing = Routing(
-            self.policy, self.requests, self.monitor, self.breakers, LIMITS, self.timelines, self.fairness
+            self.policy, self.requests, self.monitor, self.breakers, self.links, LIMITS, self.timelines, self.fairness
         )
         for engine in engines or (M0, M1):
             self.status(engine)
@@ -122,6 +124,41 @@ def test_a_dispatch_is_told_to_the_client_then_sent_and_takes_room():
     view = world.monitor.view()
     assert [view.engines[engine].services[SERVICE].num_free_blocks for engine in (P0, D0)] == [93, 93]
     assert world.routing.try_waiting(0.0) == []
+
+
+def to_the_first(request: RequestView, view: ClusterView) -> Decision:
+    """Choose the first engine of each role, as policies do; decode engines prefill where no other one is left."""
+    found = view.candidates(SERVICE, request.num_tokens)
+    if found is None:
+        return Wait("nobody is there")
+    prefill = found.prefill_engines[0]
+    return to(prefill.id, found.decode_engines_for(prefill)[0].id)
+
+
+@pytest.mark.parametrize(
+    ("broken", "then"),
+    [((), (P0, D0)), ((D0,), (P0, D1)), ((D0, D1), (D0, D0))],
+    ids=["whole", "one is cut off", "both are cut off"],
+)
+def test_a_request_goes_where_engines_reach_each_other(broken: tuple[str, ...], then: tuple[str, str]):
+    world = World(P0, D0, D1)
+    world.policy.script = to_the_first
+    for engine in broken:
+        world.links.failed(P0, engine, 0.0)
+    request = world.waiting()
+    world.try_waiting()
+    dispatch = request.assignment.dispatch
+    assert dispatch is not None
+    assert (dispatch.prefill_engine, dispatch.decode_engine) == then
+
+
+def test_a_request_that_only_broken_links_would_serve_waits():
+    world = World(P0, D0)
+    world.policy.script = lambda request, view: to(P0, D0) if P0 in view.engines else GiveUp("late")
+    world.links.failed(P0, D0, 0.0)
+    request = world.waiting()
+    assert world.try_waiting() == []
+    assert request.queue.reason == "it would be late, of the engines that it can be sent to now"
 
 
 def test_requests_are_tried_in_the_policys_order_each_on_what_the_last_one_left():

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from mesh.topology.schema import Slo
-from mesh.wire.control import ProcessState
+from mesh.wire.control import ProcessState, Role
 from mesh.wire.status import EngineStatus
 from router.history.records import Outcome
 from simulation.faults.faults import (
@@ -25,7 +25,7 @@ from simulation.faults.faults import (
 )
 from simulation.kernel import Kernel
 from simulation.loads.trace_request import TraceRequest
-from tests.simulation.small import SERVICE, assert_all_ended_once, pair, run, simulation
+from tests.simulation.small import SERVICE, assert_all_ended_once, pair, run, simulation, topology
 
 TOUCH = [0.7, 0.85, 0.95, 1.05, 1.3]  # seconds, around the lease of 1 s
 TRACE = [TraceRequest(0.05 * number, 300, 60) for number in range(20)]
@@ -39,6 +39,22 @@ def test_a_link_that_breaks_for_about_a_lease_delays_requests_by_seconds_only(fo
     records = run(pair("disaggregated", slo=CALM), TRACE, faults=faults)
     assert all(record.outcome is Outcome.FINISHED for record in records)
     assert max(record.e2e_s for record in records) < 10.0
+
+
+@pytest.mark.parametrize("policy", ["disaggregated", "tropical", "elastic"])
+@pytest.mark.parametrize("role", [Role.MULTIPLEX, Role.DECODE])
+def test_prompts_are_computed_where_engines_can_be_reached(policy: str, role: Role):
+    """The gateway hears all engines; those that prefill and those that decode do not hear each other for five seconds.
+
+    A request waits for a lease or two, and not until the link is mended.
+    """
+    what = topology({"prefill": Role.PREFILL, "decode-0": role, "decode-1": role}, policy, slo=CALM)
+    trace = [TraceRequest(0.1 * number, 300, 60) for number in range(50)]
+    sim, records = simulation(what, faults=[Partition(("prefill",), ("decode-0", "decode-1"), 1.0, 5.0)]), []
+    sim.run(SERVICE, trace, records.append)
+    assert all(record.outcome is Outcome.FINISHED for record in records)
+    assert max(record.ttft_s for record in records) < 2.0
+    assert_all_ended_once(sim, records, trace)
 
 
 def test_requests_of_a_gateway_that_dies_end_and_the_others_go_on():

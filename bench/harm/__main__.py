@@ -13,21 +13,21 @@ import asyncio
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from random import Random
 
 from bench.harm.chaos import lab
-from bench.harm.harm import Row
-from bench.harm.report import document, lines, table
+from bench.harm.harm import Harm
 from bench.harm.siege import campaign
+from bench.harm.verdict import Row, document, lines, table
 from bench.harness.arguments import add_json, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import make_console
 from mesh.errors import EXIT_CONFIGURATION, EXIT_FAILURE, EXIT_INTERRUPTED, UserError
 
 WIDTH = 160
-
-
 PROGRAMMES = {"chaos": lab, "siege": campaign}  # modules that harm, each in the same words
 
 
@@ -46,18 +46,33 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-async def run(options: argparse.Namespace, folder: Path) -> list[Row]:
+async def run_all(plan: Sequence[Sequence[Harm]], options: argparse.Namespace, folder: Path) -> AsyncIterator[Row]:
+    """One mesh at a time; one that is broken is replaced. Raise `UserError` if one cannot be started."""
+    waiting, number = deque(plan), 0
+    while waiting:
+        kind, number = waiting[0][0].mesh, number + 1
+        its_folder = folder / f"{kind}-{number}"
+        its_folder.mkdir()
+        async with PROGRAMMES[options.kind].standing(kind, its_folder, options) as mesh:
+            while waiting and waiting[0][0].mesh == kind:
+                harms = waiting.popleft()
+                row: Row = await mesh.run(harms, Random(f"{options.seed} {' '.join(one.name for one in harms)}"))
+                yield row
+                if not row.is_whole:
+                    break
+
+
+async def tell_all(plan: Sequence[Sequence[Harm]], options: argparse.Namespace, folder: Path) -> list[Row]:
     """Print what comes of each."""
     me = asyncio.current_task()
     assert me is not None, "this runs as a task"
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, me.cancel)  # stops the meshes, as Ctrl-C does
-    programme, console = PROGRAMMES[options.kind], make_console(WIDTH)
-    plan, rows = programme.plan(options), list[Row]()
-    async for row in programme.rows(plan, options, folder):
+    console, rows, cells = make_console(WIDTH), list[Row](), PROGRAMMES[options.kind].cells
+    async for row in run_all(plan, options, folder):
         rows.append(row)
-        for text in (f"{len(rows)}/{len(plan)} {row.name}: {row.title}", *lines(row)):
+        for text in (f"{len(rows)}/{len(plan)} {row.name}: {row.title}", *lines(row, cells)):
             console.print(text, highlight=False, markup=False, soft_wrap=True)
-    console.print(table(rows))
+    console.print(table(rows, cells))
     return rows
 
 
@@ -69,11 +84,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{one.family:10} {one.name:36}{'short ' if one.in_short else ''}{one.title} [{one.mesh}]")
         return 0
     try:
-        programme.plan(options)
+        plan = programme.plan(options)
         if options.folder:
             options.folder.mkdir(parents=True)
         with tempfile.TemporaryDirectory(prefix="harm-", ignore_cleanup_errors=True) as folder:
-            rows = asyncio.run(run(options, options.folder.absolute() if options.folder else Path(folder)))
+            rows = asyncio.run(tell_all(plan, options, options.folder.absolute() if options.folder else Path(folder)))
     except UserError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_CONFIGURATION
@@ -81,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
     if options.json:
         write_json(options.json, document(rows, {"seed": options.seed, "short": options.short}))
-    return 0 if all(row.is_passed for row in rows) else EXIT_FAILURE
+    return EXIT_FAILURE if any(row.problems for row in rows) else 0
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
 from typing import Any
 
 from bench.harm.deployment import MODEL
@@ -40,7 +39,7 @@ class Client:
     """One request, to be run as a task, and what came of it. Times are of `time.monotonic`.
 
     A slow one reads only while ``may_read`` is set, and its buffers are small. ``pieces`` are tokens of a tokenwise
-    answer, else characters: a token of the tiny model is at most one of them. ``arrivals`` are (time, pieces so far).
+    answer, else characters: a token of the tiny model is at most one of them. ``arrivals`` are the times of its parts.
     """
 
     name: str
@@ -55,7 +54,7 @@ class Client:
     status: int | None = None  # None: no answer yet
     headers: Mapping[str, str] = field(default_factory=dict)
     pieces: list[str] = field(default_factory=list)
-    arrivals: list[tuple[float, int]] = field(default_factory=list)
+    arrivals: list[float] = field(default_factory=list)
     finish: str | None = None
     answer_id: str = ""
     problem: str | None = None
@@ -81,12 +80,10 @@ class Client:
         """Told to come back later, before anything of an answer; or nobody listened."""
         return (self.status in REFUSALS or not self.is_connected) and not self.pieces
 
-    def gaps(self) -> list[tuple[float, float]]:
-        """When each pause between tokens began, and how long it was."""
-        times = [at for at, _ in self.arrivals]
-        if self.pieces and self.ended_at is not None and not self.is_whole and not self.has_left:
-            times.append(self.ended_at)
-        return [(before, after - before) for before, after in pairwise(times)]
+    def moments(self) -> list[float]:
+        """When parts of its answer came; and when it broke off, if it did."""
+        is_broken = bool(self.pieces) and not self.is_whole and not self.has_left
+        return [*self.arrivals, *([self.ended_at] if is_broken and self.ended_at is not None else [])]
 
     async def run(self) -> "Client":
         self.sent_at = time.monotonic()
@@ -143,4 +140,4 @@ class Client:
             logprobs = choice.get("logprobs")
             self.pieces += logprobs["tokens"] if logprobs else choice["text"]
             self.finish = choice.get("finish_reason") or self.finish
-            self.arrivals.append((time.monotonic(), len(self.pieces)))
+            self.arrivals.append(time.monotonic())

@@ -1,18 +1,38 @@
-"""What may be done to a mesh, by name, and what came of it."""
+"""What may be done to a mesh while honest clients use it, by name, with what it may cost."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, TypeVar
+from enum import StrEnum
+from typing import Any
 
 from mesh.errors import UserError
 
 PLAIN = "plain"  # the kind of mesh that needs no name
 
 
+class End(StrEnum):
+    """How a request of an attacker ends."""
+
+    SERVED = "served"  # with 2xx, to its last byte
+    REFUSED = "refused"  # with 4xx
+    CUT = "cut"  # the connection was closed
+    HELD = "held"  # neither, when the attacker lost patience
+    FAILED = "failed"  # with 5xx, or with an error in the middle of a stream
+
+
+TURNED_AWAY = frozenset({End.REFUSED, End.CUT})
+LIKE_ANYONE = TURNED_AWAY | {End.SERVED}
+ANY_END = LIKE_ANYONE | {End.HELD}  # of attackers that wait for nothing
+
+
 @dataclass(frozen=True, slots=True)
 class Harm:
-    """``title`` says what it is, or where it was seen. ``mesh`` is the kind that it needs."""
+    """A fault or an attack. ``title`` says what it is, or where it was seen. ``mesh`` is the kind that it needs.
+
+    ``right``: how requests of an attacker may end. ``load``: ordinary requests at a time that weigh as much; honest
+    clients may be as slow beside the attack as beside those. ``kills``: processes that it ends on purpose. ``mixes``:
+    it may run beside others, in random mixtures.
+    """
 
     family: str
     name: str
@@ -21,42 +41,16 @@ class Harm:
     _: KW_ONLY
     mesh: str = PLAIN
     in_short: bool = False
+    right: frozenset[End] = LIKE_ANYONE
+    load: int = 0
+    kills: Collection[str] = ()
+    mixes: bool = True
 
 
-HarmT = TypeVar("HarmT", bound=Harm)
-
-
-def choose(harms: Sequence[HarmT], only: Sequence[str] | None, *, is_short: bool) -> list[HarmT]:
+def choose(harms: Sequence[Harm], only: Sequence[str] | None, *, is_short: bool) -> list[Harm]:
     """Those of these names and families, else all or the short form. Raise `UserError` where a name has nothing."""
     if only is None:
         return [one for one in harms if one.in_short or not is_short]
     if unknown := set(only).difference(*({one.name, one.family} for one in harms)):
         raise UserError(f"nothing is called {min(unknown)!r}; --list says what there is")
     return [one for one in harms if one.name in only or one.family in only]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row(ABC):
-    """What came of one harm, or of a mixture."""
-
-    name: str
-    title: str = ""
-    took_s: float = 0.0
-
-    @abstractmethod
-    def cells(self) -> Mapping[str, str]:
-        """By the heading of a column."""
-
-    @property
-    @abstractmethod
-    def problems(self) -> list[str]:
-        """How the bar is missed; empty: it is not."""
-
-    @property
-    def remarks(self) -> list[str]:
-        """What else is worth a line."""
-        return []
-
-    @property
-    def is_passed(self) -> bool:
-        return not self.problems

@@ -2,19 +2,19 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import cycle
 from random import Random
 from typing import Any
 
-from bench.harm.chaos.reference import Reference
-from bench.harm.chaos.verdict import GAP_LIMIT_S, Tally, recovery_s
 from bench.harm.clients import Ask, Client
 from bench.harm.deployment import MODEL
 from bench.harm.rules import Rule
 from bench.harm.running import POLL_S, RunningMesh, WaitedInVainError, until
+from bench.harm.testimony import Accounts, account_of
+from bench.harm.verdict import KILL_GAP_S
 from mesh.wire.control import Migrate
 
 LOAD_S = 120.0  # for all answers to end
@@ -25,17 +25,36 @@ GREEDY_EVERY, TOKENWISE_EVERY = 3, 2
 SHORT_PROMPT, LONG_PROMPT = (16, 400), (1000, 1600)  # tokens: bounds of lengths
 
 
+class Reference:
+    """What answers should be: those of a healthy mesh at that port, which is asked once for each question."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._answers: dict[Ask, list[str]] = {}
+
+    async def answer(self, ask: Ask) -> Sequence[str]:
+        """Its pieces, as `Client` has them. Raise `RuntimeError` if the healthy mesh does not answer."""
+        if ask not in self._answers:
+            async with asyncio.timeout(LOAD_S):
+                client = await Client("reference", self._port, replace(ask, stream=False)).run()
+            if not client.is_whole:
+                raise RuntimeError(f"the healthy mesh answered {client.status}: {client.problem}")
+            self._answers[ask] = client.pieces
+        return self._answers[ask]
+
+
 @dataclass
 class Trial:
-    """What a scenario works with. ``tally`` is complete after `finish`."""
+    """What a scenario works with. ``testimony`` is complete after `finish`; ``broken`` is what did not come true."""
 
     mesh: RunningMesh
     reference: Reference
     random: Random
     churn_s: float
     is_short: bool = False
-    gap_limit_s: float = GAP_LIMIT_S
-    tally: Tally = field(default_factory=Tally)
+    limit_s: float = KILL_GAP_S
+    testimony: Accounts = field(default_factory=Accounts)
+    broken: list[str] = field(default_factory=list)
     notes: dict[str, Any] = field(default_factory=dict)
     excused_ports: set[int] = field(default_factory=set)  # of gateways that were killed
     clients: list[Client] = field(default_factory=list)
@@ -155,7 +174,7 @@ class Trial:
 
     def expect(self, condition: object, problem: str) -> None:
         if not condition:
-            self.tally.complain(problem)
+            self.broken.append(problem)
 
     def decoders(self) -> list[str]:
         return [engine for engine in self.mesh.deployment.engines if engine.startswith("decode")]
@@ -197,7 +216,7 @@ class Trial:
         try:
             await waiting
         except WaitedInVainError as error:
-            self.tally.complain(str(error))
+            self.broken.append(str(error))
 
     async def all_over(self, limit_s: float = LOAD_S) -> None:
         """Until every client is gone. Those that would stay longer are late, which is a failure."""
@@ -220,25 +239,40 @@ class Trial:
         return client.port not in self.excused_ports and not client.is_slow
 
     async def _count(self) -> None:
-        """Judge all that came, and forget it."""
+        """Judge all that came."""
         probes = [probe for probe in self._probes if probe.is_over and not _was_cut(probe)]
         for client in (*self.clients, *probes):
             await self.judge(client)
-        self.clients.clear()
-        self._probes.clear()
-        self._tasks.clear()
-        self.reference.forget()
 
     async def judge(self, client: Client) -> None:
         """Hold what came against what a healthy mesh says."""
         expected = await self.reference.answer(client.ask) if client.pieces else ()
         is_excused, is_timed = client.port in self.excused_ports, not client.is_slow
-        self.tally.take(client, expected, is_excused=is_excused, is_timed=is_timed)
+        self.testimony.hear(account_of(client, expected, is_excused=is_excused, is_timed=is_timed))
 
 
 def _was_cut(probe: Client) -> bool:
     """Given up by its own client when the scenario ended."""
     return not probe.is_whole and probe.problem is None and probe.status in (None, 200)
+
+
+def recovery_s(
+    fault_at: float, clients: Iterable[Client], probes: Iterable[Client], ports: Collection[int]
+) -> float | None:
+    """From the fault until every stream that was open went on, and each gateway answered a request sent after it.
+
+    None: not all of them did.
+    """
+    moments = [fault_at]
+    for client in clients:
+        was_open = client.arrivals and client.arrivals[0] <= fault_at and (client.ended_at or fault_at) >= fault_at
+        if was_open and not client.has_left:
+            moments.append(next((at for at in client.arrivals if at > fault_at), client.ended_at or fault_at))
+    answered: dict[int, float] = {}
+    for probe in probes:
+        if probe.is_whole and probe.sent_at >= fault_at and probe.ended_at is not None:
+            answered[probe.port] = min(probe.ended_at, answered.get(probe.port, probe.ended_at))
+    return max(*moments, *answered.values()) - fault_at if answered.keys() >= set(ports) else None
 
 
 Run = Callable[[Trial], Awaitable[None]]

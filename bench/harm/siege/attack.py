@@ -1,16 +1,13 @@
-"""What an attack is, and the words that most attacks are made of."""
+"""The words that most attacks are made of."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
 
-from bench.harm.harm import PLAIN, Harm
+from bench.harm.harm import End
 from bench.harm.http import Line, exchange
-from bench.harm.siege.ground import ATTACKER, COMPLETIONS, LIKE_ANYONE, Answer, End, Fields, Ground, Headers, answer_of
+from bench.harm.siege.ground import ATTACKER, COMPLETIONS, Answer, Fields, Ground, Headers, answer_of
 
-TWO_HOSTS, KEYED = "two-hosts", "keys"
-MESHES = (PLAIN, TWO_HOSTS, KEYED)  # under siege
 PEERS = tuple(f"127.0.0.{n}" for n in range(2, 6))
 SMALL_BYTES = 4096  # that the kernel of a reader takes who stalls
 DRIP_S, MOST_DRIPS = 0.5, 1000
@@ -22,18 +19,6 @@ Requests = Callable[[Ground], Iterable[bytes]]
 
 class ImpossibleHereError(RuntimeError):
     """This machine or user does not allow such an attack. The message says why."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attack(Harm):
-    """``title``: the advisory or report that it replays. ``right``: how its requests may end. ``load``: ordinary
-    requests at a time that weigh as much; a witness may be as slow beside the attack as beside those. ``kills``:
-    processes that it ends on purpose. ``mixes``: it may run beside others, in random mixtures."""
-
-    right: frozenset[End] = LIKE_ANYONE
-    load: int = 0
-    kills: Collection[str] = ()
-    mixes: bool = True
 
 
 def shoot(requests: Requests, at_once: int = 1) -> Run:

@@ -5,39 +5,26 @@ import json
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from bench.harm.deployment import MESH_NAME, MODEL, Deployment
+from bench.harm.deployment import MESH_NAME, MODEL
+from bench.harm.harm import End
 from bench.harm.http import Line, Reply, exchange, line, request
+from bench.harm.meshes import CALM, key_headers
 from bench.harm.running import RunningMesh
 
 ATTACKER = "127.0.0.2"
-MAX_CONTEXT = 2048  # tokens
+MAX_CONTEXT = CALM["max_context"]  # tokens
 COMPLETIONS, CHATS = "/v1/completions", "/v1/chat/completions"
 TOKENIZE, DETOKENIZE = "/tokenize", "/detokenize"
-HONEST, RIVAL, LIMITED, EXPIRED = "honest", "rival", "limited", "expired"  # names of keys
 FEW_TOKENS = 4  # of answers that matter only in that they come
 SAID_CHARS = 160
 NOT_SPOKEN = (501, 505)  # that HTTP is not spoken so: as good as 4xx
 
 Fields = Mapping[str, Any]
 Headers = Mapping[str, str]
-
-
-class End(StrEnum):
-    SERVED = "served"  # with 2xx, to its last byte
-    REFUSED = "refused"  # with 4xx
-    CUT = "cut"  # the connection was closed
-    HELD = "held"  # neither, when the attacker lost patience
-    FAILED = "failed"  # with 5xx, or with an error in the middle of a stream
-
-
-TURNED_AWAY = frozenset({End.REFUSED, End.CUT})
-LIKE_ANYONE = TURNED_AWAY | {End.SERVED}
-ANY_END = LIKE_ANYONE | {End.HELD}  # of attackers that wait for nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +53,6 @@ def _end(reply: Reply) -> End:
     if reply.status >= 500 or b'data: {"error"' in reply.body:
         return End.FAILED
     return End.CUT if reply.is_closed else End.SERVED
-
-
-def key_path(folder: Path, name: str) -> Path:
-    """Where the owner of a key of that name keeps it, beside a topology that asks for keys."""
-    return folder / f"{name}.key"
-
-
-def key_headers(deployment: Deployment, name: str) -> dict[str, str]:
-    """The header of a key; none where keys are not asked for."""
-    path = key_path(deployment.path.parent, name)
-    return {"authorization": f"Bearer {path.read_text()}"} if path.exists() else {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,27 +6,32 @@ import json
 import pytest
 
 from bench.harm.__main__ import PROGRAMMES, main, parse
-from bench.harm.chaos.verdict import ScenarioRow, Tally
-from bench.harm.report import document, lines
-from bench.harm.siege.verdict import AttackRow
+from bench.harm.testimony import Honest
+from bench.harm.verdict import Row, attack_cells, document, lines, scenario_cells
 from bench.harness.files import write_json
 from mesh.errors import EXIT_CONFIGURATION
 
-SCENARIO = ScenarioRow(
+SCENARIO = Row(
     name="kill-decode",
+    family="processes",
     took_s=3.0,
-    tally=Tally(requests=3, failed=1, worst_gap_s=1.25, problems=["r1: gone"]),
+    honest=Honest(requests=3, failed=1, gap_s=1.25, problems=["r1: gone"]),
     notes={"kills": 2},
 )
-ATTACK = AttackRow(
-    name="url", family="http", ends={"cut": 2}, failures=["chat: late"], grown={"gateway": 5 * 2**20}, took_s=3.0
+ATTACK = Row(
+    name="url",
+    family="http",
+    ends={"cut": 2},
+    honest=Honest(problems=["chat: late"]),
+    grown={"gateway": 5 * 2**20},
+    took_s=3.0,
 )
 
 
 def planned(*arguments: str) -> list[str]:
     options: argparse.Namespace = parse(arguments)
     plan = PROGRAMMES[options.kind].plan(options)
-    return [getattr(one, "name", None) or one[0].name for one in plan]
+    return [one[0].name for one in plan]
 
 
 @pytest.mark.parametrize("kind", PROGRAMMES)
@@ -56,13 +61,15 @@ def test_list_names_them_all(kind, capsys):
 
 
 def test_a_row_says_what_went_wrong():
-    assert lines(SCENARIO)[1:] == ["  kills 2", "  ! r1: gone"]
-    assert lines(ATTACK) == [
+    assert lines(SCENARIO, scenario_cells)[1:] == ["  kills 2", "  ! honest clients failed: 1, r1: gone (1)"]
+    assert lines(ATTACK, attack_cells) == [
         "  FAIL: class http, answers 2 cut, failed 1, gap s 0.00, calm s 0.00, grew MiB 5 (gateway), kept MiB 0,"
         " restarts 0 (3 s)",
-        "  ! the witness failed: 1, chat: late (1)",
+        "  ! honest clients failed: 1, chat: late (1)",
     ]
-    assert lines(AttackRow(name="disk", family="files", impossible="takes root"))[1:] == ["  not here: takes root"]
+    assert lines(Row(name="disk", family="files", impossible="takes root"), attack_cells)[1:] == [
+        "  not here: takes root"
+    ]
 
 
 def test_rows_as_json(tmp_path):
@@ -70,4 +77,4 @@ def test_rows_as_json(tmp_path):
     whole = json.loads((tmp_path / "rows.json").read_text())
     scenario, attack = whole["rows"]
     assert (whole["settings"], scenario["passed"], attack["passed"]) == ({"seed": 1}, False, False)
-    assert (scenario["tally"]["failed"], scenario["notes"], attack["grown"]) == (1, {"kills": 2}, ATTACK.grown)
+    assert (scenario["honest"]["failed"], scenario["notes"], attack["grown"]) == (1, {"kills": 2}, ATTACK.grown)

@@ -1,19 +1,18 @@
 """Everything at once for a while, after which memory and blocks are where they began."""
 
 import asyncio
+import os
 import signal
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from random import Random
-from typing import NamedTuple
-
-import psutil
 
 from bench.harm.chaos.trial import Trial
 from bench.harm.clients import Client
 from bench.harm.harm import Harm
 from bench.harm.running import WaitedInVainError
+from bench.harm.watch import own
 
 WORKERS = 8
 WARM_UP_S, SHORT_WARM_UP_S = 10.0, 2.0
@@ -26,8 +25,6 @@ STORIES, STORY_BYTES = 4096, 16 * 2**10
 MEMORY_SLACK = 8 * 2**20
 HANDLE_SLACK = 16
 
-Event = Callable[[Trial, Random], Awaitable[None]]
-
 
 async def churn(trial: Trial) -> None:
     """Load has its own stream of random numbers, events have another."""
@@ -35,10 +32,10 @@ async def churn(trial: Trial) -> None:
     await trial.stop_probing()
     await _serve(trial, load, SHORT_WARM_UP_S if trial.is_short else WARM_UP_S)
     await trial.mesh.rest()
-    before, requests_before = _footprints(trial), trial.tally.requests
+    before = _footprints(trial)
     happening = asyncio.create_task(_make_trouble(trial, events))
     try:
-        await _serve(trial, load, trial.churn_s)
+        num_requests = await _serve(trial, load, trial.churn_s)
     finally:
         happening.cancel()
         await asyncio.gather(happening, return_exceptions=True)
@@ -46,26 +43,28 @@ async def churn(trial: Trial) -> None:
         trial.mesh.signal(pid, signal.SIGCONT)
     await trial.mesh.rest()
     await asyncio.sleep(1.0)
-    _compare(trial, before, _footprints(trial), trial.tally.requests - requests_before)
+    _compare(trial, before, num_requests)
 
 
-async def _serve(trial: Trial, random: Random, for_s: float) -> None:
-    """Closed loop: each of some workers sends its next request when its last one has ended."""
-    ends_at = time.monotonic() + for_s
+async def _serve(trial: Trial, random: Random, for_s: float) -> int:
+    """Closed loop: each of some workers sends its next request when its last one has ended. Return how many it were."""
+    ends_at, num_requests = time.monotonic() + for_s, 0
 
     async def work() -> None:
+        nonlocal num_requests
         while time.monotonic() < ends_at:
+            num_requests += 1
             await _one(trial, random)
 
     async with asyncio.TaskGroup() as tasks:
         for _ in range(WORKERS):
             tasks.create_task(work())
+    return num_requests
 
 
 async def _one(trial: Trial, random: Random) -> None:
     [ask] = trial.asks(1, tokens=random.randint(8, 160), prompt=(8, 700), stream=random.random() < 0.8)
-    name, port = f"c{trial.tally.requests}-{random.getrandbits(32):x}", random.choice(trial.mesh.deployment.ports)
-    client = Client(name, port, ask)
+    client = Client(f"c{random.getrandbits(64):x}", random.choice(trial.mesh.deployment.ports), ask)
     trial.clients.append(client)
     running = asyncio.create_task(client.run())
     if random.random() < LEAVE_SHARE:
@@ -74,7 +73,6 @@ async def _one(trial: Trial, random: Random) -> None:
     await running
     trial.clients.remove(client)
     await trial.judge(client)
-    trial.reference.forget()
 
 
 # --- trouble ----------------------------------------------------------------------------------------------------------
@@ -109,39 +107,29 @@ async def _leave(trial: Trial, random: Random) -> None:
     trial.leave(random.sample(trial.clients, len(trial.clients) // 2), "cancels")
 
 
-EVENTS: tuple[Event, ...] = (_kill, _stop, _migrate, _migrate, _leave)
+EVENTS: tuple[Callable[[Trial, Random], Awaitable[None]], ...] = (_kill, _stop, _migrate, _migrate, _leave)
 
 
 # --- what is left of it -----------------------------------------------------------------------------------------------
 
 
-class Footprint(NamedTuple):
-    pid: int
-    resident_bytes: int
-    num_handles: int  # open files and sockets
+def _footprints(trial: Trial) -> dict[tuple[str, int], tuple[int, int]]:
+    """Resident bytes and open files of all processes, by name and pid."""
+    pids = trial.mesh.observer.pids().items()
+    return {(name, pid): (own(pid), len(os.listdir(f"/proc/{pid}/fd"))) for name, pid in pids}
 
 
-def _footprints(trial: Trial) -> dict[str, Footprint]:
-    found = {}
-    for name, pid in trial.mesh.observer.pids().items():
-        with suppress(psutil.NoSuchProcess):
-            process = psutil.Process(pid)
-            found[name] = Footprint(pid, int(process.memory_info().rss), int(process.num_fds()))
-    return found
-
-
-def _compare(trial: Trial, before: dict[str, Footprint], after: dict[str, Footprint], num_requests: int) -> None:
+def _compare(trial: Trial, before: dict[tuple[str, int], tuple[int, int]], num_requests: int) -> None:
     """Of processes that are still in the same life."""
-    gateways = trial.mesh.deployment.gateways
-    lived = [name for name in before.keys() & after.keys() if before[name].pid == after[name].pid]
-    trial.expect(set(gateways) <= set(lived), "the gateways lived through it")
-    for name in sorted(lived):
-        began, ended = before[name].resident_bytes, after[name].resident_bytes
+    after, gateways = _footprints(trial), trial.mesh.deployment.gateways
+    lived = sorted(before.keys() & after.keys())
+    trial.expect(set(gateways) <= {name for name, _ in lived}, "the gateways lived through it")
+    for name, pid in lived:
+        (began, files), (ended, files_now) = before[name, pid], after[name, pid]
         trial.notes[f"{name}_mb"] = f"{began / 2**20:.1f} -> {ended / 2**20:.1f}"
         stories = min(num_requests, STORIES) * STORY_BYTES if name in gateways else 0
-        opened = after[name].num_handles - before[name].num_handles
         trial.expect(ended - began <= MEMORY_SLACK + stories, f"{name} grew by {(ended - began) / 2**20:.1f} MB")
-        trial.expect(opened <= HANDLE_SLACK, f"{name} has {opened} more files and sockets open")
+        trial.expect(files_now - files <= HANDLE_SLACK, f"{name} has {files_now - files} more files and sockets open")
 
 
 TITLE = "random kills, stops, cancels and migrations under load; memory and blocks as before"

@@ -2,17 +2,15 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from functools import partial
 
-import psutil
-
-from bench.harm.chaos.meshes import RELAYED, WORDY_MODEL
 from bench.harm.chaos.trial import LONG_PROMPT, Trial
 from bench.harm.clients import Client
 from bench.harm.harm import Harm
+from bench.harm.meshes import RELAYED, WORDY_MODEL
 from bench.harm.rules import Hold, Passing, Which, is_migration, is_transfer
 from bench.harm.running import until
+from bench.harm.watch import own
 
 MANY = 200
 SLOW_TOKENS = 1200
@@ -115,7 +113,7 @@ async def slow_client(trial: Trial) -> None:
     pause = asyncio.create_task(asyncio.sleep(PAUSE_S))
     await trial.background()
     await pause
-    grown = max(size - before.get(name, 0) for name, size in _memory(trial).items())
+    grown = max(size - before[name] for name, size in _memory(trial).items())
     trial.notes["grown_mb"] = round(grown / 2**20, 1)
     trial.expect(grown < MEMORY_LIMIT, f"memory is bounded, grown by {grown}")
     for one in slow:
@@ -123,12 +121,8 @@ async def slow_client(trial: Trial) -> None:
 
 
 def _memory(trial: Trial) -> dict[str, int]:
-    """Resident bytes of gateways that are alive."""
-    found = {}
-    for gateway in trial.mesh.deployment.gateways:
-        with suppress(psutil.NoSuchProcess):
-            found[gateway] = int(psutil.Process(trial.mesh.pid(gateway)).memory_info().rss)
-    return found
+    """Resident bytes of gateways."""
+    return {gateway: own(trial.mesh.pid(gateway)) for gateway in trial.mesh.deployment.gateways}
 
 
 client = partial(Harm, "clients")

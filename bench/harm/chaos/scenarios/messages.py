@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
-from bench.harm.chaos.meshes import RELAYED
 from bench.harm.chaos.trial import LONG_PROMPT, Run, Trial
 from bench.harm.harm import Harm
+from bench.harm.meshes import RELAYED
 from bench.harm.rules import (
     Corrupt,
     Hold,

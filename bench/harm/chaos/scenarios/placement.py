@@ -1,8 +1,8 @@
 """The placement daemon dies while services change places."""
 
-from bench.harm.chaos.meshes import OTHER_MODEL, PLACED, PLACEMENT
 from bench.harm.chaos.trial import Trial
 from bench.harm.harm import Harm
+from bench.harm.meshes import OTHER_MODEL, PLACED, PLACEMENT
 from bench.harm.running import until
 from mesh.wire.control import Announce, EnginePlace, Role
 from mesh.wire.placement import PlacementStatus

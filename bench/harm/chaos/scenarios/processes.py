@@ -6,10 +6,10 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from bench.harm.chaos.meshes import HOSTS
 from bench.harm.chaos.trial import Run, Trial
 from bench.harm.harm import Harm
 from bench.harm.http import fetch
+from bench.harm.meshes import HOSTS
 from bench.harm.observer import SUPERVISOR
 from bench.harm.running import until
 from mesh.addresses import supervisor_id
@@ -31,13 +31,9 @@ async def prefill(trial: Trial) -> str:
     """While prompts are computed, and KV is on its way."""
     await trial.background()
     trial.start(trial.asks(NUM_LONG, tokens=32, prompt=(800, 1200)))
-    await until(lambda: _prefills(trial), "the prefill engine has work")
+    engine = trial.mesh.observer.engine
+    await until(lambda: (now := engine("prefill")) and now.prefill_remaining_s > 0, "the prefill engine has work")
     return "prefill"
-
-
-def _prefills(trial: Trial) -> bool:
-    status = trial.mesh.observer.engine("prefill")
-    return status is not None and status.prefill_remaining_s > 0
 
 
 async def gateway(trial: Trial) -> str:
@@ -128,12 +124,10 @@ async def hang_decode(trial: Trial) -> None:
     began_at = time.monotonic()
     trial.fault()
     (trial.mesh.deployment.hangs / victim).touch()
-
-    def is_stuck() -> bool:
-        status = observer.engine(victim)
-        return status is not None and status.state is ProcessState.STUCK
-
-    await until(is_stuck, f"{victim} says that its step does not end")
+    await until(
+        lambda: (status := observer.engine(victim)) and status.state is ProcessState.STUCK,
+        f"{victim} says that its step does not end",
+    )
     trial.notes["noticed_s"] = round(time.monotonic() - began_at, 2)
     await trial.all_over()
     trial.expect(observer.pid(victim) == pid, f"answers ended before {victim} was killed")
@@ -172,7 +166,7 @@ async def no_engines(trial: Trial) -> None:
     await until(lambda: any(map(mesh.observer.is_ready, engines)), "an engine is back")
     outage_s = time.monotonic() - began_at
     trial.notes["outage_s"] = round(outage_s, 2)
-    trial.gap_limit_s += outage_s
+    trial.limit_s += outage_s
     await trial.all_over()
     trial.expect(all(one.status == 503 for one in refused), f"503, not {[one.status for one in refused]}")
     trial.expect(all("retry-after" in one.headers for one in refused), "503 says when to come back")
@@ -194,10 +188,9 @@ async def restart_request(trial: Trial) -> None:
 
 async def lose_host(trial: Trial) -> None:
     host = await decode(trial)  # named after its engine
-    pids = [trial.mesh.pid(supervisor_id(host)), trial.mesh.pid(host)]
     trial.fault()
-    for pid in pids:
-        trial.mesh.signal(pid, signal.SIGKILL)
+    for process in (supervisor_id(host), host):
+        trial.mesh.kill(process)
     await trial.all_over()
     await trial.mesh.start_host(host)
 

@@ -5,20 +5,10 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from bench.harm.deployment import MODEL
-from bench.harm.siege.attack import KEYED, Attack, Requests, flood, shoot
-from bench.harm.siege.ground import (
-    CHATS,
-    COMPLETIONS,
-    DETOKENIZE,
-    EXPIRED,
-    HONEST,
-    LIMITED,
-    RIVAL,
-    TOKENIZE,
-    TURNED_AWAY,
-    Answer,
-    Ground,
-)
+from bench.harm.harm import TURNED_AWAY, Harm
+from bench.harm.meshes import EXPIRED, HONEST, KEYED, LIMITED, RIVAL
+from bench.harm.siege.attack import Requests, flood, shoot
+from bench.harm.siege.ground import CHATS, COMPLETIONS, DETOKENIZE, TOKENIZE, Answer, Ground
 
 NOTICED_S = 1.5  # until a gateway has looked at its file of keys again
 ODD = (
@@ -91,9 +81,9 @@ async def garbled(ground: Ground) -> Sequence[Answer]:
 
 
 guessed = shoot(bearing([f"Bearer ms-{number:x}-{'0' * 43}" for number in range(600)]), at_once=32)
-_open = partial(Attack, "access")
-_keyed = partial(Attack, "access", mesh=KEYED)
-_away = partial(Attack, "access", mesh=KEYED, right=TURNED_AWAY)
+_open = partial(Harm, "access")
+_keyed = partial(Harm, "access", mesh=KEYED)
+_away = partial(Harm, "access", mesh=KEYED, right=TURNED_AWAY)
 
 ATTACKS = (
     _open("keys-odd", shoot(bearing(ODD)), "CVE-2025-59425", in_short=True),

@@ -7,9 +7,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from functools import partial
 from pathlib import Path
 
+from bench.harm.harm import Harm
 from bench.harm.observer import SUPERVISOR
 from bench.harm.running import until
-from bench.harm.siege.attack import Attack, ImpossibleHereError, Run
+from bench.harm.siege.attack import ImpossibleHereError, Run
 from bench.harm.siege.ground import Answer, Ground
 
 BACK_S = 60.0
@@ -126,9 +127,9 @@ async def supervisor_killed(ground: Ground) -> Sequence[Answer]:
     return answers + await asks(ground)
 
 
-_f = partial(Attack, "files", mixes=False)
-_d = partial(Attack, "files", mixes=False, kills=("decode",))
-_p = partial(Attack, "files", mixes=False, kills=("prefill",))
+_f = partial(Harm, "files", mixes=False)
+_d = partial(Harm, "files", mixes=False, kills=("decode",))
+_p = partial(Harm, "files", mixes=False, kills=("prefill",))
 
 ATTACKS = (
     _f("logs-removed", remove(is_log), CLEANER, in_short=True),

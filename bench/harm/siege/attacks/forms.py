@@ -4,8 +4,9 @@ import json
 from functools import partial
 from typing import Any
 
-from bench.harm.siege.attack import Attack, Run, complete, shoot
-from bench.harm.siege.ground import TURNED_AWAY, Fields, Ground
+from bench.harm.harm import TURNED_AWAY, Harm
+from bench.harm.siege.attack import Run, complete, shoot
+from bench.harm.siege.ground import Fields, Ground
 
 DEPTH = 5000
 BILLION = 10**9
@@ -90,8 +91,8 @@ RESPONSE_FORMATS: list[object] = [
 # No two have the same bytes: remembering which were bad does not help.
 HANGING = [{"allOf": [{"type": "integer", "multipleOf": 9973 - 2 * n}, MULTIPLES["allOf"][1]]} for n in range(6)]
 
-_g = partial(Attack, "grammar")
-_s = partial(Attack, "schema")
+_g = partial(Harm, "grammar")
+_s = partial(Harm, "schema")
 
 ATTACKS = (
     _g("lark-left-recursion", lark('start: start "a" | start'), XGRAMMAR, in_short=True),

@@ -6,9 +6,10 @@ import json
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from bench.harm.harm import ANY_END, TURNED_AWAY, End, Harm
 from bench.harm.http import request
-from bench.harm.siege.attack import Attack, Run, cling, shoot
-from bench.harm.siege.ground import ANY_END, ATTACKER, COMPLETIONS, TURNED_AWAY, Answer, End, Ground, answer_of
+from bench.harm.siege.attack import Run, cling, shoot
+from bench.harm.siege.ground import ATTACKER, COMPLETIONS, Answer, Ground, answer_of
 
 MIB = 2**20
 GET = b"GET /v1/models HTTP/1.1\r\nhost: 127.0.0.1\r\n"
@@ -97,8 +98,8 @@ async def left_in_the_middle(ground: Ground) -> Sequence[Answer]:
     return await asyncio.gather(*(leave(0.02 * n) for n in range(50)))
 
 
-_h = partial(Attack, "http")
-_bad = partial(Attack, "http", right=TURNED_AWAY)
+_h = partial(Harm, "http")
+_bad = partial(Harm, "http", right=TURNED_AWAY)
 
 ATTACKS = (
     _bad("header-1-mib", send(lambda: GET + b"x: " + b"a" * MIB + b"\r\n\r\n"), ADVISORY, in_short=True),

@@ -3,9 +3,10 @@
 import asyncio
 from functools import partial
 
+from bench.harm.harm import ANY_END, End, Harm
 from bench.harm.http import exchange, request
-from bench.harm.siege.attack import PEERS, Attack, Requests, flood, shoot, stall
-from bench.harm.siege.ground import ANY_END, MAX_CONTEXT, TOKENIZE, Answer, End, Fields, Ground, Headers
+from bench.harm.siege.attack import PEERS, Requests, flood, shoot, stall
+from bench.harm.siege.ground import MAX_CONTEXT, TOKENIZE, Answer, Fields, Ground, Headers
 
 NUM = 8
 OFTEN: Fields = {"max_tokens": 48, "ignore_eos": True}
@@ -80,9 +81,9 @@ async def connections(ground: Ground) -> list[Answer]:
     return await asyncio.gather(*map(touch, range(3000)))
 
 
-_r = partial(Attack, "readers", right=ANY_END)
-_p = partial(Attack, "promises", load=NUM)
-_f = partial(Attack, "floods", load=64)
+_r = partial(Harm, "readers", right=ANY_END)
+_p = partial(Harm, "promises", load=NUM)
+_f = partial(Harm, "floods", load=64)
 
 ATTACKS = (
     _r("stalled-streams", stall(16, streams), load=16, in_short=True),

@@ -4,7 +4,8 @@ import json
 from collections.abc import Iterator
 from functools import partial
 
-from bench.harm.siege.attack import Attack, Requests, complete, shoot
+from bench.harm.harm import Harm
+from bench.harm.siege.attack import Requests, complete, shoot
 from bench.harm.siege.ground import COMPLETIONS, Ground
 
 # As text: JSON's writers make none of these.
@@ -54,8 +55,8 @@ def tools(ground: Ground) -> list[bytes]:
     return [ground.chat({"tools": [TOOL]}), ground.chat({"tools": TOOL}), ground.chat({"functions": [1]})]
 
 
-_n = partial(Attack, "sampling")
-_s = partial(Attack, "stops")
+_n = partial(Harm, "sampling")
+_s = partial(Harm, "stops")
 
 ATTACKS = (
     *(_n(f"edges-of-{name}", shoot(edges(name)), in_short=name == "repetition_penalty") for name in NUMBERS),

@@ -4,17 +4,9 @@ import json
 from functools import partial
 
 from bench.harm.deployment import MODEL
-from bench.harm.siege.attack import Attack, Run, complete, post, shoot
-from bench.harm.siege.ground import (
-    CHATS,
-    COMPLETIONS,
-    DETOKENIZE,
-    MAX_CONTEXT,
-    TOKENIZE,
-    TURNED_AWAY,
-    Fields,
-    Ground,
-)
+from bench.harm.harm import TURNED_AWAY, Harm
+from bench.harm.siege.attack import Run, complete, post, shoot
+from bench.harm.siege.ground import CHATS, COMPLETIONS, DETOKENIZE, MAX_CONTEXT, TOKENIZE, Fields, Ground
 
 MOST = 4 * 2**20 - 4096  # bytes of a prompt that fits into the largest body
 
@@ -55,7 +47,7 @@ def hard(kind: str) -> str:
     return text * (MOST // size)
 
 
-def hard_prompt(kind: str) -> Attack:
+def hard_prompt(kind: str) -> Harm:
     def body(ground: Ground) -> bytes:
         return json.dumps(ground.fields({"prompt": hard(kind)}), ensure_ascii=kind != "chinese").encode()
 
@@ -114,9 +106,9 @@ def many_tokens(ground: Ground) -> dict[str, object]:
     return {"model": MODEL, "tokens": [1] * (MOST // 3)}
 
 
-_p = partial(Attack, "prompts")
-_body = partial(Attack, "prompts", right=TURNED_AWAY)
-_t = partial(Attack, "tokenize")
+_p = partial(Harm, "prompts")
+_body = partial(Harm, "prompts", right=TURNED_AWAY)
+_t = partial(Harm, "tokenize")
 
 ATTACKS = (
     *map(hard_prompt, HARD),

@@ -11,10 +11,12 @@ from typing import Any
 import msgspec
 import zmq
 
+from bench.harm.harm import ANY_END, End, Harm
 from bench.harm.http import line
+from bench.harm.meshes import TWO_HOSTS
 from bench.harm.observer import SUPERVISOR
-from bench.harm.siege.attack import TWO_HOSTS, Attack, Run
-from bench.harm.siege.ground import ANY_END, ATTACKER, Answer, End, Ground
+from bench.harm.siege.attack import Run
+from bench.harm.siege.ground import ATTACKER, Answer, Ground
 from mesh.directory import Endpoints, directory
 from mesh.sockets.curve import CurveKey
 from mesh.topology.parse import load
@@ -250,8 +252,8 @@ async def connections(ground: Ground) -> Sequence[Answer]:
     return DONE
 
 
-_w = partial(Attack, "wire", right=ANY_END)
-_far = partial(Attack, "wire", right=ANY_END, mesh=TWO_HOSTS)
+_w = partial(Harm, "wire", right=ANY_END)
+_far = partial(Harm, "wire", right=ANY_END, mesh=TWO_HOSTS)
 
 ATTACKS = (
     _w("wire-malformed", say(lambda: said(*MALFORMED)), in_short=True),

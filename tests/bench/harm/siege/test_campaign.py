@@ -1,9 +1,10 @@
 """The catalogue and the order in which it runs."""
 
 from bench.harm.__main__ import parse
-from bench.harm.harm import PLAIN
-from bench.harm.siege.attack import TWO_HOSTS, Attack
-from bench.harm.siege.campaign import AT_ONCE, HARMS, mixtures, plan
+from bench.harm.harm import PLAIN, TURNED_AWAY, End, Harm
+from bench.harm.meshes import TWO_HOSTS
+from bench.harm.siege.campaign import AT_ONCE, HARMS, mixtures, plan, restarted, wrong_of
+from bench.harm.siege.ground import Answer
 
 
 async def nothing(_):
@@ -17,9 +18,9 @@ def test_every_class_is_in_the_short_form_which_needs_one_mesh():
 
 
 def test_mixtures_hang_on_the_seed_and_leave_out_what_runs_alone():
-    alone = Attack("files", "alone", nothing, mixes=False)
-    far = Attack("wire", "far", nothing, mesh=TWO_HOSTS)
-    attacks = [alone, far, *(Attack("http", f"a{n}", nothing) for n in range(9))]
+    alone = Harm("files", "alone", nothing, mixes=False)
+    far = Harm("wire", "far", nothing, mesh=TWO_HOSTS)
+    attacks = [alone, far, *(Harm("http", f"a{n}", nothing) for n in range(9))]
     drawn = mixtures(attacks, 1, 3)
     assert drawn == mixtures(attacks, 1, 3) != mixtures(attacks, 2, 3)
     assert [len(one) for one in drawn] == [AT_ONCE] * 3
@@ -39,3 +40,17 @@ def test_mixtures_run_only_with_the_whole_catalogue():
         for arguments in ((), ("--short",), ("--only", "stops"), ("--only", "stops", "--rounds", "2"))
     ]
     assert counts == [12, 1, 0, 2]
+
+
+def test_answers_are_right_by_what_the_attack_allows():
+    answers = [Answer(End.SERVED, 200), Answer(End.REFUSED, 400), Answer(End.FAILED, 500, "boom"), Answer(End.HELD)]
+    assert wrong_of(Harm("http", "x", nothing), answers) == ["failed 500 boom", "held"]
+    strict = Harm("http", "x", nothing, right=TURNED_AWAY)
+    assert wrong_of(strict, answers) == ["served 200", "failed 500 boom", "held"]
+
+
+def test_another_process_or_none_by_a_name_is_a_restart():
+    before = {"decode": 1, "prefill": 2, "gateway": 3}
+    assert restarted(before, dict(before), frozenset()) == []
+    assert restarted(before, {"decode": 1, "prefill": 9}, frozenset()) == ["prefill", "gateway"]
+    assert restarted(before, {"decode": 7, "prefill": 2, "gateway": 3}, frozenset({"decode"})) == []

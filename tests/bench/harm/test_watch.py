@@ -1,38 +1,11 @@
-"""Topologies, limits and the watch over processes."""
+"""Limits and the watch over the memory of processes."""
 
 import os
 import resource
 import subprocess
 import sys
-import time
 
-import pytest
-
-from bench.harm.harm import PLAIN
-from bench.harm.siege.attack import KEYED, TWO_HOSTS
-from bench.harm.siege.ground import EXPIRED, HONEST, key_path
-from bench.harm.siege.walls import KEYS, deploy
-from bench.harm.siege.watch import Watch, limit, own, resident
-from mesh.access.key_file import read_keys
-
-
-@pytest.mark.parametrize(("wall", "hosts"), [(PLAIN, 1), (TWO_HOSTS, 2), (KEYED, 1)])
-def test_topologies_are_valid(tmp_path, wall, hosts):
-    deployment = deploy(wall, tmp_path)
-    topology = deployment.topology
-    assert len(topology.hosts) == len(deployment.hosts) == hosts
-    assert (topology.curve_key is not None) == (hosts > 1)
-    assert topology.gateways[0].port == deployment.ports[0]
-    assert {engine.id for engine in topology.engines} == set(deployment.engines)
-
-
-def test_only_hashes_of_keys_are_where_the_mesh_is(tmp_path):
-    deploy(KEYED, tmp_path)
-    honest = key_path(tmp_path, HONEST).read_text()
-    keys = {key.name: key for key in read_keys(tmp_path / KEYS)}
-    assert keys[HONEST].matches(honest.partition("-")[2].partition("-")[2])
-    assert keys[EXPIRED].has_expired(time.time())
-    assert honest not in (tmp_path / KEYS).read_text()
+from bench.harm.watch import Watch, limit, own, resident
 
 
 def test_a_process_may_not_write_to_much_more_than_it_has_at_rest():

@@ -1,4 +1,4 @@
-"""What tests of the siege share."""
+"""What tests of harm share."""
 
 import resource
 from collections.abc import Iterator

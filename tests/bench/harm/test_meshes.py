@@ -1,0 +1,73 @@
+"""The topologies of meshes that are harmed are ones that `mesh up` takes."""
+
+import os
+import subprocess
+import time
+
+import pytest
+
+from bench.harm.deployment import MESH_NAME, MODEL
+from bench.harm.meshes import (
+    BESIEGED,
+    EXPIRED,
+    FAULTY,
+    HEALTHY,
+    HONEST,
+    HOSTS,
+    KEYED,
+    KEYS,
+    RELAYED,
+    WORDY_MODEL,
+    deploy,
+    key_path,
+)
+from engines.costs.profiles import load_profile
+from mesh.access.key_file import read_keys
+
+SHAPES = {**FAULTY, "healthy": HEALTHY, **{f"besieged {kind}": shape for kind, shape in BESIEGED.items()}}
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_every_topology_is_valid(tmp_path, kind):
+    shape = SHAPES[kind]
+    deployment = deploy(tmp_path, shape)
+    topology = deployment.topology
+    assert {engine.id: str(engine.role) for engine in topology.engines} == shape.engines
+    assert deployment.gateways == shape.gateways
+    assert {process.id for process in topology.processes} == set(deployment.supervised)
+    assert {process.host for process in topology.processes} == set(deployment.hosts)
+    assert (topology.curve_key is not None) == (len(deployment.hosts) > 1)
+    assert topology.service(MODEL).aliases == (WORDY_MODEL,)
+    assert bool(topology.transfer.checksum) == bool(shape.step_s)
+    assert all(load_profile(engine.profile) for engine in topology.engines if shape.step_s)
+
+
+def test_engines_have_hosts_of_their_own(tmp_path):
+    topology = deploy(tmp_path, FAULTY[HOSTS]).topology
+    assert all(engine.host == engine.id for engine in topology.engines)
+    assert len({gateway.host for gateway in topology.gateways}) == 1
+
+
+def test_a_relayed_engine_has_a_runtime_folder_of_its_own(tmp_path):
+    deployment = deploy(tmp_path, FAULTY[RELAYED])
+    (tmp_path / "tell.py").write_text("import os, sys; print(os.environ['MESHSERVE_RUNTIME_DIR'], *sys.argv[1:])")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    script = (tmp_path / "python-decode-0").read_text().replace("bench.harm.chaos.hanging", "tell")
+    (tmp_path / "told").write_text(script)
+    command = ["sh", str(tmp_path / "told"), "-m", "engines", "--id", "decode-0"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100, env=environment)
+    said, hangs, *arguments = done.stdout.split()
+    assert arguments == ["-m", "engines", "--id", "decode-0"]
+    assert hangs == str(deployment.hangs / "decode-0")
+    assert str(deployment.folder("decode-0")) == f"{said}/{MESH_NAME}"
+    assert deployment.folder("first") == deployment.runtime / MESH_NAME
+    assert deployment.topology.transfer.transport == "tcp"
+
+
+def test_only_hashes_of_keys_are_where_the_mesh_is(tmp_path):
+    deploy(tmp_path, BESIEGED[KEYED])
+    honest = key_path(tmp_path, HONEST).read_text()
+    keys = {key.name: key for key in read_keys(tmp_path / KEYS)}
+    assert keys[HONEST].matches(honest.partition("-")[2].partition("-")[2])
+    assert keys[EXPIRED].has_expired(time.time())
+    assert honest not in (tmp_path / KEYS).read_text()

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from mesh.effects import Follow, Forget, Publish, Rest
-from mesh.wire.control import PolicyChoice, SetRole
+from mesh.wire.control import PolicyChoice, RequestPlaces, SetRole
 from mesh.wire.requests import Cancel, Probe, Recall, Submit, SubmitBatch
 from router.generation import Route, RouterError, TokenBatch
 
@@ -55,7 +55,14 @@ class DeclinePolicy(msgspec.Struct, frozen=True):
     reason: str
 
 
-GatewayEffect = Effect | Follow | Publish | TakePolicy | DeclinePolicy | Rest
+class TellPlaces(msgspec.Struct, frozen=True):
+    """Publish where the requests are that somebody asked for, for the one who asked alone."""
+
+    asker: str
+    message: RequestPlaces
+
+
+GatewayEffect = Effect | Follow | Publish | TakePolicy | DeclinePolicy | TellPlaces | Rest
 
 
 def in_batches(effects: Iterable[Effect]) -> list[Effect]:

@@ -17,7 +17,7 @@ from mesh.wire.frames import Sender
 from mesh.wire.messages import BroadcastMessage, GatewayMessage
 from mesh.wire.requests import RequestSpec
 from mesh.wire.status import EngineStatus, GatewayStatus
-from router.effects import DeclinePolicy, Deliver, Fail, GatewayEffect, SendToEngine, SetRoute, TakePolicy
+from router.effects import DeclinePolicy, Deliver, Fail, GatewayEffect, SendToEngine, SetRoute, TakePolicy, TellPlaces
 from router.gateway_core import GatewayCore, GatewayParts
 from router.generation import Generation, Route, RouterError, TokenBatch
 from router.history.lengths import LengthPredictor
@@ -221,6 +221,8 @@ class Router:
                 log.info("policy taken", policy=choice.name, parameters=choice.parameters, version=choice.version)
             case DeclinePolicy(choice, reason):
                 log.error("policy not taken", policy=choice.name, reason=reason)
+            case TellPlaces(asker, message):
+                self._sockets.answer(asker, message)
             case Rest():
                 self._rests.set()
 

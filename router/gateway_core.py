@@ -19,13 +19,14 @@ from mesh.membership.catching_up import CatchingUp
 from mesh.membership.membership import ended_incarnations
 from mesh.membership.status_pace import StatusPace
 from mesh.topology.schema import Topology
-from mesh.wire.control import PolicyChoice, ProcessState, SetPolicy
+from mesh.wire.control import Locate, PolicyChoice, ProcessState, RequestPlaces, SetPolicy
 from mesh.wire.frames import Sender
 from mesh.wire.messages import BroadcastMessage, GatewayMessage
 from mesh.wire.placement import PlacementStatus
 from mesh.wire.requests import FinishReason, RequestSpec
 from mesh.wire.status import EngineStatus, GatewayStatus, SupervisorStatus
-from router.effects import DeclinePolicy, Effect, Fail, GatewayEffect, TakePolicy
+from router.api.openai.input.ids import is_meant
+from router.effects import DeclinePolicy, Effect, Fail, GatewayEffect, TakePolicy, TellPlaces
 from router.generation import Draining, Fault, RequestFailed, RouterError
 from router.history.marks import MarkKeeper
 from router.history.records import Outcome
@@ -122,6 +123,9 @@ class GatewayCore:
         """A message of the process ``sender`` to this gateway."""
         if isinstance(message, SetPolicy):
             return self._consider(message.choice, now)
+        if isinstance(message, Locate):
+            places = self.dispatcher.locate(lambda choice: is_meant(choice, message.asked))
+            return [TellPlaces(sender, RequestPlaces(message.asked, places))]
         return self._told(self.dispatcher.receive(sender, message, now))
 
     def hear(self, sender: Sender, status: BroadcastMessage | None, now: float) -> list[GatewayEffect]:

@@ -55,6 +55,11 @@ async def visitor(topology: Topology) -> AsyncIterator[Sockets[SupervisorMessage
 
 async def collect(topology: Topology, sockets: Sockets[SupervisorMessage]) -> Mapping[str, BroadcastMessage]:
     """The newest status by name in the topology, as soon as all have spoken, or after one lease."""
+    return named_in_topology(topology, await hear_all(topology, sockets))
+
+
+async def hear_all(topology: Topology, sockets: Sockets[SupervisorMessage]) -> Mapping[str, BroadcastMessage]:
+    """Do as `collect`, with the names that processes have in the mesh."""
     statuses: dict[str, BroadcastMessage] = {}
     with suppress(TimeoutError):
         async with asyncio.timeout(topology.timing.lease_s):
@@ -62,7 +67,7 @@ async def collect(topology: Topology, sockets: Sockets[SupervisorMessage]) -> Ma
                 statuses[sender.process] = status
                 if _expected(topology, sockets.known, statuses) <= statuses.keys():
                     break
-    return named_in_topology(topology, statuses)
+    return statuses
 
 
 async def statuses_of(topology: Topology) -> Mapping[str, BroadcastMessage]:

@@ -26,7 +26,8 @@ from mesh.sockets.broadcast import Broadcast
 from mesh.sockets.curve import Curve, CurveKey
 from mesh.sockets.inlet import Inlet
 from mesh.wire.bounds import MAX_BODY_BYTES, MAX_FRAMES
-from mesh.wire.frames import MAX_SENDER_BYTES, TOPIC_STATUS, TOPIC_TAP, WIRE_VERSION, Sender, WireError
+from mesh.wire.control import RequestPlaces
+from mesh.wire.frames import MAX_SENDER_BYTES, TOPIC_ANSWER, TOPIC_STATUS, TOPIC_TAP, WIRE_VERSION, Sender, WireError
 from mesh.wire.hosts import HostPlace, HostsMoved
 from mesh.wire.messages import BroadcastMessage, Codec, Message, encode
 from mesh.wire.transfers import Blocks
@@ -77,6 +78,7 @@ class Sockets(Generic[M]):
         self._codec: Codec[M | HostsMoved] = Codec(union | HostsMoved)
         self._subscribed: dict[str, str | None] = {}  # the broadcast that is listened to, by process; None: not known
         self._broadcast_codec: Codec[BroadcastMessage] = Codec(BroadcastMessage)
+        self._answer_codec: Codec[RequestPlaces] = Codec(RequestPlaces)
         self._context = context or zmq.asyncio.Context()
         self._owns_context = context is None
         self._curve = Curve(key, zmq.Context(self._context)) if key else None
@@ -226,6 +228,14 @@ class Sockets(Generic[M]):
     def publish(self, message: BroadcastMessage) -> None:
         self._broadcast.send([TOPIC_STATUS, WIRE_VERSION, self._sender_frame, encode(message)])
 
+    def answer(self, asker: str, message: RequestPlaces) -> None:
+        """Publish for one process alone, which need not have an inbox: see `answers`."""
+        self._broadcast.send([_answers_of(asker), WIRE_VERSION, self._sender_frame, encode(message)])
+
+    def expect_answers(self) -> None:
+        """Have `answers` hear what the processes that this one listens to publish for it."""
+        self._subscriptions.subscribe(_answers_of(self.me.process))
+
     def pulse(self) -> None:
         """Say that this process lives, and no more. From any thread but the event loop's."""
         self._broadcast.send_from_thread([TOPIC_STATUS, WIRE_VERSION, self._sender_frame, PULSE])
@@ -280,6 +290,8 @@ class Sockets(Generic[M]):
         while True:
             frames = await self._status_inlet.receive()
             try:
+                if frames[0].buffer != TOPIC_STATUS:
+                    continue  # an answer that nobody waits for any more
                 if len(frames) != 4 or frames[1].buffer != WIRE_VERSION:
                     raise WireError("not a status of this version")
                 sender = _sender(frames[2])
@@ -287,6 +299,16 @@ class Sockets(Generic[M]):
                 yield sender, self._broadcast_codec.decode(frames[3].buffer) if is_read else None
             except WireError as error:
                 self._drop(error, frames[1:])
+
+    async def answers(self) -> AsyncIterator[tuple[Sender, RequestPlaces]]:
+        """Yield what is published for this process alone; see `expect_answers`. Statuses are left out meanwhile."""
+        while True:
+            frames = await self._status_inlet.receive()
+            if len(frames) == 4 and frames[0].buffer == _answers_of(self.me.process):
+                try:
+                    yield _sender(frames[2]), self._answer_codec.decode(frames[3].buffer)
+                except WireError as error:
+                    self._drop(error, frames[1:])
 
     async def subscribers(self) -> AsyncIterator[bool]:
         """Yields True each time that somebody starts listening to our status: a good moment to publish it."""
@@ -327,6 +349,11 @@ def _sender(frame: zmq.Frame) -> Sender:
     if len(frame) > MAX_SENDER_BYTES:
         raise WireError(f"bad sender frame: {len(frame)} bytes, at most {MAX_SENDER_BYTES} are")
     return _sender_of(frame.bytes)
+
+
+def _answers_of(asker: str) -> bytes:
+    """Return the topic of what is published for that process alone. No topic is the beginning of another one."""
+    return TOPIC_ANSWER + asker.encode() + b"@"
 
 
 def _host(address: str) -> str:

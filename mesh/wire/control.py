@@ -122,6 +122,30 @@ class SetPolicy(msgspec.Struct, frozen=True, tag=True):
     choice: PolicyChoice
 
 
+class Locate(msgspec.Struct, frozen=True, tag=True):
+    """Asks a gateway where the requests are that an id means: one's own, an answer's, or an ``x-request-id``.
+
+    Its answer, `RequestPlaces`, is published under the topic of the process that asks, which needs no address for that.
+    """
+
+    asked: Name
+
+
+class RequestPlace(msgspec.Struct, frozen=True):
+    """Tells where a request is. ``engine`` is None if it waits at its gateway; ``end``: how it ended, if it has."""
+
+    request: Name
+    engine: Name | None
+    end: str = ""
+
+
+class RequestPlaces(msgspec.Struct, frozen=True, tag=True):
+    """Answers `Locate`: the requests that are meant, newest first."""
+
+    asked: Name
+    places: list[RequestPlace]
+
+
 class Stop(msgspec.Struct, frozen=True, tag=True):
     """Tells a supervisor to stop the processes of its host, after draining them unless ``now``."""
 

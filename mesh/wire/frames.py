@@ -6,6 +6,7 @@ from typing import NamedTuple
 WIRE_VERSION = b"ms1"
 TOPIC_STATUS = b"status"
 TOPIC_TAP = b"tap"
+TOPIC_ANSWER = b"answer:"  # and who has asked
 MAX_SENDER_BYTES = 256
 _SENDER = re.compile(rb"([A-Za-z0-9_.-]+~?)@([0-9]{1,18})")
 

@@ -5,7 +5,19 @@ from typing import Generic, TypeVar
 import msgspec
 
 from mesh.wire.bounds import MAX_BODY_BYTES
-from mesh.wire.control import Announce, Drain, LoadService, Migrate, SetPolicy, SetRole, SetRunning, Stop, UnloadService
+from mesh.wire.control import (
+    Announce,
+    Drain,
+    LoadService,
+    Locate,
+    Migrate,
+    RequestPlaces,
+    SetPolicy,
+    SetRole,
+    SetRunning,
+    Stop,
+    UnloadService,
+)
 from mesh.wire.frames import WireError
 from mesh.wire.hosts import HostsMoved
 from mesh.wire.placement import PlacementStatus
@@ -44,10 +56,11 @@ EngineMessage = (
     | TransferMessage
 )
 EngineAnswer = Accepted | Refused | Moved | SlicesEnded | Held | NotHeld | StepTokens | Failed
-GatewayMessage = EngineAnswer | SetPolicy
+GatewayMessage = EngineAnswer | SetPolicy | Locate
 SupervisorMessage = Stop | SetRunning
 BroadcastMessage = EngineStatus | GatewayStatus | PlacementStatus | SupervisorStatus
-Message = EngineMessage | GatewayMessage | SupervisorMessage | BroadcastMessage | HostsMoved  # the last to any process
+# `RequestPlaces` goes to who asked, `HostsMoved` to any process.
+Message = EngineMessage | GatewayMessage | SupervisorMessage | BroadcastMessage | RequestPlaces | HostsMoved
 _encoder = msgspec.msgpack.Encoder()
 
 

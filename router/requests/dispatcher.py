@@ -8,10 +8,10 @@ epoch shuts out the old owner (`router.requests.recovery`). Events in (methods),
 sockets, no clock.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from mesh.membership.membership import Joined, Restarted, Stale
-from mesh.wire.control import ProcessState
+from mesh.wire.control import ProcessState, RequestPlace
 from mesh.wire.frames import Sender
 from mesh.wire.messages import EngineAnswer
 from mesh.wire.requests import (
@@ -48,6 +48,8 @@ from router.requests.request_state import ANY_HOP, RequestPhase
 from router.requests.routing import Routing
 from router.requests.token_stream import Broken, Fence
 from router.view.monitor import Monitor
+
+MAX_LOCATED = 64
 
 
 class Dispatcher:
@@ -88,6 +90,15 @@ class Dispatcher:
     def wanted(self, now: float) -> list[Wanted]:
         """Engines that those that wait would fill, if the policy knows."""
         return self._routing.wanted(now)
+
+    def locate(self, is_meant: Callable[[str], bool]) -> list[RequestPlace]:
+        """Say where the requests are whose ids are meant, newest first; those that have ended, too."""
+        return [self._place(timeline) for timeline in self.timelines.find(is_meant)[:MAX_LOCATED]]
+
+    def _place(self, timeline: RequestTimeline) -> RequestPlace:
+        request = self._in_flight.placed(timeline.id)
+        is_held = request is not None and request.assignment.phase is RequestPhase.RUNNING
+        return RequestPlace(timeline.id, request.engines[0] if request and is_held else None, timeline.reason)
 
     # --- events of consumers ------------------------------------------------------------------------------------------
 

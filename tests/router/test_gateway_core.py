@@ -7,8 +7,8 @@ import pytest
 from mesh.effects import Follow, Publish, Rest
 from mesh.topology.parse import load
 from mesh.topology.schema import PolicySpec, Topology
-from mesh.wire.control import PolicyChoice, ProcessState, SetPolicy
-from router.effects import DeclinePolicy, Fail, TakePolicy
+from mesh.wire.control import Locate, PolicyChoice, ProcessState, RequestPlace, RequestPlaces, SetPolicy
+from router.effects import DeclinePolicy, Fail, TakePolicy, TellPlaces
 from router.gateway_core import GatewayCore, GatewayParts
 from router.generation import Draining
 from router.history.tallies import Tallies
@@ -111,6 +111,16 @@ def test_it_declines_a_policy_that_it_does_not_know_once(gateway):
     (declined,) = gateway.receive("cli", SetPolicy(choice), 1.0)
     assert isinstance(declined, DeclinePolicy)
     assert gateway.receive("cli", SetPolicy(choice), 1.0) == []
+
+
+def test_it_says_where_requests_are_to_who_asks(gateway):
+    submit(gateway, "order-17-aa-0")
+    submit(gateway, "order-17-bb-0")
+    gateway.cancel("order-17-aa-0", 1.0)
+    here = RequestPlace("order-17-bb-0", None)
+    ended = RequestPlace("order-17-aa-0", None, "no longer wanted")
+    for asked, places in (("order-17", [here, ended]), ("cmpl-bb", [here]), ("nobody", [])):
+        assert gateway.receive("cli-1", Locate(asked), 2.0) == [TellPlaces("cli-1", RequestPlaces(asked, places))]
 
 
 def test_a_consumer_that_falls_behind_is_cut_off(gateway):

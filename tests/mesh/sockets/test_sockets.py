@@ -1,6 +1,7 @@
 import asyncio
 import contextlib
 import socket as sockets_of_python
+from contextlib import AsyncExitStack
 
 import msgpack
 import pytest
@@ -12,7 +13,7 @@ from bench.live.ports import free_range
 from mesh.directory import Directory, Endpoints
 from mesh.sockets.curve import CurveKey, make_key_file
 from mesh.sockets.sockets import LOCAL_SEND_BYTES, Sockets
-from mesh.wire.control import Stop
+from mesh.wire.control import RequestPlaces, Stop
 from mesh.wire.frames import TOPIC_STATUS, TOPIC_TAP, WIRE_VERSION, Sender
 from mesh.wire.hosts import HostPlace, HostsMoved
 from mesh.wire.messages import encode
@@ -146,6 +147,26 @@ async def test_a_visitor_without_an_address_of_its_own_sends(endpoints):
             assert (await first(b.messages())).message == Stop(now=True)
         finally:
             await visitor.close()
+
+
+async def test_an_answer_reaches_the_visitor_that_asked_and_nobody_else(endpoints):
+    async with bound(B, endpoints) as b, AsyncExitStack() as stack:
+        visitors = [Sockets(Sender(f"cli-{number}", 1), endpoints, Stop) for number in (1, 10)]
+        for visitor in visitors:
+            stack.push_async_callback(visitor.close)
+            visitor.subscribe(["b"])
+            visitor.expect_answers()
+            assert await first(b.subscribers())
+        b.answer("cli-10", RequestPlaces("first", []))
+        b.publish(STATUS)
+        b.answer("cli-1", RequestPlaces("second", []))
+        assert await first(visitors[0].answers()) == (B, RequestPlaces("second", []))
+        assert await first(visitors[1].answers()) == (B, RequestPlaces("first", []))
+        assert await first(visitors[1].broadcasts()) == (B, STATUS)
+        b.answer("cli-1", RequestPlaces("third", []))  # which nobody waits for
+        b.publish(STATUS)
+        assert await first(visitors[0].broadcasts()) == (B, STATUS)
+        assert not visitors[0].counters
 
 
 async def test_statuses_reach_subscribers_from_the_first_on(endpoints):

@@ -10,9 +10,12 @@ from mesh.wire.control import (
     Drain,
     EnginePlace,
     LoadService,
+    Locate,
     Migrate,
     PolicyChoice,
     ProcessState,
+    RequestPlace,
+    RequestPlaces,
     Role,
     SetPolicy,
     SetRole,
@@ -252,6 +255,11 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
     (
         SetPolicy(PolicyChoice("tropical", {"watermark": 0.5}, 3)),
         {"type": "SetPolicy", "choice": {"name": "tropical", "parameters": {"watermark": 0.5}, "version": 3}},
+    ),
+    (Locate("cmpl-7"), {"type": "Locate", "asked": "cmpl-7"}),
+    (
+        RequestPlaces("cmpl-7", [RequestPlace("r", "decode-0")]),
+        {"type": "RequestPlaces", "asked": "cmpl-7", "places": [{"request": "r", "engine": "decode-0", "end": ""}]},
     ),
     (
         EngineStatus(

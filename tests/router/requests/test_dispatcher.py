@@ -707,6 +707,24 @@ def test_hand_overs_that_fail_open_the_breaker_of_the_decode_engine():
     assert set(world.dispatcher.breakers.states(world.now)) == {M0}
 
 
+def test_where_a_request_is_follows_its_way():
+    world = World(P0, M0)
+
+    def engine() -> str | None:
+        (place,) = world.dispatcher.locate("r".__eq__)
+        assert (place.request, place.end) == ("r", "")
+        return place.engine
+
+    world.submit("r", 100, max_tokens=16)
+    assert engine() is None, "the engine has not answered"
+    world.accept()
+    assert engine() == P0
+    world.tokens(M0, 0, 10, epoch=(0, 1))
+    assert engine() == M0
+    world.status(M0, incarnation=2)
+    assert engine() is None, "it was lost, and sent anew"
+
+
 # --- cancels
 
 

@@ -127,7 +127,7 @@ DAEMON: Sequence[Row] = (  # its name stands for the engines, and all others for
 KINDS = (*(row[0] for row in FAULTS), "fail_load", "daemon", *(row[0] for row in STEPS))
 ORDERS = (
     *("move", "drain", "role", "retire", "leave", "rescheduling", "shed", "placement"),
-    *("policy", "behind", "retire_gateway"),
+    *("policy", "behind", "retire_gateway", "pace"),
 )
 
 

@@ -16,6 +16,7 @@ from bench.fault_runs.orders import LOAD_S, Order
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.profiles import EngineProfile
 from mesh.topology.schema import (
+    SMALL_MESH,
     EngineSpec,
     GatewaySpec,
     PlacementSpec,
@@ -137,6 +138,8 @@ def draw(seed: int, only: Iterable[str] = (*KINDS, *ORDERS)) -> Scenario:
         topology = replace(topology, placement=placement)
     if "rescheduling" in kinds:
         topology = replace(topology, rescheduling=_rescheduling(Random(f"{seed}/rescheduling")))
+    if "pace" in kinds:
+        topology = replace(topology, timing=_timing(Random(f"{seed}/pace")))
     services = [service.name for service in topology.services]
     engines, gateways = [spec.id for spec in topology.engines], [spec.id for spec in topology.gateways]
     daemon = topology.placement.id if topology.placement else None
@@ -189,6 +192,11 @@ def _rescheduling(random: Random) -> Rescheduling | None:
         return None
     give_below = random.choice([64.0, 256.0])
     return Rescheduling(give_below=give_below, take_above=2 * give_below, rest_s=random.choice([0.2, 1.0]))
+
+
+def _timing(random: Random) -> Timing:
+    """Have processes speak as seldom as those of a mesh with so many, for most runs a small one."""
+    return Timing.of(random.choice([SMALL_MESH, SMALL_MESH, 137, 529, 1158]), {})
 
 
 def _trace(random: Random, services: Sequence[str]) -> Iterator[TraceRequest]:

@@ -41,12 +41,15 @@ class Heard:
 
 
 class Streams(Thread):
-    """One stream for each prompt, from now on; `heard` waits for their ends."""
+    """One stream for each prompt, each ``every_s`` from now on; `heard` waits for their ends."""
 
-    def __init__(self, node: Node, gateway: Address, prompts: Sequence[str], num_tokens: int) -> None:
+    def __init__(
+        self, node: Node, gateway: Address, prompts: Sequence[str], num_tokens: int, every_s: float = 0.0
+    ) -> None:
         super().__init__(daemon=True)
         self._node = node
         self._gateway = gateway
+        self._every_s = every_s
         self._bodies = [_body(prompt, num_tokens) for prompt in prompts]
         self._heard = [Heard(Answer(keeps_text=True)) for _ in prompts]
         self.start()
@@ -75,12 +78,13 @@ class Streams(Thread):
     async def _ask_all(self) -> None:
         client = HttpClient(self._gateway, clock=time.perf_counter)
         try:
-            await asyncio.gather(*map(self._ask, [client] * len(self._heard), self._bodies, self._heard))
+            await asyncio.gather(*(self._ask(client, number) for number in range(len(self._heard))))
         finally:
             await client.close()
 
-    @staticmethod
-    async def _ask(client: HttpClient, body: bytes, heard: Heard) -> None:
+    async def _ask(self, client: HttpClient, number: int) -> None:
+        heard, body = self._heard[number], self._bodies[number]
+        await asyncio.sleep(number * self._every_s)
         heard.sent_at = time.perf_counter()
         try:
             async with asyncio.timeout(DEADLINE_S):
@@ -97,3 +101,8 @@ def _body(prompt: str, num_tokens: int) -> bytes:
 def worst_gap_s(heard: Sequence[Heard]) -> float:
     """Of all gaps between two events of a stream."""
     return max(gap for one in heard for gap in one.answer.gaps_s)
+
+
+def worst_wait_s(heard: Sequence[Heard]) -> float:
+    """Of all gaps, and of all times to first tokens."""
+    return max(worst_gap_s(heard), *(one.ttft_s for one in heard))

@@ -10,7 +10,7 @@ import psutil
 
 from bench.nodes.cluster import CLIENT, NodeMesh
 from bench.nodes.network import Node
-from bench.nodes.streams import Heard, Streams, worst_gap_s
+from bench.nodes.streams import Streams, worst_gap_s, worst_wait_s
 
 NUM_STREAMS = 16
 PROMPTS = tuple(f"Stream {number} goes on. " for number in range(NUM_STREAMS))
@@ -24,7 +24,10 @@ LOOK_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``wrong``: prompts whose answers differ from those of an undisturbed run, or have no end. Seconds."""
+    """``wrong``: prompts whose answers differ from those of an undisturbed run, or have no end. Seconds.
+
+    Gaps are between two events of a stream; where prompts come during the fault, their first tokens count, too.
+    """
 
     wrong: list[str]
     worst_gap_s: float
@@ -32,9 +35,9 @@ class Outcome:
     back_s: float | None  # until the host's processes are on another node; None: they stayed
 
 
-def undisturbed(mesh: NodeMesh) -> list[Heard]:
-    """Stream all of the answers, with nothing done to them."""
-    return Streams(mesh.network.nodes[CLIENT], mesh.gateway, PROMPTS, NUM_TOKENS).heard()
+def stream(mesh: NodeMesh, every_s: float = 0.0) -> Streams:
+    """Begin to stream all of the answers, each so much later than the one before."""
+    return Streams(mesh.network.nodes[CLIENT], mesh.gateway, PROMPTS, NUM_TOKENS, every_s)
 
 
 def try_fault(mesh: NodeMesh, name: str) -> Outcome:
@@ -44,11 +47,14 @@ def try_fault(mesh: NodeMesh, name: str) -> Outcome:
     """
     if name in LOSSES:
         mesh.add_spare()
-    before = undisturbed(mesh)
+    is_early = name in EARLY
+    every_s, worst_s = (PARTITION_S / NUM_STREAMS, worst_wait_s) if is_early else (0.0, worst_gap_s)
+    before = stream(mesh, every_s).heard()
     home = mesh.node_of(VICTIM)
-    streams = Streams(mesh.network.nodes[CLIENT], mesh.gateway, PROMPTS, NUM_TOKENS)
-    streams.until_begun()
-    assert VICTIM in streams.decodes()
+    streams = stream(mesh, every_s)
+    if not is_early:
+        streams.until_begun()
+        assert VICTIM in streams.decodes()
     began_at = time.monotonic()
     FAULTS[name](mesh)
     if name in LOSSES:
@@ -59,7 +65,7 @@ def try_fault(mesh: NodeMesh, name: str) -> Outcome:
     pairs = zip(PROMPTS, before, heard, strict=True)
     wrong = [prompt for prompt, one, other in pairs if not other.answer.is_whole or other.text != one.text]
     moved = mesh.node_of(VICTIM) is not home
-    return Outcome(wrong, worst_gap_s(heard), worst_gap_s(before), back_s if moved else None)
+    return Outcome(wrong, worst_s(heard), worst_s(before), back_s if moved else None)
 
 
 def _has_moved(mesh: NodeMesh, home: Node) -> bool:
@@ -95,6 +101,12 @@ def cut_between_engines(mesh: NodeMesh) -> None:
     _cut(mesh, [(mesh.node_of(VICTIM), mesh.node_of("decode-1"))])
 
 
+def cut_from_prefill(mesh: NodeMesh) -> None:
+    """The prefill engine's node and those of the decode engines do not hear each other; the gateway hears all."""
+    prefill = mesh.node_of("prefill")
+    _cut(mesh, [(prefill, mesh.node_of(decode)) for decode in (VICTIM, "decode-1")])
+
+
 def isolate(mesh: NodeMesh) -> None:
     """The node of a decode engine hears nobody, and nobody hears it."""
     victim = mesh.node_of(VICTIM)
@@ -110,8 +122,10 @@ def _cut(mesh: NodeMesh, pairs: Sequence[tuple[Node, Node]]) -> None:
 FAULTS = {
     "cut from the gateway": cut_from_gateway,
     "cut between engines": cut_between_engines,
+    "cut from prefill": cut_from_prefill,
     "isolated": isolate,
     "node lost": lose_node,
     "raylet killed": kill_raylet,
 }
+EARLY = ("cut from prefill",)  # prompts come while it lasts
 LOSSES = ("node lost", "raylet killed")  # the host goes on elsewhere

@@ -23,14 +23,14 @@ from bench.harm.meshes import BESIEGED, HONEST, RIVAL, deploy, key_headers
 from bench.harm.observer import SUPERVISOR
 from bench.harm.running import RunningMesh, WaitedInVainError, running, until
 from bench.harm.siege.attack import ImpossibleHereError
-from bench.harm.siege.attacks import access, files, forms, http, load, numbers, prompts, wire
+from bench.harm.siege.attacks import access, files, forms, http, load, plain, wire
 from bench.harm.siege.ground import MAX_CONTEXT, Answer, Fields, Ground
 from bench.harm.siege.witness import calm, has_round, witnessing
 from bench.harm.testimony import Accounts, Window
 from bench.harm.verdict import AFTER_BYTES, GAP_S, KILL_GAP_S, Row, attack_cells
 from bench.harm.watch import Watch
 
-CATALOGUE = (forms, numbers, prompts, http, load, files, wire, access)
+CATALOGUE = (plain, forms, http, load, files, wire, access)
 MESHES = list(BESIEGED)
 HARMS = sorted((one for module in CATALOGUE for one in module.ATTACKS), key=lambda one: MESHES.index(one.mesh))
 AT_ONCE = 4  # attacks of a mixture

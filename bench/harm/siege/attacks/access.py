@@ -38,13 +38,10 @@ def tenants(ground: Ground) -> list[bytes]:
 
 
 def unkeyed(ground: Ground) -> list[bytes]:
-    """On every route that costs something, with bodies small and large."""
+    """On every route that costs something, with bodies small and large; and with a key that has expired."""
     bodies = ({"model": MODEL, "prompt": "a", "max_tokens": 1}, {"prompt": "a" * 4 * 10**6})
-    return [ground.post(route, body) for route in ROUTES for body in bodies]
-
-
-def expired(ground: Ground) -> list[bytes]:
-    return [ground.completion({}, ground.key(EXPIRED))]
+    posts = [ground.post(route, body) for route in ROUTES for body in bodies]
+    return [*posts, ground.completion({}, ground.key(EXPIRED))]
 
 
 def limited(ground: Ground) -> list[bytes]:
@@ -89,10 +86,9 @@ ATTACKS = (
     _open("keys-odd", shoot(bearing(ODD)), "CVE-2025-59425", in_short=True),
     _open("keys-guessed", guessed, load=16),
     _open("tenants-many", shoot(tenants, at_once=16), load=16),
-    _away("no-key", shoot(unkeyed)),
+    _away("no-key-or-expired", shoot(unkeyed)),
     _away("keys-odd-asked-for", shoot(nearly), "CVE-2025-59425"),
     _away("keys-guessed-asked-for", guessed, load=16),
-    _away("key-expired", shoot(expired)),
     _keyed("key-beyond-its-limits", shoot(limited, at_once=32)),
     _keyed("flood-of-a-rival", flood(200, rival), "Sheng et al., OSDI 2024", load=64),
     _keyed("priority-of-a-rival", shoot(greedy_rivals, at_once=16), load=16),

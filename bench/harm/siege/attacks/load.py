@@ -4,38 +4,18 @@ import asyncio
 from functools import partial
 
 from bench.harm.harm import ANY_END, End, Harm
-from bench.harm.http import exchange, request
-from bench.harm.siege.attack import PEERS, Requests, flood, shoot, stall
-from bench.harm.siege.ground import MAX_CONTEXT, TOKENIZE, Answer, Fields, Ground, Headers
+from bench.harm.http import exchange
+from bench.harm.siege.attack import PEERS, flood, shoot, stall
+from bench.harm.siege.ground import MAX_CONTEXT, TOKENIZE, Answer, Fields, Ground
 
-NUM = 8
-OFTEN: Fields = {"max_tokens": 48, "ignore_eos": True}
 EDGES = ("nan", "inf", "-inf", "-1", "0", "-0", "1e-320", "1e400", "1_0", "٣", "", " ", "0x10", "1" * 4000)
 PROMISES = ("x-slo-ttft-ms", "x-slo-tpot-ms", "x-priority")
 ODD_HEADERS = [{name: value.encode().decode("latin-1")} for name in PROMISES for value in EDGES]
-ODD_IDS = ("../../x", "a" * 4000, "\x1b[2J", "%s%n", "a b", "")  # such as break logs
-HOURS = {"x-slo-ttft-ms": "3600000", "x-slo-tpot-ms": "3600000"}  # requests that may wait for ever
-PATHS = ("/v1/models", "/health", "/metrics", "/openapi.json", "/mesh/requests", "/docs", "/nothing")
 WIDE: Fields = {"ignore_eos": True, "logprobs": 20}
-
-
-def asked_with(headers: Headers, count: int = NUM) -> Requests:
-    return lambda ground: [ground.completion(OFTEN, headers)] * count
-
-
-def long_first(ground: Ground) -> list[bytes]:
-    """Long prompts with the highest priority."""
-    fields = {"prompt": "word " * (MAX_CONTEXT // 8), "max_tokens": 8}
-    return [ground.completion(fields, {"x-priority": "100"})] * NUM
 
 
 def odd_headers(ground: Ground) -> list[bytes]:
     return [ground.completion({"max_tokens": 1}, headers) for headers in ODD_HEADERS]
-
-
-def odd_ids(ground: Ground) -> list[bytes]:
-    """The same for many at once, and odd ones."""
-    return [ground.completion({"max_tokens": 2}, {"x-request-id": one}) for one in (*["the-same"] * 16, *ODD_IDS)]
 
 
 def streams(ground: Ground) -> Fields:
@@ -64,11 +44,6 @@ def wrong(ground: Ground) -> bytes:
     return ground.post("/v1/completions", b'{"prompt": [1, "a"], "temperature": "hot", "n": 1e99}')
 
 
-def routes(ground: Ground) -> list[bytes]:
-    """Whatever needs no key and says much."""
-    return [request(ground.port, path, b"", method="GET") for path in PATHS * 60]
-
-
 async def connections(ground: Ground) -> list[Answer]:
     """Opened and closed as fast as they go."""
     turns = asyncio.Semaphore(64)
@@ -82,7 +57,6 @@ async def connections(ground: Ground) -> list[Answer]:
 
 
 _r = partial(Harm, "readers", right=ANY_END)
-_p = partial(Harm, "promises", load=NUM)
 _f = partial(Harm, "floods", load=64)
 
 ATTACKS = (
@@ -91,13 +65,7 @@ ATTACKS = (
     _r("stalled-last-event", stall(24, lambda _: {**WIDE, "stream": True, "n": 4, "max_tokens": 24}), load=16),
     _r("stalled-tokenize", stall(64, long_texts, TOKENIZE), load=8),
     _r("stalled-errors", stall(64, lambda _: {"model": "x" * 100_000})),
-    _p("promise-hopeless-tpot", shoot(asked_with({"x-slo-tpot-ms": "0.001"}), NUM), in_short=True),
-    _p("promise-hopeless-ttft", shoot(asked_with({"x-slo-ttft-ms": "0.0001"}), NUM)),
-    _p("promise-of-an-hour", shoot(asked_with(HOURS, 4 * NUM), 4 * NUM), load=4 * NUM),
-    _p("priority-highest", shoot(asked_with({"x-priority": "100"}), NUM), in_short=True),
-    _p("priority-highest-long", shoot(long_first, NUM)),
-    _p("promise-headers-odd", shoot(odd_headers), load=0),
-    _p("request-ids-odd", shoot(odd_ids, at_once=22), load=0),
+    Harm("promises", "promise-headers-odd", shoot(odd_headers)),
     _f("flood-n-128", flood(24, asking({"n": 128, "max_tokens": 16, "ignore_eos": True}))),
     _f("flood-short", flood(1500, asking({"max_tokens": 8}))),
     _f("flood-from-many", flood(1500, asking({"max_tokens": 8}), PEERS)),
@@ -106,5 +74,4 @@ ATTACKS = (
     _f("flood-bad-requests", flood(2000, wrong, at_once=64), load=16),
     _f("flood-large-bodies", flood(96, asking({"prompt": "a" * (4 * 2**20 - 200)}), PEERS, at_once=48), load=16),
     _f("flood-connections", connections, right=ANY_END, load=16),
-    _f("flood-routes", shoot(routes, at_once=32), load=16, in_short=True),
 )

@@ -3,9 +3,11 @@
 import asyncio
 import os
 import socket
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,6 +18,7 @@ from bench.harm.http import line
 from bench.harm.meshes import TWO_HOSTS
 from bench.harm.observer import SUPERVISOR
 from bench.harm.siege.attack import Run
+from bench.harm.siege.attacks.plain import expanded
 from bench.harm.siege.ground import ATTACKER, Answer, Ground
 from mesh.directory import Endpoints, directory
 from mesh.sockets.curve import CurveKey
@@ -26,27 +29,13 @@ MIB = 2**20
 SENDER = b"gateway@1"
 SETTLES_S = 1.0
 DONE = (Answer(End.CUT),)  # nobody answers on the wire
-EXTENSIONS = (
-    b"\xd6\xff\xff\xff\xff\xff",
-    b"\xc7\x0c\xff" + b"\xff" * 12,
-    b"\xd4\x05\x00",
-    b"\xc7\xff\xff" + b"\x01" * 255,
-)
+EXTENSIONS = (b"\xd6" + b"\xff" * 5, b"\xc7\x0c\xff" + b"\xff" * 12, b"\xd4\x05\x00", b"\xc7\xff\xff" + b"\x01" * 255)
 
 # Bodies that no decoder should take, or fail on in any way but its own.
 MALFORMED = (
-    b"",
-    b"\xc1",
-    b"\x00" * 1000,
-    bytes(range(256)) * 64,
-    b"\x91" * 1_000_000,
-    b"\x81\xa4type" * 200_000,
-    b"\xdd\xff\xff\xff\xff",
-    b"\xdf\xff\xff\xff\xff\xa4type",
-    b"\xc6\xff\xff\xff\xffabc",
-    b"\xdb\x7f\xff\xff\xffabc",
-    b"\x81\xa4type\xa7\xff\xfe\xfd\xfc\xfb\xfa\xf9",
-    b"\x81\xa4type\xcf\xff\xff\xff\xff\xff\xff\xff\xff",
+    *(b"", b"\xc1", b"\x00" * 1000, bytes(range(256)) * 64, b"\x91" * 1_000_000, b"\x81\xa4type" * 200_000),
+    *(b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff\xa4type", b"\xc6\xff\xff\xff\xffabc", b"\xdb\x7f\xff\xff\xffabc"),
+    *(b"\x81\xa4type\xa7\xff\xfe\xfd\xfc\xfb\xfa\xf9", b"\x81\xa4type\xcf" + b"\xff" * 8),
     b"\x82\xa4type\xa6Submit\xa4type\xa6Cancel",
     *(b"\x82\xa4type\xa6Cancel\xa7request" + extension for extension in EXTENSIONS),
     *(b"\x81\xa4type" + extension for extension in EXTENSIONS),
@@ -57,53 +46,14 @@ SENDERS = (
     b"\xff\xfe@1", b"a" * 2**20 + b"@1", b"../../x@1", b"gateway@" + str(2**63).encode(), b"a\nb\x1b[2J@1",
 )  # fmt: skip
 
-NAN, INF = float("nan"), float("inf")
 SAMPLING = {"max_tokens": 4, "seed": 1}
-SPEC = {
+SPEC: dict[str, Any] = {
     "id": "siege-0", "gateway": "gateway", "service": "tiny", "prompt": [1, 2], "sampling": SAMPLING,
     "slo_ttft_s": 1.0, "slo_tpot_s": 1.0,
 }  # fmt: skip
-# Messages of the right shape with numbers that make no sense: fields of requests, of their sampling, and others.
-ABSURD_SPECS: dict[str, Sequence[Any]] = {
-    "slo_ttft_s": (NAN, INF, -INF, -1.0),
-    "slo_tpot_s": (NAN, 0.0, -1.0),
-    "prompt": ([], [-1], [2**31], [2**62], [1] * 500_000),
-    "priority": (2**62, -(2**62)),
-    "age_s": (NAN, -1e300),
-    "generated": ([2**62] * 10,),
-    "expected": ([2**62, -1, 0],),
-    "service": ("nobody",),
-    "id": ("x" * 2**20,),
-}
-ABSURD_SAMPLING: dict[str, Sequence[Any]] = {
-    "max_tokens": (0, -1, 2**62),
-    "temperature": (NAN, INF, -1.0, 1e-320),
-    "top_k": (-5, 2**62),
-    "top_p": (NAN,),
-    "min_p": (-1.0,),
-    "repetition_penalty": (0.0,),
-    "logit_bias": ({2**40: NAN, -1: INF},),
-    "stop_token_ids": ([2**62, -1],),
-    "logprobs": (2**40,),
-    "prompt_logprobs": (2**40,),
-    "grammar": ("x" * 2**20, '{"json": {"$ref": "#"}}'),
-}
-ABSURD_OTHERS: dict[str, dict[str, Any]] = {
-    "SubmitBatch": {"submits": []},
-    "Cancel": {"request": "nobody", "epoch": [2**62, -1]},
-    "Probe": {"requests": [["nobody", [0, 0], -5]] * 1000},
-    "Migrate": {"request": "nobody", "to": "nobody"},
-    "StepTokens": {"deltas": [["nobody", [0, 0], -(2**62), [2**62], "stop"]] * 100},
-    "Failed": {"request": "nobody", "epoch": [0, 0], "reason": "x" * 2**20},
-    "Accepted": {"request": "nobody", "epoch": [0, 0], "queued_s": NAN, "predicted_ttft_s": -INF},
-    "Refused": {"request": "nobody", "epoch": [0, 0], "code": "full", "retry_s": NAN},
-    "Reserve": {"transfer": "t.0.0", "spec": SPEC, "num_tokens": 2**62, "block_size": -1},
-    "Blocks": {"transfer": "nobody.0.0", "seq": -1, "first": 2**62, "count": 2**62},
-    "Commit": {"transfer": "nobody.0.0", "spec": SPEC, "epoch": [0, 0]},
-    "Extend": {"transfer": "nobody.0.0", "num_tokens": 2**62},
-    "Taken": {"transfer": "nobody.0.0", "seq": 2**62},
-    "Abort": {"transfer": "nobody.0.0", "reason": "\x00" * 100_000},
-}
+BIASED = {**SAMPLING, "logit_bias": {2**40: float("nan"), -1: float("inf")}}
+ABSURD = Path(__file__).with_name("absurd.toml")
+CANCEL = msgspec.msgpack.encode({"type": "Cancel", "request": "x", "epoch": [0, 0]})
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"CURVE".ljust(20, b"\x00") + b"\x00" + bytes(31)
 NULL_GREETING = GREETING.replace(b"CURVE", b"NULL\x00")
 HUGE_COMMAND = b"\x06\x7f" + b"\xff" * 7  # says that it has 2^63 bytes
@@ -118,10 +68,12 @@ def submit(**fields: Any) -> dict[str, Any]:
 
 
 def absurd() -> list[bytes]:
-    specs = [{field: value} for field, values in ABSURD_SPECS.items() for value in values]
-    sampling = [{field: value} for field, values in ABSURD_SAMPLING.items() for value in values]
-    submits = [submit(**one) for one in (*specs, *({"sampling": {**SAMPLING, **one}} for one in sampling))]
-    others = [{"type": kind, **fields} for kind, fields in ABSURD_OTHERS.items()]
+    tables = expanded(tomllib.loads(ABSURD.read_text()))
+    specs = [{field: value} for field, values in tables["spec"].items() for value in values]
+    sampling = [{**SAMPLING, field: value} for field, values in tables["sampling"].items() for value in values]
+    submits = [submit(**one) for one in (*specs, *({"sampling": one} for one in (*sampling, BIASED)))]
+    spec = {"Reserve": {"spec": SPEC}, "Commit": {"spec": SPEC}}
+    others = [{"type": kind, **fields, **spec.get(kind, {})} for kind, fields in tables["messages"].items()]
     return [msgspec.msgpack.encode(message) for message in (*submits, *others)]
 
 
@@ -257,10 +209,7 @@ _far = partial(Harm, "wire", right=ANY_END, mesh=TWO_HOSTS)
 
 ATTACKS = (
     _w("wire-malformed", say(lambda: said(*MALFORMED)), in_short=True),
-    _w(
-        "wire-senders",
-        say(lambda: by_senders(msgspec.msgpack.encode({"type": "Cancel", "request": "x", "epoch": [0, 0]}))),
-    ),
+    _w("wire-senders", say(lambda: by_senders(CANCEL))),
     _w("wire-absurd-numbers", say(lambda: said(*absurd())), in_short=True),
     _w("wire-frames-odd", say(odd_frames)),
     _w("wire-large-frames", say(lambda: said(b"\xc6\x08\x00\x00\x00" + bytes(2**27))), mixes=False),

@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -107,19 +106,9 @@ class Network:
         assert node.run("sh", "-c", up).returncode == 0
         return node
 
-    def be(self, delay_s: float = 0.0, loss: float = 0.0) -> None:
-        """Delay each frame, one way, and lose so many of them."""
-        self._order({"delay_s": float(delay_s), "loss": float(loss)})
-
     def cut(self, pairs: Iterable[tuple[str, str]]) -> None:
         """Let nothing pass between these pairs of nodes, and everything between others."""
         self._order({"cuts": [list(pair) for pair in pairs]})
-
-    def isolate(self, name: str) -> None:
-        self.cut(pair for pair in combinations(self.nodes, 2) if name in pair)
-
-    def heal(self) -> None:
-        self.cut(())
 
     def record(self, path: Path) -> None:
         """Write all frames from now on to a file in the format of pcap."""

@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import psutil
@@ -91,39 +91,23 @@ def kill_raylet(mesh: NodeMesh) -> None:
     os.kill(raylets[0].pid, signal.SIGKILL)
 
 
-def cut_from_gateway(mesh: NodeMesh) -> None:
-    """Neither of the gateway's node and that of a decode engine hears the other; all else is as ever."""
-    _cut(mesh, [(mesh.node_of("gateway"), mesh.node_of(VICTIM))])
+def cut(*processes: str) -> Callable[[NodeMesh], None]:
+    """Let the node of the first process and those of the others not hear each other; no others: all nodes."""
 
+    def run(mesh: NodeMesh) -> None:
+        first, *others = [mesh.node_of(process).name for process in processes]
+        mesh.network.cut((first, other) for other in others or mesh.network.nodes if other != first)
+        time.sleep(PARTITION_S)
+        mesh.network.cut(())
 
-def cut_between_engines(mesh: NodeMesh) -> None:
-    """The nodes of both decode engines do not hear each other."""
-    _cut(mesh, [(mesh.node_of(VICTIM), mesh.node_of("decode-1"))])
-
-
-def cut_from_prefill(mesh: NodeMesh) -> None:
-    """The prefill engine's node and those of the decode engines do not hear each other; the gateway hears all."""
-    prefill = mesh.node_of("prefill")
-    _cut(mesh, [(prefill, mesh.node_of(decode)) for decode in (VICTIM, "decode-1")])
-
-
-def isolate(mesh: NodeMesh) -> None:
-    """The node of a decode engine hears nobody, and nobody hears it."""
-    victim = mesh.node_of(VICTIM)
-    _cut(mesh, [(victim, other) for other in mesh.network.nodes.values() if other is not victim])
-
-
-def _cut(mesh: NodeMesh, pairs: Sequence[tuple[Node, Node]]) -> None:
-    mesh.network.cut((one.name, other.name) for one, other in pairs)
-    time.sleep(PARTITION_S)
-    mesh.network.heal()
+    return run
 
 
 FAULTS = {
-    "cut from the gateway": cut_from_gateway,
-    "cut between engines": cut_between_engines,
-    "cut from prefill": cut_from_prefill,
-    "isolated": isolate,
+    "cut from the gateway": cut("gateway", VICTIM),
+    "cut between engines": cut(VICTIM, "decode-1"),
+    "cut from prefill": cut("prefill", VICTIM, "decode-1"),
+    "isolated": cut(VICTIM),
     "node lost": lose_node,
     "raylet killed": kill_raylet,
 }

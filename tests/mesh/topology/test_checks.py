@@ -1,0 +1,75 @@
+"""What may just be: the edges of the checks between the parts of a topology. What may not is in `faults.toml`."""
+
+from pathlib import Path
+
+import pytest
+
+from mesh.topology.parse import load
+from mesh.topology.report import TopologyError
+
+SERVICE = '[services.a]\nmodel = "m"\n'
+ENGINE = "[engines.e]\n"
+
+
+def problems(folder: Path, text: str) -> list[str]:
+    path = folder / "mesh.toml"
+    path.write_text(SERVICE + text)
+    try:
+        load(path)
+    except TopologyError as error:
+        return str(error).splitlines()
+    return []
+
+
+@pytest.mark.parametrize(
+    ("lease_ms", "is_right"), [(399, False), (400, True)], ids=["less than two heartbeats", "two heartbeats"]
+)
+def test_a_lease_has_two_heartbeats_at_least(tmp_path: Path, lease_ms: int, is_right: bool):
+    text = f"{ENGINE}[mesh]\nheartbeat_ms = 200\nlease_ms = {lease_ms}\n"
+    assert (problems(tmp_path, text) == []) == is_right
+
+
+@pytest.mark.parametrize(("take_above", "is_right"), [(24, True), (23, False)])
+def test_requests_are_not_taken_by_who_would_give_them_away(tmp_path: Path, take_above: int, is_right: bool):
+    found = problems(tmp_path, f"{ENGINE}[rescheduling]\ngive_below = 24\ntake_above = {take_above}\n")
+    assert (found == []) == is_right
+    assert is_right or "is below give_below = 24" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("address", "other", "is_right"),
+    [("127.0.0.1", "127.0.0.2", True), ("127.0.0.1", "127.0.0.1", False), ("0.0.0.0", "127.0.0.1", False)],
+)
+def test_two_gateways_share_a_port_where_their_addresses_differ(
+    tmp_path: Path, address: str, other: str, is_right: bool
+):
+    text = f'{ENGINE}[gateways.g]\nport = 8000\naddress = "{address}"\n[gateways.h]\nport = 8000\naddress = "{other}"\n'
+    assert (problems(tmp_path, text + "[access]\nopen = true\n") == []) == is_right
+
+
+@pytest.mark.parametrize("interval_s", [30, 600])
+def test_the_interval_of_placement_may_be_either_bound(tmp_path: Path, interval_s: int):
+    text = f"{ENGINE}[placement]\nshortest_s = 30\nlongest_s = 600\ninterval_s = {interval_s}\n"
+    assert problems(tmp_path, text) == []
+
+
+def test_static_batches_may_be_where_something_else_reschedules(tmp_path: Path):
+    static = '[engines.s]\nscheduling = "static"\n'
+    assert problems(tmp_path, f"{ENGINE}{static}[rescheduling]\n") == []
+    assert problems(tmp_path, f"{static}[rescheduling]\n")
+
+
+def test_a_prefill_engine_may_have_one_taker_that_is_not_static(tmp_path: Path):
+    prefill, static = '[engines.p]\nrole = "prefill"\n', '[engines.s]\nscheduling = "static"\n'
+    assert problems(tmp_path, f'{prefill}{static}[engines.d]\nrole = "decode"\n') == []
+    assert problems(tmp_path, prefill + static)
+
+
+@pytest.mark.parametrize(("alias", "is_right"), [("b", True), ("a", False)])
+def test_an_alias_may_be_any_name_that_is_not_taken(tmp_path: Path, alias: str, is_right: bool):
+    assert (problems(tmp_path, f'aliases = ["{alias}"]\n{ENGINE}') == []) == is_right
+
+
+def test_all_faults_are_told_at_once(tmp_path: Path):
+    text = '[engines.e]\nservices = ["b"]\nhost = "elsewhere"\n[mesh]\nlease_ms = 1\n'
+    assert len(problems(tmp_path, text)) == 3

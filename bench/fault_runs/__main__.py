@@ -27,7 +27,6 @@ from bench.harness.jobs import run_jobs
 from bench.harness.tables import make_console, make_table
 
 RUNS_AT_A_TIME = 10  # of a worker
-MOST_TOLD = 20  # failures
 ALL = (*KINDS, *ORDERS)
 
 
@@ -39,10 +38,9 @@ def main() -> int:
     tally, failures = _run_all(range(options.seed_from, options.seed_from + options.runs), options.only, options.jobs)
     for table in _tables(tally):
         console.print(table)
-    for failure in failures[:MOST_TOLD]:
-        _say(console, str(failure), f"    {_command(failure.seed, options.only)}")
-    if len(failures) > MOST_TOLD:
-        _say(console, f"and {len(failures) - MOST_TOLD} more: seeds {[one.seed for one in failures[MOST_TOLD:]]}")
+    chosen = "" if len(options.only) == len(ALL) else f" --only {','.join(options.only)}"
+    for failure in failures:
+        _say(console, str(failure), f"    python -m bench.fault_runs --seed {failure.seed}{chosen} --verbose")
     return 1 if failures else 0
 
 
@@ -85,11 +83,6 @@ def _tables(tally: Tally) -> Iterator[Table]:
             if of_table == title:
                 table.add_row(what, f"{count:,}")
         yield table
-
-
-def _command(seed: int, only: Sequence[str]) -> str:
-    chosen = "" if len(only) == len(ALL) else f" --only {','.join(only)}"
-    return f"python -m bench.fault_runs --seed {seed}{chosen} --verbose"
 
 
 def _repeat(options: argparse.Namespace, console: Console) -> int:

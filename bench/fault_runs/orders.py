@@ -1,6 +1,6 @@
 """What people do during a run: they migrate, drain, change roles, services and policies, restart, and leave."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mesh.wire import control
@@ -32,94 +32,56 @@ class Order:
         return self.at_s + self.for_s + (LOAD_S if self.kind == "shed" else 0.0)
 
     def give(self, simulation: Simulation) -> None:
-        GIVE[self.kind](self, simulation)
+        engine = simulation.engines.get(self.whom)
+        match self.kind, self.what:
+            case "move", str(to):  # ``mesh migrate``
+                for request in self._picked(() if engine is None else engine.core._requests):
+                    self._command(simulation, control.Migrate(request, to, "by hand"))
+            case "drain", _:  # ``mesh drain``, and ``--undo`` later
+                self._command(simulation, control.Drain())
+                simulation.kernel.after(self.for_s, self._command, simulation, control.Drain(undo=True))
+            case "role", str(role):  # ``mesh role``
+                if engine is not None:
+                    self._command(simulation, SetRole(Role(role), engine.core._standing.num_role_changes))
+            case "shed", str(service):  # ``mesh unload``, and ``mesh load`` later
+                self._command(simulation, control.UnloadService(service))
+                simulation.kernel.after(self.for_s, self._load, simulation, service)
+            case _:
+                self._tell_another(simulation)
 
+    def _tell_another(self, simulation: Simulation) -> None:
+        """What is not said to an engine by a message."""
+        processes = _processes(simulation)
+        match self.kind, self.what:
+            case "retire", _:  # SIGTERM: the engine ends when it is empty, and is started again
+                processes.engines[self.whom].retire(self.for_s)
+            case "retire_gateway", _:  # SIGTERM: it takes nothing new, ends with its requests, and is started again
+                processes.gateways[self.whom].retire(self.for_s)
+            case "policy", PolicyChoice() as choice:  # ``mesh policy``: told to one gateway; the others hear of it
+                processes.gateways[self.whom].order(control.SetPolicy(choice))
+            case "leave", _:  # a client goes away
+                for request in self._picked(simulation.open):
+                    simulation.leave(request)
+            case "behind", _:  # a client reads so slowly that its gateway cuts it off
+                for request in self._picked(simulation.open):
+                    simulation.fall_behind(request, UNREAD_BYTES)
 
-def _move(order: Order, simulation: Simulation) -> None:
-    """``mesh migrate``: one of the requests that the engine holds."""
-    engine = simulation.engines.get(order.whom)
-    request = None if engine is None else _pick(sorted(engine.core._requests), order.pick)
-    if request is not None:
-        _command(simulation, order.whom, control.Migrate(request, str(order.what), "by hand"))
+    def _load(self, simulation: Simulation, service: str) -> None:
+        """Again until the engine has it, in case it cannot load it, or has still to hear that it is to unload."""
+        engine = simulation.engines.get(self.whom)
+        is_held_up = _processes(simulation).engines[self.whom].is_held_up
+        held = None if engine is None else engine.core._services.get(service)
+        if engine is not None and (is_held_up or held is None or held.is_leaving):
+            self._command(simulation, control.LoadService(service))
+            simulation.kernel.after(LOAD_S, self._load, simulation, service)
 
+    def _picked(self, requests: Iterable[str]) -> list[str]:
+        """One of them, if there is any."""
+        found = sorted(requests)
+        return [found[int(self.pick * len(found))]] if found else []
 
-def _drain(order: Order, simulation: Simulation) -> None:
-    """``mesh drain``, and ``--undo`` later."""
-    _command(simulation, order.whom, control.Drain())
-    simulation.kernel.after(order.for_s, _command, simulation, order.whom, control.Drain(undo=True))
-
-
-def _take_role(order: Order, simulation: Simulation) -> None:
-    """``mesh role``."""
-    engine = simulation.engines.get(order.whom)
-    if engine is not None:
-        role = Role(str(order.what))
-        _command(simulation, order.whom, SetRole(role, engine.core._standing.num_role_changes))
-
-
-def _shed(order: Order, simulation: Simulation) -> None:
-    """``mesh unload``, and ``mesh load`` later."""
-    _command(simulation, order.whom, control.UnloadService(str(order.what)))
-    simulation.kernel.after(order.for_s, _load, order, simulation)
-
-
-def _load(order: Order, simulation: Simulation) -> None:
-    """Again until the engine has the service, in case it cannot load it, or has still to hear that it is to unload."""
-    engine, service = simulation.engines.get(order.whom), str(order.what)
-    is_held_up = _processes(simulation).engines[order.whom].is_held_up
-    held = None if engine is None else engine.core._services.get(service)
-    if engine is not None and (is_held_up or held is None or held.is_leaving):
-        _command(simulation, order.whom, control.LoadService(service))
-        simulation.kernel.after(LOAD_S, _load, order, simulation)
-
-
-def _retire(order: Order, simulation: Simulation) -> None:
-    """SIGTERM: the engine ends when it is empty, and is started again."""
-    _processes(simulation).engines[order.whom].retire(order.for_s)
-
-
-def _retire_gateway(order: Order, simulation: Simulation) -> None:
-    """SIGTERM: the gateway takes nothing new, ends when its requests have ended, and is started again."""
-    _processes(simulation).gateways[order.whom].retire(order.for_s)
-
-
-def _leave(order: Order, simulation: Simulation) -> None:
-    """A client goes away."""
-    if (request := _pick(sorted(simulation.open), order.pick)) is not None:
-        simulation.leave(request)
-
-
-def _fall_behind(order: Order, simulation: Simulation) -> None:
-    """A client reads so slowly that its gateway cuts it off."""
-    if (request := _pick(sorted(simulation.open), order.pick)) is not None:
-        simulation.fall_behind(request, UNREAD_BYTES)
-
-
-def _switch_policy(order: Order, simulation: Simulation) -> None:
-    """``mesh policy``: told to one gateway; the others hear of it from its statuses."""
-    assert isinstance(order.what, PolicyChoice), "there is a policy to switch to"
-    _processes(simulation).gateways[order.whom].order(control.SetPolicy(order.what))
-
-
-GIVE: Mapping[str, Callable[[Order, Simulation], None]] = {
-    "move": _move,
-    "drain": _drain,
-    "role": _take_role,
-    "retire": _retire,
-    "leave": _leave,
-    "shed": _shed,
-    "policy": _switch_policy,
-    "behind": _fall_behind,
-    "retire_gateway": _retire_gateway,
-}
-
-
-def _pick(requests: Sequence[str], pick: float) -> str | None:
-    return requests[int(pick * len(requests))] if requests else None
-
-
-def _command(simulation: Simulation, engine: str, command: EngineMessage) -> None:
-    _processes(simulation).engines[engine].order(command)
+    def _command(self, simulation: Simulation, command: EngineMessage) -> None:
+        _processes(simulation).engines[self.whom].order(command)
 
 
 def _processes(simulation: Simulation) -> Processes:

@@ -160,12 +160,9 @@ def _check_plans(simulation: Simulation) -> None:
 
 def _check_policies(simulation: Simulation) -> None:
     """All gateways that live come to run the same policy, whoever was told of another one."""
-
-    def do_agree() -> bool:
-        return len({str(gateway.core.policy) for gateway in simulation.gateways.values()}) <= 1
-
-    if not _comes_true(simulation, do_agree, AGREE_S):
-        chosen = {name: gateway.core.policy for name, gateway in simulation.gateways.items()}
+    gateways = simulation.gateways
+    if not _comes_true(simulation, lambda: len({str(one.core.policy) for one in gateways.values()}) <= 1, AGREE_S):
+        chosen = {name: gateway.core.policy for name, gateway in gateways.items()}
         raise InvariantError(f"gateways run different policies for {AGREE_S:g} s: {chosen}")
 
 

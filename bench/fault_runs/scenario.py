@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from random import Random
-from typing import TypeVar
 
 from bench.fault_runs.draws import DURATION_S, KINDS, LONG_S, ORDERS, Draw, draw_all
 from bench.fault_runs.orders import LOAD_S, Order
@@ -51,8 +50,6 @@ ROLES = (
     (Role.PREFILL, Role.PREFILL, Role.DECODE, Role.MULTIPLEX),
 )
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
@@ -79,14 +76,13 @@ class Scenario:
 
     @property
     def work_s(self) -> float:
-        """What all requests take one after the other: where memory is scarce, it comes to that."""
-        cost = self.profile
-        prefills_s = sum(prefill_s(cost.prefill, request.num_input) for request in self.trace)
-        return prefills_s + sum(decode_step_s(cost.decode, 1, 0) * self._num_steps(request) for request in self.trace)
+        """What all requests take one after the other: where memory is scarce, it comes to that.
 
-    def _num_steps(self, request: TraceRequest) -> float:
-        """Decode steps that an answer takes: those whose mask is late sample nothing."""
-        return request.num_output / (1 - self.physics.late_masks * request.is_structured)
+        Decode steps whose mask is late sample nothing.
+        """
+        cost, step_s, late = self.profile, decode_step_s(self.profile.decode, 1, 0), self.physics.late_masks
+        prefills_s = sum(prefill_s(cost.prefill, one.num_input) for one in self.trace)
+        return prefills_s + sum(step_s * (one.num_output / (1 - late * one.is_structured)) for one in self.trace)
 
     @property
     def calm_at_s(self) -> float:
@@ -108,13 +104,10 @@ class Scenario:
 
     def smaller(self) -> "Iterator[Scenario]":
         """This one without one of its faults, orders, or requests."""
-        yield from (replace(self, faults=faults) for faults in _one_less(self.faults))
-        yield from (replace(self, orders=orders) for orders in _one_less(self.orders))
-        yield from (replace(self, trace=trace) for trace in _one_less(self.trace))
-
-
-def _one_less(items: tuple[T, ...]) -> Iterator[tuple[T, ...]]:
-    return (items[:index] + items[index + 1 :] for index in range(len(items)))
+        for name in ("faults", "orders", "trace"):
+            items = getattr(self, name)
+            for index in range(len(items)):
+                yield replace(self, **{name: items[:index] + items[index + 1 :]})
 
 
 def _end(fault: Fault) -> float:

@@ -76,14 +76,13 @@ def _plan(scenario: Scenario) -> Iterator[str]:
 def reduced(scenario: Scenario) -> Scenario:
     """The same if it does not fail. Whatever can be left out while a failure of the same kind remains, is."""
     failure = play(scenario).failure
-    while failure is not None:
-        fails_alike = (one for one in scenario.smaller() if _kind(play(one).failure) == failure.kind)
-        smaller = next(fails_alike, None)
-        if smaller is None:
-            break
+    smaller: Scenario | None = scenario
+    while failure is not None and smaller is not None:
         scenario = smaller
+        smaller = next((one for one in scenario.smaller() if _fails_alike(one, failure)), None)
     return scenario
 
 
-def _kind(failure: Failure | None) -> str | None:
-    return None if failure is None else failure.kind
+def _fails_alike(scenario: Scenario, failure: Failure) -> bool:
+    found = play(scenario).failure
+    return found is not None and found.kind == failure.kind

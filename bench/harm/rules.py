@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
@@ -55,15 +55,17 @@ class Passing:
 
 
 Which = Callable[[Passing], object]
+Act = Callable[[Passing], Awaitable[Frames | None]]
 
 
 class Rule:
-    """Lets messages pass, and counts those that are meant. ``happened`` once the first of them has come."""
+    """Does something to messages that are meant, and counts them. ``happened`` once the first of them has come."""
 
-    def __init__(self, which: Which) -> None:
+    def __init__(self, which: Which, act: Act) -> None:
         self.counts: Counter[str] = Counter()
         self.happened = asyncio.Event()
         self._which = which
+        self._act = act
 
     async def apply(self, message: Passing) -> Frames | None:
         """The frames that go on; None if the message is lost."""
@@ -71,58 +73,49 @@ class Rule:
             return message.frames
         self.counts[message.kind] += 1
         self.happened.set()
-        return await self._befall(message)
-
-    async def _befall(self, message: Passing) -> Frames | None:
-        return message.frames
+        return await self._act(message)
 
 
-class Lose(Rule):
-    async def _befall(self, message: Passing) -> None:
+def lose(which: Which) -> Rule:
+    async def act(message: Passing) -> None:
         return None
 
+    return Rule(which, act)
 
-class Corrupt(Rule):
+
+def corrupt(which: Which, random: Random) -> Rule:
     """One byte of one block of KV is another one. ``which`` must leave out messages without blocks."""
 
-    def __init__(self, which: Which, random: Random) -> None:
-        super().__init__(which)
-        self._random = random
-
-    async def _befall(self, message: Passing) -> Frames:
-        frames, random = list(message.frames), self._random
+    async def act(message: Passing) -> Frames:
+        frames = list(message.frames)
         at = random.randrange(BODY + 1, len(frames))
         changed = bytearray(frames[at])
         changed[random.randrange(len(changed))] ^= random.randrange(1, 256)
         frames[at] = bytes(changed)
         return tuple(frames)
 
+    return Rule(which, act)
 
-class Watch(Rule):
-    """Calls ``act`` once, with the first message."""
 
-    def __init__(self, which: Which, act: Callable[[Passing], None]) -> None:
-        super().__init__(lambda message: not self.happened.is_set() and which(message))
-        self._act = act
+def watch(which: Which, look: Callable[[Passing], None]) -> Rule:
+    """Look once, at the first message."""
 
-    async def _befall(self, message: Passing) -> Frames:
-        self._act(message)
+    async def act(message: Passing) -> Frames:
+        look(message)
         return message.frames
 
+    rule = Rule(lambda message: not rule.happened.is_set() and which(message), act)
+    return rule
 
-class Hold(Rule):
-    """Messages wait until `release`, and so does what follows them on their connection, as in TCP."""
 
-    def __init__(self, which: Which) -> None:
-        super().__init__(lambda message: not self._released.is_set() and which(message))
-        self._released = asyncio.Event()
+def hold(which: Which, released: asyncio.Event) -> Rule:
+    """Messages wait until ``released``, and so does what follows them on their connection, as in TCP."""
 
-    def release(self) -> None:
-        self._released.set()
-
-    async def _befall(self, message: Passing) -> Frames:
-        await self._released.wait()
+    async def act(message: Passing) -> Frames:
+        await released.wait()
         return message.frames
+
+    return Rule(lambda message: not released.is_set() and which(message), act)
 
 
 # --- which messages ---------------------------------------------------------------------------------------------------

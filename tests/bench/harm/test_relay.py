@@ -6,7 +6,7 @@ import contextlib
 import pytest
 
 from bench.harm.relay import Relay, routes
-from bench.harm.rules import Hold, Lose, between, every
+from bench.harm.rules import between, every, hold, lose
 from mesh.directory import Endpoints
 from mesh.sockets.sockets import Sockets
 from mesh.wire.control import Stop
@@ -70,7 +70,7 @@ async def test_messages_payloads_and_statuses_pass(folders):
 
 async def test_what_a_rule_takes_does_not_arrive(folders):
     async with bound("a", folders) as a, bound("b", folders) as b, relayed(folders) as relay:
-        relay.rules.append(Lose(every(2, lambda message: message.kind == "Cancel")))
+        relay.rules.append(lose(every(2, lambda message: message.kind == "Cancel")))
         for number in range(6):
             a.send("b", Cancel(f"r{number}", Epoch(0)))
         messages = b.messages()
@@ -80,13 +80,13 @@ async def test_what_a_rule_takes_does_not_arrive(folders):
 
 async def test_messages_wait_behind_a_partition(folders):
     async with bound("a", folders) as a, bound("b", folders) as b, relayed(folders) as relay:
-        partition = Hold(between(["a"], ["b"]))
-        relay.rules.append(partition)
+        healed = asyncio.Event()
+        relay.rules.append(hold(between(["a"], ["b"]), healed))
         a.send("b", Cancel("r1", Epoch(0)))
         arriving = asyncio.create_task(first(b.messages()))
         await asyncio.wait([arriving], timeout=0.2)
         assert not arriving.done()
-        partition.release()
+        healed.set()
         assert (await arriving).message.request == "r1"
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from random import Random
 
-from bench.harm.rules import TRANSFER, Corrupt, Hold, Lose, Passing, Watch, between, every, is_transfer, some
+from bench.harm.rules import TRANSFER, Passing, between, corrupt, every, hold, is_transfer, lose, some, watch
 from mesh.wire.messages import TransferMessage, encode
 from mesh.wire.requests import Cancel, Epoch
 from mesh.wire.transfers import Abort, Blocks
@@ -35,7 +35,7 @@ def test_a_message_tells_its_type_its_transfer_and_its_payload():
 
 
 async def test_every_third_is_lost():
-    rule = Lose(every(3, are_blocks))
+    rule = lose(every(3, are_blocks))
     kept = [await rule.apply(blocks(seq)) is not None for seq in range(6)]
     assert kept == [True, True, False, True, True, False]
     assert await rule.apply(passing(Abort("t", ""))) is not None
@@ -43,7 +43,7 @@ async def test_every_third_is_lost():
 
 
 async def test_random_loss_takes_its_share_of_what_is_chosen():
-    rule = Lose(some(0.2, Random(1), is_transfer))
+    rule = lose(some(0.2, Random(1), is_transfer))
     lost = sum([await rule.apply(blocks(seq)) is None for seq in range(1000)])
     assert 150 < lost < 250
     assert all([await rule.apply(STATUS) is not None for _ in range(100)])
@@ -51,7 +51,7 @@ async def test_random_loss_takes_its_share_of_what_is_chosen():
 
 
 async def test_corruption_changes_one_byte_of_the_payload():
-    rule = Corrupt(every(2, lambda message: message.payload), Random(1))
+    rule = corrupt(every(2, lambda message: message.payload), Random(1))
     whole = blocks()
     for _ in range(10):
         assert await rule.apply(whole) == whole.frames
@@ -63,13 +63,14 @@ async def test_corruption_changes_one_byte_of_the_payload():
 
 
 async def test_a_partition_holds_both_ways_until_it_heals():
-    rule = Hold(between(["prefill"], ["decode"]))
+    released = asyncio.Event()
+    rule = hold(between(["prefill"], ["decode"]), released)
     there = asyncio.create_task(rule.apply(blocks()))
     back = asyncio.create_task(rule.apply(passing(Abort("t", ""), source="decode", target="prefill")))
     assert await rule.apply(passing(Abort("t", ""), target="gateway")) is not None
     _, pending = await asyncio.wait([there, back], timeout=0.01)
     assert pending == {there, back}
-    rule.release()
+    released.set()
     assert await there is not None
     assert await back is not None
     assert await rule.apply(blocks()) is not None
@@ -77,7 +78,7 @@ async def test_a_partition_holds_both_ways_until_it_heals():
 
 async def test_a_watch_acts_once():
     seen = []
-    rule = Watch(are_blocks, seen.append)
+    rule = watch(are_blocks, seen.append)
     assert await rule.apply(passing(Abort("t", ""))) is not None
     assert not rule.happened.is_set()
     for _ in range(2):

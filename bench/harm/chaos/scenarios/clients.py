@@ -8,7 +8,7 @@ from bench.harm.chaos.trial import LONG_PROMPT, Trial
 from bench.harm.clients import Client
 from bench.harm.harm import Harm
 from bench.harm.meshes import RELAYED, WORDY_MODEL
-from bench.harm.rules import Hold, Passing, Which, is_migration, is_transfer
+from bench.harm.rules import Passing, Which, hold, is_migration, is_transfer
 from bench.harm.running import until
 from bench.harm.watch import own
 
@@ -90,14 +90,15 @@ async def _leave_at(
         is_its = any(message.transfer.startswith(f"{one.name}-") for one in leavers)
         return message.kind == kind and is_its and bool(which(message))
 
-    hold = Hold(is_due)
-    async with trial.rule(hold):
+    released = asyncio.Event()
+    held = hold(is_due, released)
+    async with trial.rule(held):
         leavers += (await begin())[:1]
-        await until(lambda: hold.happened.is_set() or leavers[0].is_over, f"a request is {note}")
-        if hold.happened.is_set():
+        await until(lambda: held.happened.is_set() or leavers[0].is_over, f"a request is {note}")
+        if held.happened.is_set():
             trial.leave(leavers, note)
         await asyncio.sleep(0.2)
-        hold.release()
+        released.set()
         await asyncio.sleep(0.1)
 
 

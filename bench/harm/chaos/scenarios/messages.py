@@ -9,18 +9,18 @@ from bench.harm.chaos.trial import LONG_PROMPT, Run, Trial
 from bench.harm.harm import Harm
 from bench.harm.meshes import RELAYED
 from bench.harm.rules import (
-    Corrupt,
-    Hold,
-    Lose,
     Passing,
     Rule,
-    Watch,
     Which,
     between,
+    corrupt,
     every,
+    hold,
     is_migration,
     is_transfer,
+    lose,
     some,
+    watch,
 )
 from bench.harm.running import until
 
@@ -63,8 +63,8 @@ def kill_migrating(*, kills_source: bool) -> Run:
         for stage in STAGES[1:2] if trial.is_short else STAGES:
             streams = await trial.background()
             which: Which = partial(_is_at, stage)
-            async with _killing(trial, which, whom) as watch:
-                while not watch.happened.is_set() and not all(one.is_over for one in streams):
+            async with _killing(trial, which, whom) as watched:
+                while not watched.happened.is_set() and not all(one.is_over for one in streams):
                     trial.migrate(streams[: len(streams) // 2])  # again: an engine that was away may decline
                     await asyncio.sleep(ORDER_EVERY_S)
             await trial.all_over()
@@ -78,17 +78,17 @@ def _is_at(stage: str, message: Passing) -> bool:
 
 
 @asynccontextmanager
-async def _killing(trial: Trial, which: Which, whom: Callable[[Passing], str]) -> AsyncIterator[Watch]:
+async def _killing(trial: Trial, which: Which, whom: Callable[[Passing], str]) -> AsyncIterator[Rule]:
     """What is done in the block lets such a message pass, which kills."""
 
     def kill(message: Passing) -> None:
         trial.fault()
         trial.mesh.kill(whom(message))
 
-    watch = Watch(which, kill)
-    async with trial.rule(watch):
-        yield watch
-        await until(watch.happened.is_set, "the message passes")
+    watched = watch(which, kill)
+    async with trial.rule(watched):
+        yield watched
+        await until(watched.happened.is_set, "the message passes")
 
 
 async def cut_gateway(trial: Trial) -> None:
@@ -104,13 +104,13 @@ async def cut_engines(trial: Trial) -> None:
 
 async def _cut(trial: Trial, one: str) -> None:
     """Off from the busiest decode engine."""
-    partition = Hold(between([one], [trial.busiest()]))
+    healed = asyncio.Event()
     trial.fault()
-    async with trial.rule(partition):
+    async with trial.rule(hold(between([one], [trial.busiest()]), healed)):
         await asyncio.sleep(0.1)
         trial.start(trial.asks(trial.num_streams, tokens=48))
         await asyncio.sleep(PARTITION_S)
-        partition.release()
+        healed.set()
         await asyncio.sleep(0.2)
 
 
@@ -119,18 +119,18 @@ def _is_second_part(message: Passing) -> bool:
 
 
 def _lose(probability: float, which: Which) -> Run:
-    return under(lambda trial: Lose(some(probability, trial.random, which)))
+    return under(lambda trial: lose(some(probability, trial.random, which)))
 
 
 lose_any = _lose(0.01, lambda message: not message.is_status)
-corrupt = under(lambda trial: Corrupt(every(2, lambda message: message.payload), trial.random))
+corrupt_kv = under(lambda trial: corrupt(every(2, lambda message: message.payload), trial.random))
 migrate_kill_source, migrate_kill_target = (kill_migrating(kills_source=which) for which in (True, False))
 relayed = partial(Harm, "messages", mesh=RELAYED)
 SCENARIOS = (
     relayed("kill-in-transfer", kill_in_transfer, "SIGKILL of the prefill engine in mid-transfer", in_short=True),
     relayed("lose-5-percent", _lose(0.05, is_transfer), "5 % of all messages of transfers are lost", in_short=True),
     relayed("lose-any", lose_any, "1 % of all messages are lost: submissions, answers, tokens, transfers"),
-    relayed("corrupt", corrupt, "a byte of every 2nd message with KV blocks is changed", in_short=True),
+    relayed("corrupt", corrupt_kv, "a byte of every 2nd message with KV blocks is changed", in_short=True),
     relayed("cut-gateway", cut_gateway, f"partition between the gateway and a decode engine for {PARTITION_S:g} s"),
     relayed("cut-engines", cut_engines, f"partition between the prefill and a decode engine for {PARTITION_S:g} s"),
     relayed("migrate-kill-source", migrate_kill_source, "requests migrate, and where they come from is killed"),

@@ -7,11 +7,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.live.http_load import Answer, Load, Sending
+from bench.live.http_load import Answer, Load, Sending, answers_of
 from mesh.errors import UserError
 from mesh.topology.parse import load
 from mesh.topology.schema import PolicySpec, Topology
@@ -59,26 +59,7 @@ class LiveMesh:
     ) -> list[Answer]:
         """Send it all at its times, or each when the one before has ended; the answers in the same order."""
         model = self.topology.services[0].name
-        child = subprocess.Popen(
-            [sys.executable, "-m", "bench.live.http_load"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        assert child.stdin is not None
-        assert child.stdout is not None
-        try:
-            load = Load(self.port, model, list(sendings), one_by_one, keeps_text)
-            child.stdin.write(json.dumps(asdict(load)) + "\n")
-            child.stdin.flush()
-            found: dict[int, Answer] = {}
-            for line in child.stdout:
-                answer = Answer(**json.loads(line))
-                found[answer.number] = answer
-                on_answer()
-        finally:
-            child.kill()
-            child.wait()
-        if len(found) < len(sendings):
-            raise UserError(f"the client ended after {len(found)} of {len(sendings)} answers")
-        return [found[number] for number in range(len(sendings))]
+        return answers_of(Load(self.port, model, list(sendings), one_by_one, keeps_text), on_answer)
 
 
 @contextmanager

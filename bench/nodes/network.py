@@ -66,6 +66,11 @@ class Node:
     def __repr__(self) -> str:
         return f"<Node {self.name} {self.address}>"
 
+    @property
+    def within(self) -> list[str]:
+        """The beginning of a command that has another one see the network of the node, and nothing else of it."""
+        return ["nsenter", "--target", str(self.process), "--net"]
+
     def run(self, *command: str, limit_s: float = 120.0) -> "subprocess.CompletedProcess[str]":
         """Run a command on the node. What it leaves running stays there."""
         inside = ["nsenter", "--target", str(self.process), "--mount", "--net", "--pid", "--uts", *command]

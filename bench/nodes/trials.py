@@ -3,14 +3,16 @@
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import psutil
 
+from bench.live.http_load import Answer, Load, Sending, answers_of
+from bench.load.client.answer import OK
 from bench.nodes.cluster import CLIENT, NodeMesh
 from bench.nodes.network import Node
-from bench.nodes.streams import Streams, worst_gap_s, worst_wait_s
 
 NUM_STREAMS = 16
 PROMPTS = tuple(f"Stream {number} goes on. " for number in range(NUM_STREAMS))
@@ -35,11 +37,6 @@ class Outcome:
     back_s: float | None  # until the host's processes are on another node; None: they stayed
 
 
-def stream(mesh: NodeMesh, every_s: float = 0.0) -> Streams:
-    """Begin to stream all of the answers, each so much later than the one before."""
-    return Streams(mesh.network.nodes[CLIENT], mesh.gateway, PROMPTS, NUM_TOKENS, every_s)
-
-
 def try_fault(mesh: NodeMesh, name: str) -> Outcome:
     """Stream, have a fault of `FAULTS` in the middle, and wait until the mesh is whole again.
 
@@ -48,24 +45,41 @@ def try_fault(mesh: NodeMesh, name: str) -> Outcome:
     if name in LOSSES:
         mesh.add_spare()
     is_early = name in EARLY
-    every_s, worst_s = (PARTITION_S / NUM_STREAMS, worst_wait_s) if is_early else (0.0, worst_gap_s)
-    before = stream(mesh, every_s).heard()
+    before = _stream(mesh, is_early)
     home = mesh.node_of(VICTIM)
-    streams = stream(mesh, every_s)
-    if not is_early:
-        streams.until_begun()
-        assert VICTIM in streams.decodes()
-    began_at = time.monotonic()
-    FAULTS[name](mesh)
-    if name in LOSSES:
-        _until(lambda: _has_moved(mesh, home))
-    back_s = time.monotonic() - began_at
-    heard = streams.heard()
+    with ThreadPoolExecutor(1) as pool:
+        streaming = pool.submit(_stream, mesh, is_early)
+        if not is_early:
+            _until(lambda: _num_decoded(mesh) >= NUM_STREAMS)
+        began_at = time.monotonic()
+        FAULTS[name](mesh)
+        if name in LOSSES:
+            _until(lambda: _has_moved(mesh, home))
+        back_s = time.monotonic() - began_at
+        after = streaming.result()
     _until(mesh.is_ready)
-    pairs = zip(PROMPTS, before, heard, strict=True)
-    wrong = [prompt for prompt, one, other in pairs if not other.answer.is_whole or other.text != one.text]
+    pairs = zip(PROMPTS, before, after, strict=True)
+    wrong = [prompt for prompt, one, other in pairs if other.status != OK or other.text != one.text]
     moved = mesh.node_of(VICTIM) is not home
-    return Outcome(wrong, worst_s(heard), worst_s(before), back_s if moved else None)
+    return Outcome(wrong, _worst_s(after, is_early), _worst_s(before, is_early), back_s if moved else None)
+
+
+def _stream(mesh: NodeMesh, is_early: bool) -> list[Answer]:
+    """All of the answers, at once or, where prompts come during a fault, while it lasts."""
+    every_s = PARTITION_S / NUM_STREAMS if is_early else 0.0
+    sendings = [Sending(number * every_s, prompt, NUM_TOKENS) for number, prompt in enumerate(PROMPTS)]
+    load = Load(mesh.gateway.port, "tiny", sendings, keeps_text=True, host=mesh.gateway.host)
+    return answers_of(load, within=mesh.network.nodes[CLIENT].within)
+
+
+def _worst_s(answers: Sequence[Answer], is_early: bool) -> float:
+    return max(max(one.gap_s, is_early * (one.first_s - one.sent_s)) for one in answers)
+
+
+def _num_decoded(mesh: NodeMesh) -> int:
+    """Streams that decode engines write; the victim must be among them."""
+    running = {row["id"]: int(row["running"]) for row in mesh.status()["engines"] if row["id"] != "prefill"}
+    return sum(running.values()) if running[VICTIM] else 0
 
 
 def _has_moved(mesh: NodeMesh, home: Node) -> bool:

@@ -279,9 +279,9 @@ class Dispatcher:
     def _move(self, message: Moved, now: float) -> list[Effect]:
         """A migration has ended: should the new owner die before its first token comes, this is how that is noticed."""
         request = self._in_flight.placed(message.request)
-        if request is None or request.engines == (message.to,):
-            return []
-        if message.epoch.attempt != request.assignment.attempt or message.epoch < request.stream.epoch:
+        if request is None or message.epoch.attempt != request.assignment.attempt:
+            return self._recovery.stop_moved(message)
+        if request.engines == (message.to,) or message.epoch < request.stream.epoch:
             return []
         if not self._monitor.is_alive(message.to):
             effects = self._recovery.interrupt(request, f"{message.to} was lost", (message.to,), now)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from mesh.effects import Forget
 from mesh.wire.frames import Sender
-from mesh.wire.requests import Cancel, Failed, FailureCode, Held, NotHeld, RefusalCode, Refused
+from mesh.wire.requests import Cancel, Epoch, Failed, FailureCode, Held, Moved, NotHeld, RefusalCode, Refused
 from router.effects import Effect, SendToEngine
 from router.generation import Fault, RequestFailed
 from router.requests.breakers import Breakers
@@ -16,7 +16,7 @@ from router.requests.in_flight_requests import InFlightRequests
 from router.requests.limits import DispatchLimits
 from router.requests.links import Links
 from router.requests.probing import Probing
-from router.requests.request_state import RequestPhase
+from router.requests.request_state import ANY_HOP, RequestPhase
 from router.view.monitor import Monitor
 
 KEPT = 3  # spans between two statuses of an engine, whose cancels may be on their way
@@ -188,10 +188,15 @@ class Recovery:
     def stop(self, request: InFlightRequest) -> list[Effect]:
         """Tell the living engines that hold it."""
         cancel = Cancel(request.id, request.assignment.any_epoch)
-        alive = [engine for engine in request.engines if self._monitor.is_alive(engine)]
-        for engine in alive:
-            self._sent.setdefault(engine, [[]])[-1].append(cancel)
-        return [SendToEngine(engine, cancel) for engine in alive]
+        return [self._cancel(engine, cancel) for engine in request.engines if self._monitor.is_alive(engine)]
+
+    def stop_moved(self, message: Moved) -> list[Effect]:
+        """Tell the engine to which a request has moved that its attempt was given up meanwhile."""
+        return [self._cancel(message.to, Cancel(message.request, Epoch(message.epoch.attempt, ANY_HOP)))]
+
+    def _cancel(self, engine: str, cancel: Cancel) -> SendToEngine:
+        self._sent.setdefault(engine, [[]])[-1].append(cancel)
+        return SendToEngine(engine, cancel)
 
 
 def _culprits(request: InFlightRequest, engine: str, code: RefusalCode) -> tuple[str, ...]:

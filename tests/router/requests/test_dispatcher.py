@@ -145,8 +145,24 @@ def test_late_and_strange_moves_are_ignored():
     other = M1 if at == M0 else M0
     world.tokens(other, 2, 12, epoch=Epoch(0, 2))
     assert world.receive(at, Moved("r", Epoch(0, 1), at)) == []
-    assert world.receive(at, Moved("nobody", Epoch(0, 1), at)) == []
     assert only_submit(world.status(other, incarnation=2))
+
+
+def test_the_new_owner_of_a_request_that_is_over_is_told():
+    """It was cancelled while its old engine could not be reached, and moved on."""
+    world, at = running_on(M0, M1)
+    other = M1 if at == M0 else M0
+    cancelled = Cancel("r", Epoch(0, ANY_HOP))
+    assert cancels(world.checked(world.dispatcher.cancel("r", world.now))) == [(at, cancelled)]
+    assert cancels(world.receive(at, Moved("r", Epoch(0, 1), other))) == [(other, cancelled)]
+    assert cancels(world.status(other)) == [(other, cancelled)], "again, lest it was lost"
+
+
+def test_the_new_owner_of_an_attempt_that_was_given_up_is_told():
+    world, at = running_on(M0, M1)
+    other = M1 if at == M0 else M0
+    world.status(at, incarnation=2)
+    assert cancels(world.receive(at, Moved("r", Epoch(0, 1), other))) == [(other, Cancel("r", Epoch(0, ANY_HOP)))]
 
 
 def test_an_engine_that_does_not_know_who_took_a_request_may_get_it_back_at_once():

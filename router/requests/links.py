@@ -1,11 +1,12 @@
 """Remembers engines that do not reach each other, as failed hand-overs tell: a gateway may hear both of them.
 
 A pair of engines is left alone for a while once a hand-over from one to the other failed, each time in a row for twice
-as long. A request that was handed over ends that.
+as long. Then one request tries it, and the others wait for what becomes of that. A request that was handed over ends
+all this.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mesh.wire.control import Role
 from router.policies.policy import Dispatch
@@ -19,6 +20,7 @@ MAX_PAUSE_S = 16.0
 class _Pause:
     until: float
     length_s: float
+    is_tried: bool = False  # by one request, which was sent when the pause was over
 
 
 class Links:
@@ -39,9 +41,15 @@ class Links:
         """A hand-over failed. Those that were under way beside it fail for the same cause, and count once."""
         pair = prefill_engine, decode_engine
         known = self._pauses.get(pair)
-        if known is None or now >= known.until:
+        if known is None or known.is_tried or now >= known.until:
             length_s = PAUSE_S if known is None else min(2 * known.length_s, MAX_PAUSE_S)
             self._pauses[pair] = _Pause(now + length_s, length_s)
+
+    def sent(self, dispatch: Dispatch, now: float) -> None:
+        """Note that a request goes this way: if the pause is over, it is the one that tries."""
+        pair = dispatch.prefill_engine, dispatch.decode_engine
+        if (known := self._pauses.get(pair)) is not None and now >= known.until:
+            self._pauses[pair] = replace(known, until=now + known.length_s, is_tried=True)
 
     def succeeded(self, prefill_engine: str, decode_engine: str) -> None:
         """The decode engine has sent a token of what it was handed."""

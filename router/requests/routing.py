@@ -278,6 +278,7 @@ class Routing:
         submit = request.send(decision, now)
         self._monitor.reserve(request.reservations(decision))
         self._breakers.sent(request.id, request.engines, now)
+        self._links.sent(decision, now)
         service = request.spec.service
         for engine in request.engines if request.hints.prefix else ():
             pool = self._monitor.view().engines[engine].services[service]

@@ -54,6 +54,25 @@ def test_a_link_is_tried_again_after_a_pause_that_doubles():
     assert in_the_way(links, now=now) is None
 
 
+def test_one_request_tries_and_the_others_wait_for_it():
+    links, then = Links(), NOW + PAUSE_S
+    links.failed(P0, D0, NOW)
+    assert in_the_way(links, now=then) is None
+    links.sent(Dispatch(P0, D0, "a rule", 0.1, 0.2), then)
+    assert in_the_way(links, now=then) == D0
+    links.failed(P0, D0, then + 0.5)
+    assert in_the_way(links, now=then + 0.5 + 1.99 * PAUSE_S) == D0, "twice as long"
+    links.sent(Dispatch(P0, D0, "a rule", 0.1, 0.2), then + 0.5 + 2 * PAUSE_S)
+    links.succeeded(P0, D0)
+    assert in_the_way(links, now=then + 0.5 + 2 * PAUSE_S) is None
+
+
+def test_a_request_over_a_whole_link_tries_nothing():
+    links = Links()
+    links.sent(Dispatch(P0, D0, "a rule", 0.1, 0.2), NOW)
+    assert links.all_whole
+
+
 def test_hand_overs_that_fail_together_count_once():
     links = Links()
     for _ in range(5):

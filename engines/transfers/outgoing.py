@@ -76,6 +76,7 @@ class Departures:
         self._settings = settings
         self._outgoing: dict[str, Outgoing] = {}
         self._lost: set[str] = set()  # processes that have not been heard since
+        self._unasked_until: dict[str, float] = {}  # engines that did not answer when they were asked last
         self._num_migrations = 0  # started, which numbers them
         self._deadline: float | None = None  # the machines' earliest
         self._has_changed = False  # since that was worked out
@@ -123,10 +124,11 @@ class Departures:
     def reserve(self, service: Service, request: EngineRequest, ahead_s: float, now: float) -> list[EngineOutcome]:
         """Ask ``request.decode_engine`` for blocks; ``ahead_s`` is the work predicted until this prefill is done.
 
-        An engine that was lost is not asked: its gateway may hear it, and would wait for an answer that cannot come.
+        An engine that was lost, or did not answer just now, is not asked: the gateway may hear it, and would wait for
+        an answer that cannot come.
         """
         assert request.decode_engine is not None
-        if request.decode_engine in self._lost:
+        if request.decode_engine in self._lost or now < self._unasked_until.get(request.decode_engine, now):
             return [NotHandedOver(request, RefusalCode.PEER_SILENT, f"{request.decode_engine} is not heard here")]
         epoch = request.epoch.handed_over()
         reserve = Reserve(
@@ -291,6 +293,7 @@ class Departures:
     ) -> list[EngineOutcome]:
         """The peer of one of these transfers said something."""
         out = self._outgoing[message.transfer]
+        self._unasked_until.pop(out.machine.peer, None)
         was_reserving = out.machine.state is SendState.RESERVING
         effects = self._after_send(out, out.machine.handle(message, now))
         is_admitted = was_reserving and out.machine.state is SendState.OPEN
@@ -313,7 +316,10 @@ class Departures:
     def expire(self, now: float) -> list[EngineOutcome]:
         effects: list[EngineOutcome] = []
         for out in list(self._outgoing.values()):
-            effects += self._after_send(out, out.machine.expire(now))
+            outcomes = self._after_send(out, out.machine.expire(now))
+            if any(isinstance(one, NotHandedOver) and one.code is RefusalCode.PEER_SILENT for one in outcomes):
+                self._unasked_until[out.machine.peer] = now + self._settings.transfer_limits.reply_s
+            effects += outcomes
         return effects
 
 

@@ -184,3 +184,24 @@ def test_only_migrations_are_migrating(sender: Sender):
     sender.reserve(handed_over)
     sender.migrate(migrated)
     assert sender.departures.leaving() == [("decode", migrated)]
+
+
+def test_an_engine_that_did_not_answer_is_not_asked_again_at_once(sender: Sender):
+    first = sender.request("first")
+    sender.reserve(first)
+    assert any(isinstance(outcome, NotHandedOver) for outcome in sender.departures.expire(0.5))
+    asked = sender.request("asked")
+    for now, is_asked in ((0.99, False), (1.0, True)):
+        outcomes = sender.departures.reserve(sender.service, asked, 0.0, now)
+        refused = [outcome.code for outcome in outcomes if isinstance(outcome, NotHandedOver)]
+        assert refused == ([] if is_asked else [RefusalCode.PEER_SILENT])
+
+
+def test_an_answer_to_anything_shows_that_an_engine_is_there(sender: Sender):
+    other = sender.reserve(sender.request("other"))
+    sender.hear(Reserved(other, 0, "shm"))
+    sender.reserve(sender.request("first"))
+    sender.departures.expire(0.5)
+    sender.hear(Abort(other, "no"), now=0.6)
+    outcomes = sender.departures.reserve(sender.service, sender.request("asked"), 0.0, 0.6)
+    assert [type(outcome.message) for outcome in outcomes if isinstance(outcome, Send)] == [Reserve]

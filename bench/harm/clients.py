@@ -80,6 +80,11 @@ class Client:
         """Told to come back later, before anything of an answer; or nobody listened."""
         return (self.status in REFUSALS or not self.is_connected) and not self.pieces
 
+    @property
+    def was_given_up(self) -> bool:
+        """Its task was cancelled before the answer ended."""
+        return not self.is_whole and self.problem is None and self.status in (None, 200)
+
     def moments(self) -> list[float]:
         """When parts of its answer came; and when it broke off, if it did."""
         is_broken = bool(self.pieces) and not self.is_whole and not self.has_left

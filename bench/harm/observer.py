@@ -51,12 +51,12 @@ class Observer:
         return status if is_fresh else None
 
     def engine(self, engine: str) -> EngineStatus | None:
-        status = self.status(engine)
-        return status if isinstance(status, EngineStatus) else None
+        return self.engines().get(engine)
 
     def engines(self) -> dict[str, EngineStatus]:
         """Of all that are alive."""
-        return {name: status for name in self._deployment.engines if (status := self.engine(name)) is not None}
+        statuses = {name: self.status(name) for name in self._deployment.engines}
+        return {name: status for name, status in statuses.items() if isinstance(status, EngineStatus)}
 
     def pid(self, process: str) -> int | None:
         status = self.status(process)
@@ -76,26 +76,22 @@ class Observer:
         return [f"{name} {why}" for name in names if (why := self._unrest(name))]
 
     def _unrest(self, process: str) -> str | None:
-        status = self.status(process)
-        if status is None or not self.is_ready(process):
+        if not self.is_ready(process):
             return "is not ready"
-        found = ", ".join(f"{count} {what}" for what, count in _held(status).items() if count)
+        match self.status(process):
+            case GatewayStatus() as status:
+                held = {"requests": status.num_requests}
+            case EngineStatus() as status:
+                held = {
+                    "requests": status.num_running + status.num_waiting,
+                    "reservations": status.num_reserved,
+                    "migrations": status.num_migrating_out + status.num_migrating_in,
+                    "blocks": sum(service.num_blocks - service.num_free_blocks for service in status.services),
+                }
+            case _:
+                held = {}
+        found = ", ".join(f"{count} {what}" for what, count in held.items() if count)
         return f"holds {found}" if found else None
-
-
-def _held(status: BroadcastMessage) -> dict[str, int]:
-    match status:
-        case GatewayStatus():
-            return {"requests": status.num_requests}
-        case EngineStatus():
-            return {
-                "requests": status.num_running + status.num_waiting,
-                "reservations": status.num_reserved,
-                "migrations": status.num_migrating_out + status.num_migrating_in,
-                "blocks": sum(service.num_blocks - service.num_free_blocks for service in status.services),
-            }
-        case _:
-            return {}
 
 
 @asynccontextmanager

@@ -6,9 +6,8 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Generic, TypeVar
 
 from bench.harm.deployment import MESH_NAME, Deployment
 from bench.harm.observer import SUPERVISOR, Observer, observing
@@ -88,10 +87,10 @@ class RunningMesh:
 
     async def rest(self, limit_s: float = REST_S) -> None:
         """Until all is as it began. Raise `WaitedInVainError` with what is not."""
-        with suppress(WaitedInVainError):
-            await until(lambda: not self.observer.not_at_rest(), "", limit_s)
-        if reasons := self.observer.not_at_rest():
-            raise WaitedInVainError(f"not at rest after {limit_s:g} s: {'; '.join(reasons)}")
+        try:
+            await until(lambda: not self.observer.not_at_rest(), "the mesh is at rest", limit_s)
+        except WaitedInVainError as error:
+            raise WaitedInVainError(f"{error}: {'; '.join(self.observer.not_at_rest())}") from None
 
     # --- faults -------------------------------------------------------------------------------------------------------
 
@@ -142,38 +141,6 @@ class RunningMesh:
         """Nothing of this mesh runs any more, its supervisor neither."""
         folder = self.deployment.runtime / MESH_NAME
         return next(find_processes(folder), None) is None and holder(folder, LOCAL_HOST) is None
-
-
-MeshT = TypeVar("MeshT")
-
-
-class Stage(Generic[MeshT]):
-    """One mesh at a time, of the kind that is wanted: idle meshes would take part of the machine.
-
-    ``start`` makes one of a kind in an empty folder.
-    """
-
-    def __init__(self, folder: Path, start: Callable[[str, Path], AbstractAsyncContextManager[MeshT]]) -> None:
-        self._folder = folder
-        self._start = start
-        self._stack = AsyncExitStack()
-        self._present: tuple[str, MeshT] | None = None
-        self._num_started = 0
-
-    async def mesh(self, kind: str) -> MeshT:
-        """Started when it is first asked for. Raise `UserError` if it does not start."""
-        if self._present is None or self._present[0] != kind:
-            await self.clear()
-            self._num_started += 1
-            folder = self._folder / f"{kind}-{self._num_started}"
-            folder.mkdir()
-            self._present = kind, await self._stack.enter_async_context(self._start(kind, folder))
-        return self._present[1]
-
-    async def clear(self) -> None:
-        """What comes next has a new mesh."""
-        self._present = None
-        await self._stack.aclose()
 
 
 @asynccontextmanager

@@ -54,11 +54,10 @@ class Watch:
 
     def __enter__(self) -> "Watch":
         for name, pid in self._pids.items():
-            if name not in self._alone:
-                with suppress(ProcessLookupError):
-                    limit(pid)
-            with suppress(OSError):
+            with suppress(OSError):  # it has ended, or is not ours
                 Path(f"/proc/{pid}/clear_refs").write_text(RESETS_PEAK)
+                if name not in self._alone:
+                    limit(pid)
         self._own_before = {name: own(pid) for name, pid in self._pids.items()}
         self._before = self._sizes()
         self._most = dict(self._before)

@@ -27,37 +27,7 @@ NODE_CPUS = 2
 URGENCY = {"RAY_worker_niceness": "0"}  # else Ray has its processes, and so the mesh, give way to all others
 TRIES = 3  # Ray gives a node half a minute to start, which is short on a busy machine
 START_S = 240.0
-TOPOLOGY = """
-[cluster]
-on = "ray"
-address = "auto"
-[hosts.front]
-cpus = 1
-[hosts.prefill]
-cpus = 2
-[hosts.worker]
-count = {count}
-cpus = 2
-[services.tiny]
-model = "{model}"
-ttft_ms = 30000
-tpot_ms = 1000
-[engines.prefill]
-host = "prefill"
-role = "prefill"
-kv_memory = "64MiB"
-[engines.decode]
-host = "worker"
-count = {count}
-role = "multiplex"
-kv_memory = "64MiB"
-[gateways.gateway]
-host = "front"
-address = "0.0.0.0"
-port = {port}
-[access]
-open = true
-"""
+TOPOLOGY = Path(__file__).with_name("mesh.toml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +87,7 @@ class NodeMesh:
 def mesh_on_nodes(folder: Path, model: Path, num_decodes: int = 2) -> Iterator[NodeMesh]:
     """A running mesh with a node for each host, and one for clients. ``folder``: an empty one."""
     topology = folder / "mesh.toml"
-    topology.write_text(TOPOLOGY.format(model=model, port=GATEWAY_PORT, count=num_decodes))
+    topology.write_text(TOPOLOGY.read_text().format(model=model, port=GATEWAY_PORT, count=num_decodes))
     workers = [f"n{number + 1}" for number in range(NUM_OTHERS + num_decodes)]
     Path("/tmp/ray").mkdir(exist_ok=True)
     env = {"PYTHONPATH": str(REPOSITORY), "MESHSERVE_RUNTIME_DIR": RUNTIME, **URGENCY}

@@ -69,7 +69,6 @@ class Trial:
         self._probing: list[asyncio.Task[None]] = []
         self._watching: asyncio.Task[None] | None = None
         self._num_asked = 0
-        self._is_finished = False
 
     # --- load ---------------------------------------------------------------------------------------------------------
 
@@ -201,22 +200,16 @@ class Trial:
 
     async def finish(self) -> None:
         """All answers end, the mesh comes to rest, and everything is compared with the reference."""
-        if self._is_finished:
-            return
-        self._is_finished = True
         await self.all_over()
-        await self._complain_if_vain(self._recovered())
-        await self.stop_probing()
-        await self._complain_if_vain(self.mesh.rest())
+        for wait in (self._recovered, self.stop_probing, self.mesh.rest):
+            try:
+                await wait()
+            except WaitedInVainError as error:
+                self.broken.append(str(error))
         if self._watching is not None:
             self._watching.cancel()
-        await self._count()
-
-    async def _complain_if_vain(self, waiting: Awaitable[None]) -> None:
-        try:
-            await waiting
-        except WaitedInVainError as error:
-            self.broken.append(str(error))
+        for client in (*self.clients, *(one for one in self._probes if one.is_over and not one.was_given_up)):
+            await self.judge(client)
 
     async def all_over(self, limit_s: float = LOAD_S) -> None:
         """Until every client is gone. Those that would stay longer are late, which is a failure."""
@@ -224,36 +217,22 @@ class Trial:
             await asyncio.wait_for(asyncio.gather(*self._tasks, return_exceptions=True), limit_s)
 
     async def _recovered(self) -> None:
-        """Wait for the probes that recovery is measured by."""
-        if self.fault_at is not None and self._probing:
-            await until(self._is_recovered, "a new request is answered through each gateway")
-
-    def _is_recovered(self) -> bool:
-        assert self.fault_at is not None, "there was a fault"
-        clients = list(filter(self._is_measured, self.clients))
-        self.recovery_s = recovery_s(self.fault_at, clients, self._probes, self.mesh.deployment.ports)
-        return self.recovery_s is not None
-
-    def _is_measured(self, client: Client) -> bool:
-        """Neither of a gateway that was killed, nor of a client that did not read."""
-        return client.port not in self.excused_ports and not client.is_slow
-
-    async def _count(self) -> None:
-        """Judge all that came."""
-        probes = [probe for probe in self._probes if probe.is_over and not _was_cut(probe)]
-        for client in (*self.clients, *probes):
-            await self.judge(client)
+        """Wait for the probes that recovery is measured by; clients of a killed gateway and slow ones tell nothing."""
+        if self.fault_at is None or not self._probing:
+            return
+        fault_at, ports = self.fault_at, self.mesh.deployment.ports
+        clients = [one for one in self.clients if one.port not in self.excused_ports and not one.is_slow]
+        await until(
+            lambda: recovery_s(fault_at, clients, self._probes, ports) is not None,
+            "a new request is answered through each gateway",
+        )
+        self.recovery_s = recovery_s(fault_at, clients, self._probes, ports)
 
     async def judge(self, client: Client) -> None:
         """Hold what came against what a healthy mesh says."""
         expected = await self.reference.answer(client.ask) if client.pieces else ()
         is_excused, is_timed = client.port in self.excused_ports, not client.is_slow
         self.testimony.hear(account_of(client, expected, is_excused=is_excused, is_timed=is_timed))
-
-
-def _was_cut(probe: Client) -> bool:
-    """Given up by its own client when the scenario ended."""
-    return not probe.is_whole and probe.problem is None and probe.status in (None, 200)
 
 
 def recovery_s(

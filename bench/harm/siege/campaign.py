@@ -179,8 +179,7 @@ class Besieged:
     async def _strike(self, attack: Harm, ground: Ground) -> Sequence[Answer]:
         try:
             async with asyncio.timeout(self._pace.longest_s):
-                answers: Sequence[Answer] = await attack.run(ground)
-                return answers
+                return await attack.run(ground)  # type: ignore[no-any-return]
         except TimeoutError:
             return [Answer(End.HELD, said=f"{attack.name} did not end within {self._pace.longest_s:g} s")]
         except WaitedInVainError as error:

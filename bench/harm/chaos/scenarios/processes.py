@@ -66,7 +66,8 @@ def stop(victim: Victim, for_s: float) -> Run:
         process = await victim(trial)
         trial.fault()
         pid = await trial.mesh.stop(process, for_s)
-        await trial.finish()
+        await trial.all_over()
+        await trial.mesh.rest()
         trial.expect(trial.mesh.observer.pid(process) == pid, f"{process} went on instead of starting anew")
 
     return run
@@ -143,7 +144,8 @@ async def no_prefill(trial: Trial) -> None:
     during = trial.start(trial.asks(trial.num_streams, tokens=48))
     trial.note(killed=await killing)
     trial.expect(any(one.is_whole for one in during), "decode engines answered while no prefill engine was there")
-    await trial.finish()
+    await trial.all_over()
+    await trial.mesh.rest()
     _set_roles(trial, Role.MULTIPLEX)
 
 

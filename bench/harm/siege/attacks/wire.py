@@ -29,30 +29,14 @@ MIB = 2**20
 SENDER = b"gateway@1"
 SETTLES_S = 1.0
 DONE = (Answer(End.CUT),)  # nobody answers on the wire
-EXTENSIONS = (b"\xd6" + b"\xff" * 5, b"\xc7\x0c\xff" + b"\xff" * 12, b"\xd4\x05\x00", b"\xc7\xff\xff" + b"\x01" * 255)
-
-# Bodies that no decoder should take, or fail on in any way but its own.
-MALFORMED = (
-    *(b"", b"\xc1", b"\x00" * 1000, bytes(range(256)) * 64, b"\x91" * 1_000_000, b"\x81\xa4type" * 200_000),
-    *(b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff\xa4type", b"\xc6\xff\xff\xff\xffabc", b"\xdb\x7f\xff\xff\xffabc"),
-    *(b"\x81\xa4type\xa7\xff\xfe\xfd\xfc\xfb\xfa\xf9", b"\x81\xa4type\xcf" + b"\xff" * 8),
-    b"\x82\xa4type\xa6Submit\xa4type\xa6Cancel",
-    *(b"\x82\xa4type\xa6Cancel\xa7request" + extension for extension in EXTENSIONS),
-    *(b"\x81\xa4type" + extension for extension in EXTENSIONS),
-    *(b"\x82" + extension + b"\x01\xa4type\xa4Stop" for extension in EXTENSIONS),
-)
-SENDERS = (
-    b"", b"@", b"@1", b"x@", b"x@-1", b"gateway@" + b"9" * 5000, "gateway@٣".encode(), "gateway@²".encode(),
-    b"\xff\xfe@1", b"a" * 2**20 + b"@1", b"../../x@1", b"gateway@" + str(2**63).encode(), b"a\nb\x1b[2J@1",
-)  # fmt: skip
-
 SAMPLING = {"max_tokens": 4, "seed": 1}
 SPEC: dict[str, Any] = {
     "id": "siege-0", "gateway": "gateway", "service": "tiny", "prompt": [1, 2], "sampling": SAMPLING,
     "slo_ttft_s": 1.0, "slo_tpot_s": 1.0,
 }  # fmt: skip
 BIASED = {**SAMPLING, "logit_bias": {2**40: float("nan"), -1: float("inf")}}
-ABSURD = Path(__file__).with_name("absurd.toml")
+TABLES: dict[str, Any] = expanded(tomllib.loads(Path(__file__).with_name("absurd.toml").read_text()))
+MALFORMED, SENDERS = ([one.encode("latin-1") for one in TABLES[name]] for name in ("malformed", "senders"))
 CANCEL = msgspec.msgpack.encode({"type": "Cancel", "request": "x", "epoch": [0, 0]})
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"CURVE".ljust(20, b"\x00") + b"\x00" + bytes(31)
 NULL_GREETING = GREETING.replace(b"CURVE", b"NULL\x00")
@@ -68,12 +52,11 @@ def submit(**fields: Any) -> dict[str, Any]:
 
 
 def absurd() -> list[bytes]:
-    tables = expanded(tomllib.loads(ABSURD.read_text()))
-    specs = [{field: value} for field, values in tables["spec"].items() for value in values]
-    sampling = [{**SAMPLING, field: value} for field, values in tables["sampling"].items() for value in values]
+    specs = [{field: value} for field, values in TABLES["spec"].items() for value in values]
+    sampling = [{**SAMPLING, field: value} for field, values in TABLES["sampling"].items() for value in values]
     submits = [submit(**one) for one in (*specs, *({"sampling": one} for one in (*sampling, BIASED)))]
     spec = {"Reserve": {"spec": SPEC}, "Commit": {"spec": SPEC}}
-    others = [{"type": kind, **fields, **spec.get(kind, {})} for kind, fields in tables["messages"].items()]
+    others = [{"type": kind, **fields, **spec.get(kind, {})} for kind, fields in TABLES["messages"].items()]
     return [msgspec.msgpack.encode(message) for message in (*submits, *others)]
 
 

@@ -76,6 +76,11 @@ def offsets(patch: Patch) -> None:
 # --- a gateway's requests ---------------------------------------------------------------------------------------------
 
 
+def stopping_what_moved(patch: Patch) -> None:
+    """A request that was cancelled while its engine could not be reached moves on, and stays where it goes."""
+    patch.setattr(Recovery, "stop_moved", lambda self, message: [])
+
+
 def noticing_unanswered_submits(patch: Patch) -> None:
     """Neither is the engine asked, nor has it a deadline."""
     due, is_silent = InFlightRequest.due, Probing._is_silent

@@ -59,9 +59,6 @@ class Draw:
     def service(self) -> str:
         return self.random.choice(self.services)
 
-    def process(self) -> str:
-        return self.random.choice([*self.engines, *self.gateways])
-
     def some(self) -> tuple[str, ...]:
         return tuple(self.random.sample([*self.engines, *self.gateways], self.random.randint(1, 2)))
 
@@ -82,15 +79,14 @@ def _fail_steps(draw: Draw) -> FailSteps:
 
 
 def _switch(draw: Draw) -> Order:
-    random = draw.random
-    choice = PolicyChoice(random.choice(sorted(policies())), {}, random.choice([1, 2, 3]))
+    choice = PolicyChoice(draw.random.choice(sorted(policies())), {}, draw.random.choice([1, 2, 3]))
     return Order(draw.moment(1), "policy", draw.gateway(), choice)
 
 
 FAULTS: Sequence[Row] = (
     ("kill", MANY, lambda d: Kill(d.engine(), d.moment(), d.of(0.001, 0.05, 0.5, 1.5, 3.0))),
     ("death", ONCE, lambda d: Kill(d.engine(), d.moment(), LONG_S)),
-    ("hang", MANY, lambda d: Hang(d.process(), d.moment(), d.of(0.05, 0.5, 1.5, 3.0))),
+    ("hang", MANY, lambda d: Hang(d.random.choice([*d.engines, *d.gateways]), d.moment(), d.of(0.05, 0.5, 1.5, 3.0))),
     ("slow", MANY, lambda d: Slow(d.engine(), d.of(3.0, 20.0), *d.when())),
     ("partition", MANY, lambda d: Partition(d.some(), d.some(), d.moment(), d.of(0.1, 0.9, 1.1, 3.0))),
     ("loss", MANY, lambda d: Loss(d.of(0.01, 0.1, 1.0), d.some(), d.some(), *d.when())),
@@ -108,7 +104,11 @@ BY_HAND: Sequence[Row] = (
     ("leave", (0, 0, 2, 8), lambda d: Order(d.moment(1), "leave", pick=d.random.random())),
 )
 LOADS: Sequence[Row] = (
-    ("shed", (0, 0, 1, 3, 6), lambda d: Order(d.moment(), "shed", d.engine(), d.service(), for_s=d.of(0.1, 0.6, 3.0))),
+    (
+        "shed",
+        (0, 0, 1, 3, 6),
+        lambda d: Order(d.moment(), "shed", d.engine(), d.service(), for_s=d.of(0.1, 0.6, 3.0)),
+    ),
     ("fail_load", (0, 0, 1), lambda d: FailLoad(d.engine(), d.of(0.3, 1.0), d.moment(), 2.0)),
 )
 STEPS: Sequence[Row] = (

@@ -43,9 +43,9 @@ class Relay:
             way_in, way_out = map(self._context.socket, kinds)
             if route.is_status:
                 way_in.setsockopt(zmq.XPUB_VERBOSE, 1)
-                self._run(self._subscribe(way_in, way_out), self._publish(route, way_in, way_out))
+                self._run(self._subscribe(way_in, way_out), self._move(route, way_out, way_in))
             else:
-                self._run(self._deliver(route, way_in, way_out))
+                self._run(self._move(route, way_in, way_out))
             way_out.setsockopt(zmq.RECONNECT_IVL, 20)
             way_in.bind(f"ipc://{route.way_in}")
             way_out.connect(f"ipc://{route.way_out}")
@@ -59,19 +59,14 @@ class Relay:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._context.destroy(linger=0)
 
-    async def _deliver(self, route: Route, way_in: zmq.asyncio.Socket, way_out: zmq.asyncio.Socket) -> None:
+    async def _move(self, route: Route, source: zmq.asyncio.Socket, target: zmq.asyncio.Socket) -> None:
+        """Statuses go from the server to the client, and messages the other way."""
+        ends = (route.server, route.client) if route.is_status else (route.client, route.server)
         while True:
-            frames = tuple(await way_in.recv_multipart())
-            kept = await self._judge(Passing(route.client, route.server, frames))
+            frames = tuple(await source.recv_multipart())
+            kept = await self._judge(Passing(*ends, frames, route.is_status))
             if kept is not None:
-                await way_out.send_multipart(kept)
-
-    async def _publish(self, route: Route, way_in: zmq.asyncio.Socket, way_out: zmq.asyncio.Socket) -> None:
-        while True:
-            frames = tuple(await way_out.recv_multipart())
-            kept = await self._judge(Passing(route.server, route.client, frames, is_status=True))
-            if kept is not None:
-                await way_in.send_multipart(kept)
+                await target.send_multipart(kept)
 
     @staticmethod
     async def _subscribe(way_in: zmq.asyncio.Socket, way_out: zmq.asyncio.Socket) -> None:

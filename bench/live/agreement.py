@@ -63,10 +63,7 @@ def agreements(measured: Mapping[str, Latency], simulated: Mapping[str, Latency]
 
 def agreement_table(title: str, found: Sequence[Agreement]) -> Table:
     """Milliseconds, and the errors of the statistics and of single requests."""
-    table = make_table(title, ("ms",))
-    for statistic in ("mean", *(f"p{percent}" for percent in PERCENTILES)):
-        table.add_column(statistic, justify="right")
-    table.add_column("each request", justify="right")
+    table = make_table(title, ("ms",), ("mean", *(f"p{percent}" for percent in PERCENTILES), "each request"))
     for one in found:
         for row, side in (("measured", 0), ("simulated", 1)):
             table.add_row(f"{one.metric}, {row}", *(f"{1e3 * both[side]:.1f}" for both in one.statistics.values()))

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, suppress
 
 from bench.harm.harm import End
 from bench.harm.http import Line, exchange
-from bench.harm.siege.ground import ATTACKER, COMPLETIONS, Answer, Fields, Ground, Headers, answer_of
+from bench.harm.siege.ground import ATTACKER, COMPLETIONS, Answer, Fields, Ground, answer_of
 
 PEERS = tuple(f"127.0.0.{n}" for n in range(2, 6))
 SMALL_BYTES = 4096  # that the kernel of a reader takes who stalls
@@ -24,16 +24,6 @@ class ImpossibleHereError(RuntimeError):
 def shoot(requests: Requests, at_once: int = 1) -> Run:
     """Each request on a connection of its own."""
     return lambda ground: ground.send_all(requests(ground), at_once)
-
-
-def complete(*variants: Fields, headers: Headers | None = None, at_once: int = 4) -> Run:
-    """Short completions with these fields."""
-    return shoot(lambda ground: [ground.completion(fields, headers) for fields in variants], at_once)
-
-
-def post(path: str, body: Callable[[Ground], Fields | bytes], count: int = 1) -> Run:
-    """The same body so many times at once."""
-    return shoot(lambda ground: [ground.post(path, body(ground))] * count, count)
 
 
 def flood(count: int, one: Callable[[Ground], bytes], peers: Sequence[str] = (ATTACKER,), at_once: int = 256) -> Run:

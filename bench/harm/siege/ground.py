@@ -88,10 +88,6 @@ class Ground:
     def fields(self, fields: Fields) -> dict[str, Any]:
         return {"model": MODEL, "prompt": "Once upon", "max_tokens": FEW_TOKENS, **fields}
 
-    def chat(self, fields: Fields) -> bytes:
-        messages = [{"role": "user", "content": "Hello!"}]
-        return self.post(CHATS, {"model": MODEL, "messages": messages, "max_tokens": FEW_TOKENS, **fields})
-
     # --- sending them -------------------------------------------------------------------------------------------------
 
     async def send(self, data: bytes, source: str = ATTACKER) -> Answer:

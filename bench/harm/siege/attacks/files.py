@@ -79,9 +79,10 @@ def while_unwritable(
                 ground.mesh.kill(kills)
             answers = await asks(ground)
             await asyncio.sleep(min(most_s, ground.hold_s))
+            answers += await asks(ground) if kills is None else []
         if kills is not None:
             await until(lambda: ground.mesh.observer.is_ready(kills), f"{kills} is back", BACK_S)
-        return answers + await asks(ground)
+        return answers
 
     return run
 

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from bench.harm.harm import Harm
-from bench.harm.siege.attack import Requests, Run, complete, shoot
+from bench.harm.siege.attack import Requests, Run, shoot
 from bench.harm.siege.ground import COMPLETIONS, Ground
 
 INTEGER = {"type": "integer"}
@@ -23,7 +23,7 @@ NUMBERS = (
 
 
 def form(**fields: Any) -> Run:
-    return complete({"structured_outputs": fields})
+    return shoot(lambda ground: [ground.completion({"structured_outputs": fields})])
 
 
 def doubling(levels: int) -> dict[str, Any]:

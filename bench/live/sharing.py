@@ -27,33 +27,17 @@ class Sharing:
     prefill: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Round:
-    """A prompt and an answer, alone and beside each other; ``covered_s`` of the answer had a prompt beside it."""
-
-    prompt_alone_s: float
-    answer_alone_s: float
-    prompt_beside_s: float
-    answer_beside_s: float
-    covered_s: float
-
-    def sharing(self) -> Sharing:
-        lost_s = self.answer_beside_s - self.answer_alone_s
-        decode = self.covered_s / max(self.covered_s - lost_s, self.covered_s / MOST)
-        return Sharing(decode, self.prompt_beside_s / self.prompt_alone_s)
-
-
 def measure_sharing(mesh: LiveMesh, random: Random) -> Sharing:
     """Medians of a few rounds, half a minute in all."""
-    rounds = (_measure_round(mesh, random) for _ in range(ROUNDS))
-    factors = [one.sharing() for one in rounds if one is not None]
+    rounds = [_measure_round(mesh, random) for _ in range(ROUNDS)]
+    factors = [one for one in rounds if one is not None]
     if not factors:
         return Sharing()
     decode = statistics.median(one.decode for one in factors)
     return Sharing(max(1.0, decode), max(1.0, statistics.median(one.prefill for one in factors)))
 
 
-def _measure_round(mesh: LiveMesh, random: Random) -> _Round | None:
+def _measure_round(mesh: LiveMesh, random: Random) -> Sharing | None:
     """None if the two kinds of requests did not run on two engines at the same time."""
     alone = [mesh.answers([_prompt(0.0, random)])[0] for _ in range(PROMPTS_ALONE)]
     [answer] = mesh.answers([_answer(random)])
@@ -61,17 +45,13 @@ def _measure_round(mesh: LiveMesh, random: Random) -> _Round | None:
     num_prompts = max(1, int(1.3 * answer_alone_s / (APART * prompt_alone_s)))
     starts = [BEGIN_S + index * APART * prompt_alone_s for index in range(num_prompts)]
     long, *prompts = mesh.answers([_answer(random), *(_prompt(at_s, random) for at_s in starts)])
-    beside = [prompt for prompt in prompts if _is_apart(prompt, long)]
+    beside = [prompt for prompt in prompts if prompt.headers.get("prefill") != long.headers.get("decode")]
     within = [prompt for prompt in beside if long.first_s <= prompt.sent_s and prompt.first_s <= long.last_s]
     if not within:
         return None
-    return _Round(
-        prompt_alone_s,
-        answer_alone_s,
-        statistics.median(map(_ttft_s, within)),
-        long.last_s - long.first_s,
-        _covered_s(beside, long),
-    )
+    covered_s, lost_s = _covered_s(beside, long), long.last_s - long.first_s - answer_alone_s
+    decode = covered_s / max(covered_s - lost_s, covered_s / MOST)
+    return Sharing(decode, statistics.median(map(_ttft_s, within)) / prompt_alone_s)
 
 
 def _covered_s(prompts: Sequence[Answer], long: Answer) -> float:
@@ -82,10 +62,6 @@ def _covered_s(prompts: Sequence[Answer], long: Answer) -> float:
         covered_s += max(0.0, end_s - begin_s)
         until_s = max(until_s, end_s)
     return covered_s
-
-
-def _is_apart(prompt: Answer, long: Answer) -> bool:
-    return prompt.headers.get("prefill") != long.headers.get("decode")
 
 
 def _ttft_s(answer: Answer) -> float:

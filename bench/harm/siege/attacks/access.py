@@ -1,31 +1,18 @@
 """Keys: wrong, malformed, enormous, and many."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from bench.harm.deployment import MODEL
 from bench.harm.harm import TURNED_AWAY, Harm
 from bench.harm.meshes import EXPIRED, HONEST, KEYED, LIMITED, RIVAL
-from bench.harm.siege.attack import Requests, flood, shoot
+from bench.harm.siege.attack import flood, shoot
 from bench.harm.siege.ground import CHATS, COMPLETIONS, DETOKENIZE, TOKENIZE, Answer, Ground
 
 NOTICED_S = 1.5  # until a gateway has looked at its file of keys again
-ODD = (
-    "Bearer", "Bearer ", "bearer x", "Basic eDp5", "Bearer " + "a" * 6000, "Bearer \xff\xfe", "Bearer ms-x-" + "0" * 64,
-    "Bearer a b c", "Bearer ms--", "Bearer " + "ms-" * 1000, "\x00",
-)  # fmt: skip
 ROUTES = (COMPLETIONS, CHATS, TOKENIZE, DETOKENIZE)
 GREEDY = {"x-priority": "100", "x-slo-tpot-ms": "0.01", "x-slo-ttft-ms": "0.01"}
-
-
-def bearing(keys: Iterable[str]) -> Requests:
-    return lambda ground: [ground.completion({"max_tokens": 1}, {"authorization": key}) for key in keys]
-
-
-def nearly(ground: Ground) -> list[bytes]:
-    """Odd ones, and one that is right but for its last letter."""
-    return list(bearing((*ODD, ground.key(HONEST)["authorization"][:-1] + "~"))(ground))
 
 
 def tenants(ground: Ground) -> list[bytes]:
@@ -38,10 +25,11 @@ def tenants(ground: Ground) -> list[bytes]:
 
 
 def unkeyed(ground: Ground) -> list[bytes]:
-    """On every route that costs something, with bodies small and large; and with a key that has expired."""
+    """On every route that costs something, with small and large bodies, and with keys that are nearly right."""
     bodies = ({"model": MODEL, "prompt": "a", "max_tokens": 1}, {"prompt": "a" * 4 * 10**6})
     posts = [ground.post(route, body) for route in ROUTES for body in bodies]
-    return [*posts, ground.completion({}, ground.key(EXPIRED))]
+    wrong = {"authorization": ground.key(HONEST)["authorization"][:-1] + "~"}
+    return [*posts, *(ground.completion({}, one) for one in (ground.key(EXPIRED), wrong))]
 
 
 def limited(ground: Ground) -> list[bytes]:
@@ -77,18 +65,13 @@ async def garbled(ground: Ground) -> Sequence[Answer]:
     return answers
 
 
-guessed = shoot(bearing([f"Bearer ms-{number:x}-{'0' * 43}" for number in range(600)]), at_once=32)
 _open = partial(Harm, "access")
 _keyed = partial(Harm, "access", mesh=KEYED)
 _away = partial(Harm, "access", mesh=KEYED, right=TURNED_AWAY)
 
 ATTACKS = (
-    _open("keys-odd", shoot(bearing(ODD)), "CVE-2025-59425", in_short=True),
-    _open("keys-guessed", guessed, load=16),
     _open("tenants-many", shoot(tenants, at_once=16), load=16),
     _away("no-key-or-expired", shoot(unkeyed)),
-    _away("keys-odd-asked-for", shoot(nearly), "CVE-2025-59425"),
-    _away("keys-guessed-asked-for", guessed, load=16),
     _keyed("key-beyond-its-limits", shoot(limited, at_once=32)),
     _keyed("flood-of-a-rival", flood(200, rival), "Sheng et al., OSDI 2024", load=64),
     _keyed("priority-of-a-rival", shoot(greedy_rivals, at_once=16), load=16),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.harm.deployment import MODEL
-from bench.harm.harm import LIKE_ANYONE, TURNED_AWAY, Harm
+from bench.harm.harm import LIKE_ANYONE, PLAIN, TURNED_AWAY, Harm
 from bench.harm.siege.attack import shoot
 from bench.harm.siege.ground import COMPLETIONS, Ground
 
@@ -62,6 +62,7 @@ def _attack(family: str, name: str, row: Mapping[str, Any]) -> Harm:
         name,
         shoot(partial(requests, row), row.get("at_once", 4)),
         row.get("seen", ""),
+        mesh=row.get("mesh", PLAIN),
         in_short=row.get("in_short", False),
         load=row.get("load", 0),
         right=TURNED_AWAY if row.get("is_strict") else LIKE_ANYONE,

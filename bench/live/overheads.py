@@ -17,9 +17,8 @@ import numpy as np
 from bench.live.http_load import Answer, Sending
 from bench.live.mesh import live_mesh
 from bench.live.ports import free_port
-from engines.costs.profiles import ProfileFile
+from engines.costs.profiles import load_profile
 from mesh.topology.schema import Topology
-from mesh.wire.status import DecodeCost, PrefillCost
 from router.history.records import Record
 from simulation.cluster import Simulation
 from simulation.engines.physics import Physics
@@ -29,7 +28,7 @@ from simulation.loads.workload import SloRule
 REQUESTS, PROMPT_TOKENS, NEW_TOKENS = 12, 32, 24
 WARM_UP = 3  # requests that are not counted
 PAUSE_S = 0.25
-PREFILL_S, STEP_S = 0.06, 0.03
+PROFILE = str(Path(__file__).with_name("flat.toml"))
 COPY_BYTES, COPIES = 64 * 2**20, 5
 
 
@@ -45,11 +44,10 @@ class Overheads:
 def measure_overheads(topology: Topology) -> Overheads:
     """Takes ten seconds or so. The machine should have nothing else to do."""
     with tempfile.TemporaryDirectory() as folder:
-        profile = Path(folder) / "flat.toml"
-        profile.write_text(_profile(topology).text())
         path = Path(folder) / "topology.toml"
-        path.write_text(_topology(topology, profile))
-        step_and_pause_s = PREFILL_S + NEW_TOKENS * STEP_S + PAUSE_S
+        path.write_text(_topology(topology))
+        profile = load_profile(PROFILE)
+        step_and_pause_s = profile.prefill.fixed_s + NEW_TOKENS * profile.decode.fixed_s + PAUSE_S
         trace = [TraceRequest(number * step_and_pause_s, PROMPT_TOKENS, NEW_TOKENS) for number in range(REQUESTS)]
         with live_mesh(path) as mesh:
             answers = mesh.answers(
@@ -82,26 +80,14 @@ def copy_bytes_per_s() -> float:
 
 
 def _simulate(topology: Topology, trace: Sequence[TraceRequest]) -> list[Record]:
-    profile = _profile(topology).profile()
     records: list[Record] = []
-    profiles = {engine.id: profile for engine in topology.engines}
+    profiles = {engine.id: load_profile(PROFILE) for engine in topology.engines}
     simulation = Simulation(topology, profiles, seed=0, physics=Physics(), slo=SloRule())
     simulation.run(topology.services[0].name, trace, records.append)
     return records
 
 
-def _profile(topology: Topology) -> ProfileFile:
-    return ProfileFile(
-        name="flat",
-        source="made up, to measure what surrounds it",
-        kv_bytes_per_token=64,
-        kv_memory_bytes=2**20,
-        prefill=PrefillCost(PREFILL_S, 0.0),
-        decode=DecodeCost(STEP_S, 0.0, 0.0),
-    )
-
-
-def _topology(topology: Topology, profile: Path) -> str:
+def _topology(topology: Topology) -> str:
     """The same engines and policy, promises that nothing breaks."""
     service = topology.services[0]
     lines = [f"[services.{json.dumps(service.name)}]", f"model = {json.dumps(service.model)}"]
@@ -109,5 +95,5 @@ def _topology(topology: Topology, profile: Path) -> str:
     lines += [f"[gateways.gateway]\nport = {free_port()}"]
     for engine in topology.engines:
         lines += [f"[engines.{json.dumps(engine.id)}]", f'role = "{engine.role}"', 'backend = "simulated"']
-        lines += [f"profile = {json.dumps(str(profile))}"]
+        lines += [f"profile = {json.dumps(PROFILE)}"]
     return "\n".join(lines) + "\n"

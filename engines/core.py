@@ -15,6 +15,7 @@ import structlog
 
 from engines.admission.acceptance import Admission, Refusal
 from engines.admission.intake import Intake
+from engines.costs.pace import Pace
 from engines.costs.step_cost import StepLoad
 from engines.effects import Copied, DropModel, Effect
 from engines.engine_request import EngineRequest
@@ -26,7 +27,6 @@ from engines.scheduling.batch import Batch, StepResult
 from engines.scheduling.disciplines.registry import make_discipline
 from engines.scheduling.disciplines.static import StaticBatches
 from engines.scheduling.iterations import Iterations
-from engines.scheduling.pace import Pace
 from engines.scheduling.running import RunningStep
 from engines.scheduling.slicing import Slicing
 from engines.scheduling.step import Step

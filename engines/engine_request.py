@@ -98,6 +98,18 @@ class EngineRequest:
         return min(self.spec.sampling.max_tokens - self.num_generated, self.context_limit - len(self.tokens))
 
     @property
+    def expected_left(self) -> int:
+        """Return how many tokens are expected to be generated yet, one at least."""
+        num_generated = self.num_generated
+        return max(1, min(self.num_left, self.spec.answer_tokens(num_generated) - num_generated))
+
+    @property
+    def least_left(self) -> int:
+        """Return how many tokens will hardly be the last ones of its answer, one at least."""
+        num_generated = self.num_generated
+        return max(1, min(self.num_left, self.spec.least_tokens(num_generated) - num_generated))
+
+    @property
     def num_left_here(self) -> int:
         """Return how many it may draw on this engine."""
         if self.slice_tokens is None:

@@ -4,9 +4,11 @@ from collections.abc import Mapping
 
 from engines.engine_request import EngineRequest
 from engines.scheduling.backlog import Backlog
+from engines.scheduling.slack import tightest_foreseen
 from engines.scheduling.step import Step
 from engines.status import Service
-from mesh.wire.requests import Epoch, RefusalCode, RequestSpec, Submit
+from mesh.wire.control import PrefillMode
+from mesh.wire.requests import Epoch, RefusalCode, Submit
 
 Refusal = tuple[RefusalCode, str]
 
@@ -31,17 +33,33 @@ class Admission:
         if len(self._backlog.not_started(service)) >= self._max_waiting:
             return RefusalCode.FULL, f"{self._max_waiting} requests wait already"
         if message.multiplex:
-            return self._multiplex_refusal(service, spec, step, now)
+            return self._multiplex_refusal(service, message, step, now)
         return None
 
-    def _multiplex_refusal(self, service: Service, spec: RequestSpec, step: Step | None, now: float) -> Refusal | None:
-        """Tropical's rule 3 with today's numbers: the prefill must fit the smallest slack of the running decodes."""
+    def _multiplex_refusal(self, service: Service, message: Submit, step: Step | None, now: float) -> Refusal | None:
+        """Tropical's rule 3 with today's numbers: the prefill must fit the smallest slack of the running decodes.
+
+        For prompts in foreseen slack it is the smallest one that is foreseen.
+        """
+        spec = message.spec
         if service.pool.blocks_for(spec.num_tokens) > service.pool.num_free:
             return RefusalCode.NO_MEMORY, f"{service.pool.num_free} blocks are free"
-        decodes = service.decodes(now)
-        slack = decodes.paid_until - now - decodes.step_s
+        slack = self._foreseen_s(now) if message.prefill is PrefillMode.FORESEEN else _saved_s(service, now)
         request = EngineRequest.of(spec, Epoch(0), now, service.eos_token_ids, service.context_limit, service.ttft_s)
         stall = self._backlog.ahead_s(service, request, step, now)
         if stall >= slack:
             return RefusalCode.NO_SLACK, f"prefills of {stall * 1e3:.0f} ms exceed the slack of {slack * 1e3:.0f} ms"
         return None
+
+    def _foreseen_s(self, now: float) -> float:
+        """Of the decodes of all services."""
+        services = self._services.values()
+        for service in services:
+            service.queue.book()
+        decodes = [request for service in services for request in service.decoding()]
+        return tightest_foreseen(decodes, now, sum([service.decode_step_s() for service in services])).slack_s
+
+
+def _saved_s(service: Service, now: float) -> float:
+    decodes = service.decodes(now)
+    return decodes.paid_until - now - decodes.step_s

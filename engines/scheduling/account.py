@@ -1,20 +1,21 @@
 """Writes an engine's status: all that it says of itself."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from math import inf
 
+from engines.costs.pace import Pace
 from engines.engine_request import EngineRequest
 from engines.memory.residency import Residency
-from engines.scheduling.backlog import Backlog
+from engines.scheduling.backlog import Backlog, Joining
 from engines.scheduling.demand import demand_of
-from engines.scheduling.pace import Pace
+from engines.scheduling.foreseen import foreseen_slacks
 from engines.scheduling.step import Step
 from engines.settings import EngineSettings
 from engines.standing import Standing
 from engines.status import Decodes, Service
 from engines.transfers.handover import Handovers
 from engines.transfers.room import Room
-from mesh.wire.status import Demand, EngineStatus
+from mesh.wire.status import Demand, EngineStatus, ForeseenSlack
 
 
 class Account:
@@ -75,6 +76,7 @@ class Account:
             decode_step_s=decodes.step_s,
             min_slack_s=None if decodes.paid_until == inf else decodes.paid_until - now - decodes.step_s,
             min_tpot_slo_s=None if decodes.tpot_slo_s == inf else decodes.tpot_slo_s,
+            foreseen=_foreseen(services, prefills.joining, decodes.step_s, now) if has_expectations else [],
             prefills=prefills.pending,
             pace_s=self._pace.seconds,
             num_role_changes=standing.num_role_changes,
@@ -97,6 +99,14 @@ class Account:
             failed_loads=list(self._residency.failed.values()),
             weight_memory=self._settings.weight_memory_bytes,
         )
+
+
+def _foreseen(
+    services: Sequence[Service], joining: Sequence[Joining], step_s: float, now: float
+) -> list[ForeseenSlack]:
+    """Of the decodes of all services, and of those that will join them."""
+    decodes = [request for service in services for request in service.decoding()]
+    return foreseen_slacks(decodes, joining, now, step_s)
 
 
 def _demand(service: Service, requests: Collection[EngineRequest], now: float) -> Demand | None:

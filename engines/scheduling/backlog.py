@@ -24,6 +24,13 @@ class Prefill(NamedTuple):
     left_s: float
 
 
+class Joining(NamedTuple):
+    """One that will decode here. ``ends_s``: of prefills, its own included, until its first token."""
+
+    request: EngineRequest
+    ends_s: float
+
+
 class Backlog:
     """The backlog of prefills over all services of an engine."""
 
@@ -69,7 +76,7 @@ class Backlog:
             len(waiting),
             sum([prefill.left_s for prefill in waiting]),
             max(sum([prefill.left_s for prefill in started]) - done_s, 0.0),
-            self._pending([*waiting, *started], step, done_s, now),
+            *self._pending([*waiting, *started], step, done_s, now),
         )
 
     def _waiting(self) -> Iterator[Prefill]:
@@ -83,19 +90,25 @@ class Backlog:
                 if not request.is_decoding:
                     yield Prefill(request, service, service.prefill_s(request))
 
-    def _pending(self, prefills: list[Prefill], step: Step | None, done_s: float, now: float) -> list[PendingPrefill]:
-        """Those that are due first; what the present step has done by now is off."""
+    def _pending(
+        self, prefills: list[Prefill], step: Step | None, done_s: float, now: float
+    ) -> tuple[list[PendingPrefill], list[Joining]]:
+        """Those that are due first, and those that will decode here. What the present step has done by now is off."""
         first = step.prompts[0].request if step is not None and step.prompts else None
-        pending = [
-            PendingPrefill(
-                self._schedulers[service.name].due_at(request, left_s, now) - now,
-                max(0.0, left_s - done_s * (request is first)),
-                request.spec.priority,
-            )
-            for request, service, left_s in prefills
-            if not request.is_decoding
-        ]
-        return sorted(pending)[:MOST_PREFILLS]
+        pending: list[tuple[PendingPrefill, int, EngineRequest]] = []
+        for request, service, left_s in prefills:
+            if not request.is_decoding:
+                still_s = max(0.0, left_s - done_s) if request is first else left_s
+                due_at = self._schedulers[service.name].due_at(request, still_s, now)
+                told = PendingPrefill(due_at - now, still_s, request.spec.priority)
+                pending.append((told, len(pending), request))
+        pending.sort()
+        joining, ends_s = list[Joining](), 0.0
+        for told, _, request in pending:
+            ends_s += told.left_s
+            if request.decode_engine is None:
+                joining.append(Joining(request, ends_s))
+        return [told for told, _, _ in pending[:MOST_PREFILLS]], joining
 
 
 class BacklogAccount(msgspec.Struct, frozen=True):
@@ -103,9 +116,10 @@ class BacklogAccount(msgspec.Struct, frozen=True):
     waiting_s: float
     remaining_s: float
     pending: list[PendingPrefill]
+    joining: list[Joining]
 
 
-NOTHING = BacklogAccount(0, 0.0, 0.0, [])
+NOTHING = BacklogAccount(0, 0.0, 0.0, [], [])
 
 
 def _is_waited_for(service: Service) -> bool:

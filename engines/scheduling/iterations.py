@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 
+from engines.costs.pace import Pace
 from engines.engine_request import EngineRequest
 from engines.requests import OwnedRequests
 from engines.scheduling.answers import Answers
 from engines.scheduling.batch import StepResult, Unsampled
 from engines.scheduling.disciplines.discipline import Discipline, Turn
 from engines.scheduling.disciplines.static import StaticBatches
-from engines.scheduling.pace import Pace
 from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.running import RunningStep
 from engines.scheduling.scheduler import LocalScheduler, Ranking, Share, StepPlan, precedence

@@ -4,12 +4,12 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from math import inf
 
+from engines.costs.pace import Pace
 from engines.costs.step_cost import StepLoad
 from engines.engine_request import EngineRequest
 from engines.scheduling.answers import Answers
 from engines.scheduling.batch import StepResult
 from engines.scheduling.disciplines.discipline import Discipline, IterationPhase, Turn
-from engines.scheduling.pace import Pace
 from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.scheduler import Share
 from engines.scheduling.steady import SteadyBatch, num_steps_to_delivery, steady_batch

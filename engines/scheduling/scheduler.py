@@ -17,7 +17,7 @@ Where a discipline names the phase of an iteration (`engines.scheduling.discipli
 in the discipline's order, and none of these rules holds but that of prefill engines.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -27,7 +27,7 @@ from engines.engine_request import EngineRequest
 from engines.memory.pages import Precedence
 from engines.scheduling.disciplines.discipline import IterationPhase, Rank
 from engines.scheduling.queue import ServiceQueue
-from engines.scheduling.slack import IterationTime, SlackBudget, tightest
+from engines.scheduling.slack import IterationTime, SlackBudget, tightest, tightest_foreseen
 from mesh.wire.control import PrefillMode, PrefillOrder, Role
 
 
@@ -82,7 +82,7 @@ class PrefillForecast(Protocol):
     def prefill_s(self, request: EngineRequest) -> float:
         """Seconds that what is left of a prompt will take, alone."""
 
-    def decodes(self) -> Collection[EngineRequest]:
+    def decodes(self) -> Sequence[EngineRequest]:
         """All that decodes on this engine, of whatever service: an iteration of one makes all of them wait."""
 
     def decode_round_s(self) -> float:
@@ -216,7 +216,7 @@ class LocalScheduler:
                 return
             plan.shares.append(share)
             left -= share.num_tokens
-            if role is Role.PREFILL:
+            if role is Role.PREFILL or request.prefill_mode is PrefillMode.FORESEEN:
                 return
 
     def _add_prompts(self, queue: ServiceQueue, role: Role, plan: StepPlan, ranking: Ranking) -> None:
@@ -289,8 +289,12 @@ class LocalScheduler:
 
     def _slack(self, now: float) -> SlackBudget:
         forecast, limits = self._forecast, self._limits
-        slack = tightest(forecast.decodes(), now, forecast.decode_round_s())
-        return SlackBudget(forecast.iteration_s(), slack, limits.slack_margin, limits.min_chunk_tokens)
+        decodes, step_s = forecast.decodes(), forecast.decode_round_s()
+        slack = {
+            PrefillMode.SLACK: tightest(decodes, now, step_s).part(limits.slack_margin),
+            PrefillMode.FORESEEN: tightest_foreseen(decodes, now, step_s),
+        }
+        return SlackBudget(forecast.iteration_s(), slack, limits.min_chunk_tokens)
 
     def _next_waiting(self, queue: ServiceQueue, now: float, plan: StepPlan) -> EngineRequest | None:
         """The most urgent one, if any may be admitted."""
@@ -384,4 +388,4 @@ def _goes_by_deadline(request: EngineRequest) -> bool:
 
 
 def _is_in_slack(request: EngineRequest) -> bool:
-    return request.prefill_mode is PrefillMode.SLACK
+    return request.prefill_mode in (PrefillMode.SLACK, PrefillMode.FORESEEN)

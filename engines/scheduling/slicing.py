@@ -13,9 +13,9 @@ from math import inf
 
 import structlog
 
+from engines.costs.pace import Pace
 from engines.effects import Copied, ForgetBlocks, OffloadBlocks, RestoreBlocks
 from engines.engine_request import EngineRequest
-from engines.scheduling.pace import Pace
 from engines.scheduling.scheduler import LocalScheduler, precedence
 from engines.scheduling.slices.ends import End, EndedSlice, EngineOutlook, Fate, Rival, There, ends
 from engines.scheduling.slices.offloading import Offloading

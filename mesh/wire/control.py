@@ -24,7 +24,8 @@ class PrefillMode(StrEnum):
 
     CHUNKED = "chunked"  # together with them, up to the engine's chunk_tokens (Sarathi-Serve)
     FIRST = "first"  # before them: they wait until the prompt is done (vLLM without chunks; Tropical's multiplexing)
-    SLACK = "slack"  # together with them, as much as their slack allows
+    SLACK = "slack"  # together with them, as much as the slack that they have saved allows
+    FORESEEN = "foreseen"  # likewise, with the slack that they will have saved when their answers end
 
 
 class PrefillOrder(StrEnum):

@@ -67,6 +67,7 @@ class RequestSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     age_s: Seconds = 0.0  # since the gateway accepted the request
     first_token_age_s: Seconds | None = None  # since the first token was produced, for continuations
     expected: tuple[Count, ...] = ()  # tokens of its answer; then, each time that it outgrows that, as many
+    at_least: tuple[Count, ...] = ()  # likewise, tokens that it will hardly be shorter than
 
     @property
     def num_tokens(self) -> int:
@@ -80,6 +81,15 @@ class RequestSpec(msgspec.Struct, frozen=True, omit_defaults=True):
             if num_tokens > num_generated:
                 return num_tokens
         return max(self.sampling.max_tokens, num_generated + 1)
+
+    def least_tokens(self, num_generated: int) -> int:
+        """Return how many tokens the answer will hardly be shorter than, now that it has ``num_generated``. Without
+        a prediction that is one more.
+        """
+        for num_tokens in self.at_least:
+            if num_tokens > num_generated:
+                return num_tokens
+        return num_generated + 1
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):

@@ -24,6 +24,7 @@ from mesh.wire.control import EnginePlace, PolicyChoice, ProcessState, Role
 from mesh.wire.hosts import MAX_HOSTS
 
 MOST_PREFILLS = 32  # that a status tells one by one
+MOST_FORESEEN = 8  # likewise
 
 
 class PrefillCost(msgspec.Struct, frozen=True):
@@ -104,6 +105,16 @@ class PendingPrefill(NamedTuple):
     priority: Priority = 0
 
 
+class ForeseenSlack(NamedTuple):
+    """What a decode will have saved of its TPOT promise when its answer ends, if all its steps are like the next one.
+
+    A step that takes longer by ``x`` seconds takes ``x * num_steps`` from it.
+    """
+
+    slack_s: Slack
+    num_steps: Count  # that it is sure to have yet, or nearly so
+
+
 class FailedLoad(NamedTuple):
     """A service that an engine could not load when it was last told to, and has not loaded since."""
 
@@ -129,6 +140,7 @@ class EngineStatus(msgspec.Struct, frozen=True, tag=True):
     decode_step_s: Seconds  # predicted, of the next step
     min_slack_s: Slack | None  # of the running decodes that can keep their TPOT promise; None: there are none
     min_tpot_slo_s: Promise | None = None  # the tightest promise of those; None: there are none
+    foreseen: list[ForeseenSlack] = []  # of those, the ones that may run out first; none: answers are not predicted
     prefills: list[PendingPrefill] = []  # the first of them to be due, as many as `MOST_PREFILLS`
     pace_s: Seconds = 0.0  # from one step with decodes to the next, of late; 0: nothing decodes
     num_role_changes: Count = 0

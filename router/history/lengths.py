@@ -22,6 +22,7 @@ from router.history.length_histogram import LengthDistribution, LengthHistogram
 BORROWED = 8.0
 FRESH = 1.02  # a distribution is worked out anew after so many times as many answers
 MOST_STEPS = 8  # of a prediction and those that follow it when it is outgrown
+MOST_LEAST = 16  # the same of answers that will hardly be shorter
 MOST_KEPT = 64  # predictions by limit, for each length of prompts
 
 
@@ -77,6 +78,7 @@ class _Similar:
     distribution: LengthDistribution | None = None
     num_then: int = 0
     kept: dict[tuple[int, float | None], Prediction] = field(default_factory=dict)
+    least: dict[tuple[int, float], tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -124,6 +126,26 @@ class LengthPredictor:
             known = similar.kept[limit, quantile] = _predict(distribution, limit, quantile)
         return known
 
+    def least(self, spec: RequestSpec, quantile: float) -> tuple[int, ...]:
+        """Return tokens that its answer will hardly be shorter than: a low ``quantile``, then that of those longer, and
+        so on. Empty where too few answers were seen to tell.
+        """
+        limit, is_exact = self._asked(spec)
+        if is_exact:
+            return (limit,)
+        service = self._services.setdefault(spec.service, _Service())
+        if service.num_seen * quantile < 1:
+            return ()
+        kind = _kind(spec)
+        similar = service.similar.setdefault(kind, _Similar())
+        distribution = _distribution(service, similar, kind)
+        known = similar.least.get((limit, quantile))
+        if known is None:
+            if len(similar.least) >= MOST_KEPT:
+                similar.least.clear()
+            known = similar.least[limit, quantile] = _least(distribution, limit, quantile)
+        return known
+
     def ended(self, spec: RequestSpec, prediction: Prediction, num_tokens: int, finish: FinishReason | None) -> None:
         """An answer of so many tokens is over. ``finish``: None if something else than its end ended it."""
         if prediction.is_exact:
@@ -152,6 +174,7 @@ def _distribution(service: _Service, similar: _Similar, kind: int) -> LengthDist
         similar.distribution = LengthDistribution(_parts(service, kind), service.num_seen)
         similar.num_then = service.num_seen
         similar.kept.clear()
+        similar.least.clear()
     return similar.distribution
 
 
@@ -177,3 +200,11 @@ def _predict(distribution: LengthDistribution, limit: int, quantile: float | Non
         steps.append(limit)
     p50, p90 = (distribution.quantile(share, limit) for share in (0.5, 0.9))
     return Prediction(tuple(steps), p50, p90, limit, is_exact=False)
+
+
+def _least(distribution: LengthDistribution, limit: int, quantile: float) -> tuple[int, ...]:
+    """Up to where nothing is known of longer answers."""
+    steps = [distribution.quantile(quantile, limit)]
+    while steps[-1] < limit and len(steps) < MOST_LEAST:
+        steps.append(distribution.quantile(quantile, limit, steps[-1]))
+    return tuple(steps if steps[-1] < limit else steps[:-1])

@@ -19,9 +19,13 @@ class Capability:
 
 @dataclass(frozen=True, slots=True)
 class UsesLengths(Capability):
-    """It looks at how long answers are expected to be, and so do engines then. ``quantile``: None is the mean."""
+    """It looks at how long answers are expected to be, and so do engines then. ``quantile``: None is the mean.
+
+    ``least``: also at a length that so few of all answers are shorter than; None: it does not.
+    """
 
     quantile: float | None = None
+    least: float | None = None
 
 
 class UsesPrefixes(Capability):

@@ -15,7 +15,6 @@ Of the requests that wait it serves as many as can make it: see `router.policies
 """
 
 from collections.abc import Sequence
-from heapq import heappop, heappush
 from math import inf
 from operator import attrgetter
 from typing import Annotated
@@ -25,9 +24,10 @@ import msgspec
 from mesh.wire.control import PrefillMode, PrefillOrder
 from router.policies.capabilities import AllowsLateness, ReordersQueue, UsesPrefixes
 from router.policies.parts.candidates import find_candidates, route
-from router.policies.parts.feasible import split_feasible
-from router.policies.parts.outlook import alone_s, look_ahead, own_work_s, prefill_speed, work_ahead_s
+from router.policies.parts.feasible import feasible_first
+from router.policies.parts.outlook import alone_s, look_ahead, own_work_s, prefill_speed
 from router.policies.parts.roles import RoleBalancer
+from router.policies.parts.soonest import could_have_made_it, own_works_s, soonest_first
 from router.policies.policy import Decision, GiveUp, Policy, PolicyEntry, Wait
 from router.view.cluster_view import Candidates, ClusterView
 from router.view.engine_view import EngineView, RequestView
@@ -72,21 +72,7 @@ class Elastic(Policy, ReordersQueue, UsesPrefixes):
 
     def rank(self, waiting: Sequence[RequestView], view: ClusterView, now: float) -> Sequence[RequestView]:
         """Return as many as can be served in time first, then the others."""
-        if len(waiting) < 2:
-            return waiting
-        left_out: set[str] = set()
-        for service in dict.fromkeys(request.service for request in waiting):
-            found = view.candidates(service, 1)
-            if found is None:
-                continue
-            of_service = [request for request in waiting if request.service == service]
-            work_s = [found.prefill_engines[0].prefill_s(service, request.num_tokens) for request in of_service]
-            _, rest = split_feasible(of_service, work_s, sum(map(prefill_speed, found.prefill_engines)), now)
-            left_out.update(request.id for request in rest)
-        if not left_out:
-            return waiting
-        feasible = [request for request in waiting if request.id not in left_out]
-        return feasible + [request for request in waiting if request.id in left_out]
+        return feasible_first(waiting, view, now)
 
     def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:
         found = find_candidates(request, view)
@@ -108,7 +94,7 @@ class Elastic(Policy, ReordersQueue, UsesPrefixes):
         if option is not None:
             return self._dispatch(request, option, now)
         uncached_s = own_work_s(found.prefill_engines[0], request, cached=0)
-        if self.grace_s or not _could_have_made_it(request, found, uncached_s):
+        if self.grace_s or not could_have_made_it(request, found, uncached_s):
             return Wait("late: all engines have other prefills")
         return GiveUp(f"its first token would come {late_s:.2f} s too late")
 
@@ -116,35 +102,21 @@ class Elastic(Policy, ReordersQueue, UsesPrefixes):
         """Where the first token comes first of the engines that take it now; and in how long, at the earliest, of all.
 
         If no decode engine has room, prefill engines may keep what they prefill: roles are a habit, not a wall. Engines
-        come in the order of when they would be done at full speed, so that few are looked at closely: the first that
-        needs longer than the best one found is the end. What is ahead on an engine is looked at in its turn only.
+        come in the order of when they would be done at full speed: the first that needs longer than the best one found
+        is the end.
         """
         best: _Option | None = None
         prefill_engines, uncached_s = found.prefill_engines, own_work_s(found.prefill_engines[0], request, cached=0)
-        may_be_late = self.grace_s or not _could_have_made_it(request, found, uncached_s)
+        may_be_late = self.grace_s or not could_have_made_it(request, found, uncached_s)
         soonest_s, within_s = inf, inf if may_be_late else request.deadline - now
-        decode_engine, place = _Decoder(self, request, found, now), (-request.priority, request.deadline)
-        own_s = _own_work_s(request, found, uncached_s)
-        order = _by_work(own_s)
-        num_tried, num_prefill_engines = 0, len(prefill_engines)
-        heap: list[tuple[float, int]] = []  # of those tried that prefill already: seconds with what is ahead; number
-        while heap or num_tried < num_prefill_engines:
-            number = order[num_tried] if num_tried < num_prefill_engines else 0
-            if heap and (num_tried == num_prefill_engines or heap[0] < (own_s[number], number)):
-                about_s, number = heappop(heap)
-                engine, is_rough = prefill_engines[number], False
-            else:
-                num_tried += 1
-                engine, about_s = prefill_engines[number], own_s[number]
-                is_rough = bool(engine.prefills)
+        decode_engine, own_s = _Decoder(self, request, found, now), own_works_s(request, found, uncached_s)
+        for about_s, number in soonest_first(request, prefill_engines, own_s, now):
             if best is not None and about_s >= best.finish_s:
                 break
-            if is_rough:
-                heappush(heap, (about_s + work_ahead_s(engine, place, now), number))
-                continue
             soonest_s = min(soonest_s, about_s)
             if about_s > within_s:
                 break
+            engine = prefill_engines[number]
             if best is not None and not engine.prefills and alone_s(engine, own_s[number], now) >= best.finish_s:
                 continue
             option = self._option(request, engine, None if found.keeps(engine) else decode_engine.find(), now)
@@ -235,34 +207,6 @@ class _Decoder:
         return self._elastic.can_join(self._request, engine, self._now)
 
 
-def _own_work_s(request: RequestView, found: Candidates, first_s: float) -> list[float]:
-    """Of its prefill on each prefill engine, at full speed: by their paces where nothing is cached.
-
-    ``first_s``: on the first prefill engine, if nothing is cached there.
-    """
-    paces_s = found.paces_s
-    pace_s = paces_s[0]
-    if _are_all(pace_s, paces_s):
-        work_s = [first_s] * len(paces_s)
-    else:
-        relative = first_s / pace_s if pace_s else 0.0
-        work_s = [first_s if one_s == pace_s else relative * one_s for one_s in paces_s]
-    if request.cached:
-        for number, engine in enumerate(found.prefill_engines):
-            if engine.id in request.cached:
-                work_s[number] = own_work_s(engine, request)
-    return work_s
-
-
-def _by_work(own_s: Sequence[float]) -> Sequence[int]:
-    """Numbers of engines, the one with the least work first."""
-    return range(len(own_s)) if _are_all(own_s[0], own_s) else sorted(range(len(own_s)), key=own_s.__getitem__)
-
-
-def _are_all(value: float, values: Sequence[float]) -> bool:
-    return values.count(value) == len(values)
-
-
 def _shortest_step(engines: Sequence[EngineView]) -> EngineView:
     """The first one by `_by_step`: few have the shortest step, so few are looked at closely."""
     steps_s = [engine.decode_step_s for engine in engines]
@@ -273,17 +217,6 @@ def _shortest_step(engines: Sequence[EngineView]) -> EngineView:
 
 
 _by_step = attrgetter("decode_step_s", "num_tokens", "id")
-
-
-def _could_have_made_it(request: RequestView, found: Candidates, first_s: float) -> bool:
-    """On an idle engine; ``first_s``: its prefill on the first prefill engine.
-
-    A promise that none could keep is not for the load to break: it is served as late ones are.
-    """
-    promise_s = request.deadline - request.arrived_at
-    if first_s <= promise_s:
-        return True
-    return any(e.prefill_s(request.service, request.num_tokens) <= promise_s for e in found.prefill_engines)
 
 
 ENTRY = PolicyEntry("elastic", lambda parameters, _: Elastic(parameters), ElasticParameters)

@@ -135,7 +135,9 @@ class Dispatcher:
         lengths = self._routing.policy.offers(UsesLengths)
         if lengths is not None and not request.spec.expected:
             prediction, quantile = request.hints.answer, lengths.quantile
-            request.expect(prediction.steps if quantile is None else self.lengths.predict(request.spec, quantile).steps)
+            expected = prediction if quantile is None else self.lengths.predict(request.spec, quantile)
+            at_least = () if lengths.least is None else self.lengths.least(request.spec, lengths.least)
+            request.expect(expected.steps, at_least)
 
     def _why_full(self, tenant: str) -> str | None:
         num_places = self._limits.max_requests

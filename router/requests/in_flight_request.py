@@ -146,11 +146,12 @@ class InFlightRequest:
             dispatch.slice_tokens,
         )
 
-    def reservations(self, dispatch: Dispatch) -> list[Reservation]:
+    def reservations(self, dispatch: Dispatch, now: float) -> list[Reservation]:
         """Return what a dispatch takes, until the engines' own statuses show it."""
         num_tokens, service = self.spec.num_tokens + len(self.stream.tokens) + 1, self.spec.service
         due_at = max(self.deadline.at, self.queue.turn_at + self.spec.slo_ttft_s)  # engines order it by this
-        decoding = (self.view.answer_tokens, self.view.num_generated, self.spec.slo_tpot_s)
+        joins_at, least = now + dispatch.predicted_ttft_s, self.view.least_tokens
+        decoding = (self.view.answer_tokens, self.view.num_generated, self.spec.slo_tpot_s, joins_at, least)
         is_kept = dispatch.decode_engine == dispatch.prefill_engine
         prefill = Reservation(
             self.id,
@@ -179,9 +180,9 @@ class InFlightRequest:
             self.deadline.move(num_tokens, self.spec.slo_ttft_s, now)
         self._renew_view()
 
-    def expect(self, steps: tuple[int, ...]) -> None:
-        """Let policies and engines know how long its answer is expected to be."""
-        self.spec = msgspec.structs.replace(self.spec, expected=steps)
+    def expect(self, steps: tuple[int, ...], at_least: tuple[int, ...] = ()) -> None:
+        """Let policies and engines know how long its answer is expected to be, and at least, or nearly so."""
+        self.spec = msgspec.structs.replace(self.spec, expected=steps, at_least=at_least)
         self._renew_view()
 
     def _renew_view(self) -> None:
@@ -201,4 +202,5 @@ def _view(spec: RequestSpec, num_new: int, arrived_at: float, deadline: float) -
         spec.priority,
         num_generated=num_generated,
         answer_tokens=spec.answer_tokens(num_generated) if spec.expected else 0,
+        least_tokens=spec.least_tokens(num_generated) if spec.at_least else 0,
     )

@@ -276,7 +276,7 @@ class Routing:
         self._shedding.dispatched(request.view, self._num_waiting(request.spec.service), now)
         self._fairness.dispatched(request, decision.prefill_s)
         submit = request.send(decision, now)
-        self._monitor.reserve(request.reservations(decision))
+        self._monitor.reserve(request.reservations(decision, now))
         self._breakers.sent(request.id, request.engines, now)
         self._links.sent(decision, now)
         service = request.spec.service

@@ -17,7 +17,7 @@ from engines.costs.linear import decode_step_s, prefill_s
 from engines.scheduling.demand import FAR, held_tokens, with_one_more
 from engines.transfers.freeness import freeness, in_all
 from mesh.wire.control import ProcessState, Role
-from mesh.wire.status import DecodeCost, Demand, EngineStatus, PendingPrefill, PrefillCost, ServiceStatus
+from mesh.wire.status import DecodeCost, Demand, EngineStatus, ForeseenSlack, PendingPrefill, PrefillCost, ServiceStatus
 
 PACE_TOKENS = 1024
 FORESEEN_S = 0.25  # after a status: as long at least, decodes are taken to go on as it says
@@ -36,6 +36,8 @@ class Reservation(msgspec.Struct, frozen=True):
     answer_tokens: int = 0  # expected in all, if it decodes there; 0: it does not, or nobody asked
     num_generated: int = 0  # of ``num_tokens``
     tpot_slo_s: float = inf
+    joins_at: float = inf  # the decodes there, as predicted
+    least_tokens: int = 0  # in all, that its answer will hardly be shorter than; 0: not known
 
 
 class ServiceView(msgspec.Struct, frozen=True):
@@ -82,6 +84,14 @@ class ServiceView(msgspec.Struct, frozen=True):
         """Return whether less urgent requests hold enough, beside what is free: its engine takes it from them."""
         yielding = sum([blocks for other, blocks in self.held_by_priority if other < priority])
         return yielding > 0 and num_tokens <= (self.num_free_blocks + yielding) * self.block_size
+
+
+class Newcomer(NamedTuple):
+    """One that was sent to decode on an engine. ``num_steps``: that it is sure to have there, or nearly so."""
+
+    at: float  # when its first token is predicted
+    num_steps: int
+    tpot_slo_s: float
 
 
 class DuePrefill(NamedTuple):
@@ -161,6 +171,8 @@ class EngineView(msgspec.Struct, frozen=True):
     prefills: Sequence[DuePrefill]  # in their order
     num_devices: int
     num_role_changes: int
+    foreseen: Sequence[ForeseenSlack] = ()  # of its decodes when their answers end, the least first, prefills left out
+    joining: Sequence[Newcomer] = ()  # those that the engine does not count yet
     max_running: int = 0  # requests of one service that hold KV there at a time; 0: not known
     foreseen_s: float = FORESEEN_S  # after the status: as long, its decodes are taken to go on
 
@@ -177,6 +189,11 @@ class EngineView(msgspec.Struct, frozen=True):
     def backlog_s(self, now: float) -> float:
         """The seconds until all prefills known here have ended."""
         return max(0.0, self.prefills_end_at - now) + self.reserved_s
+
+    @property
+    def known_prefills_s(self) -> float:
+        """The seconds of all prefills known here, as of its status, what it has computed since then included."""
+        return self.prefills_end_at - self.received_at + self.reserved_s
 
     def slack_s(self, now: float) -> float:
         """The smallest slack of its running decodes, before the backlog takes from it. Infinite if nothing decodes.
@@ -225,6 +242,7 @@ class RequestView(msgspec.Struct, frozen=True):
     )  # of its first tokens, likely in an engine's prefix cache
     num_generated: int = 0  # of ``num_tokens``: before a recovery
     answer_tokens: int = 0  # expected in all, those included; 0: nobody asked
+    least_tokens: int = 0  # in all, that its answer will hardly be shorter than; 0: not known
 
 
 def engine_view(
@@ -261,6 +279,14 @@ def engine_view(
         prefills=Prefills(status.prefills, received_at, reservations) if status.prefills or prefills else (),
         num_devices=status.num_devices,
         num_role_changes=status.num_role_changes,
+        foreseen=status.foreseen,
+        joining=[
+            Newcomer(one.joins_at, max(1, one.least_tokens - one.num_generated), one.tpot_slo_s)
+            for one in reservations
+            if one.least_tokens
+        ]
+        if reservations
+        else (),
         max_running=status.max_running,
         foreseen_s=foreseen_s,
     )

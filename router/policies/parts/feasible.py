@@ -3,7 +3,28 @@
 import heapq
 from collections.abc import Sequence
 
+from router.policies.parts.outlook import prefill_speed
+from router.view.cluster_view import ClusterView
 from router.view.engine_view import RequestView
+
+
+def feasible_first(waiting: Sequence[RequestView], view: ClusterView, now: float) -> Sequence[RequestView]:
+    """Return those that wait in an order in which as many as can be served in time come first, then the others."""
+    if len(waiting) < 2:
+        return waiting
+    left_out: set[str] = set()
+    for service in dict.fromkeys(request.service for request in waiting):
+        found = view.candidates(service, 1)
+        if found is None:
+            continue
+        of_service = [request for request in waiting if request.service == service]
+        work_s = [found.prefill_engines[0].prefill_s(service, request.num_tokens) for request in of_service]
+        _, rest = split_feasible(of_service, work_s, sum(map(prefill_speed, found.prefill_engines)), now)
+        left_out.update(request.id for request in rest)
+    if not left_out:
+        return waiting
+    feasible = [request for request in waiting if request.id not in left_out]
+    return feasible + [request for request in waiting if request.id in left_out]
 
 
 def split_feasible(

@@ -43,3 +43,10 @@ def test_what_has_begun_is_left_in_part(make_spec: MakeSpec):
 def test_an_engine_without_prompts_has_no_backlog(make_spec: MakeSpec):
     status = core_with(make_spec).status(7.0)
     assert (status.prefills, status.num_waiting, status.prefill_waiting_s, status.prefill_remaining_s) == ([], 0, 0, 0)
+
+
+def test_what_has_been_computed_of_a_step_does_not_make_its_prefill_late(make_spec: MakeSpec):
+    core = VirtualMesh().add("e", chunk_tokens=512).core
+    core.receive(GATEWAY, Submit(make_spec("r", 20, slo_ttft_s=0.025), Epoch(1)), (), 5.0)
+    core.next_batch(5.0)
+    assert core.status(5.015).prefills[0].due_s == pytest.approx(0.010)

@@ -13,9 +13,10 @@ from engines.engine_request import EngineRequest
 from engines.memory.block_pool import BlockPool
 from engines.memory.pages import PagePool
 from engines.scheduling.queue import ServiceQueue
-from engines.scheduling.slack import SlackBudget, Tightest, tightest
+from engines.scheduling.slack import LONGEST_GAP, SlackBudget, Tightest, tightest, tightest_foreseen
 from engines.scheduling.steady import steady_batch
 from engines.status import Service
+from mesh.wire.control import PrefillMode
 from mesh.wire.requests import Epoch, RequestSpec, Sampling
 from mesh.wire.status import DecodeCost, PrefillCost
 from mesh.wire.transfers import KVShape
@@ -60,7 +61,7 @@ def iteration_s(chunks: Sequence[tuple[int, int]]) -> float:
 
 
 def budget(slack: Tightest, margin: float = 1.0, min_chunk_tokens: int = 32) -> SlackBudget:
-    return SlackBudget(iteration_s, slack, margin, min_chunk_tokens)
+    return SlackBudget(iteration_s, dict.fromkeys(PrefillMode, slack.part(margin)), min_chunk_tokens)
 
 
 def test_the_tightest_decode_is_the_one_with_the_least_slack(make_sequence: MakeSequence):
@@ -184,3 +185,41 @@ def test_a_tight_ttft_promise_that_is_broken_does_not_pass_the_others(make_seque
     request.service_ttft_s = 2.0
     assert request.starves_at == 2.0
     assert request.ttft_deadline == pytest.approx(1e-3), "it is still what it is measured by"
+
+
+# --- slack that is foreseen
+
+
+def foreseeing(make_sequence, num_generated: int, first_token_at: float, **lengths) -> EngineRequest:
+    """Promised 0.1 s a token; ``lengths``: what is expected of its answer."""
+    return decoding(make_sequence, "r", num_generated, first_token_at, max_tokens=2000, **lengths)
+
+
+def test_a_decode_will_save_in_each_step_that_it_is_sure_to_have(make_sequence: MakeSequence):
+    request = foreseeing(make_sequence, 3, 0.0, expected=(30,), at_least=(13, 20))
+    saved_s = 3 * 0.1 - 0.1 - STEP_S
+    assert tightest([request], 0.1, STEP_S).slack_s == pytest.approx(saved_s)
+    assert tightest_foreseen([request], 0.1, STEP_S).slack_s == pytest.approx(saved_s + 9 * (0.1 - STEP_S))
+
+
+def test_one_that_has_outgrown_what_is_known_may_end_with_its_next_token(make_sequence: MakeSequence):
+    request = foreseeing(make_sequence, 20, 0.0, expected=(30,), at_least=(13, 20))
+    assert tightest_foreseen([request], 1.9, STEP_S).slack_s == pytest.approx(20 * 0.1 - 1.9 - STEP_S)
+
+
+def test_one_that_is_expected_to_be_late_holds_nobody_up(make_sequence: MakeSequence):
+    lost = foreseeing(make_sequence, 3, 0.0, expected=(10,), at_least=(5,))
+    assert tightest_foreseen([lost], 5.0, STEP_S) == Tightest()
+    doubtful = foreseeing(make_sequence, 3, 0.0, expected=(200,), at_least=(5,))
+    found = tightest_foreseen([doubtful], 5.0, STEP_S)
+    assert found.slack_s < 0
+    assert found.recovers_at == pytest.approx(5.0 + 197 * STEP_S)
+
+
+def test_no_iteration_takes_longer_than_the_longest_gap(make_sequence: MakeSequence):
+    request = foreseeing(make_sequence, 3, 0.0, expected=(1500,), at_least=(1000,))
+    assert tightest_foreseen([request], 0.1, STEP_S).slack_s == pytest.approx(LONGEST_GAP * 0.1)
+
+
+def test_nothing_that_decodes_leaves_all_the_time_there_is():
+    assert tightest_foreseen([], 1.0, 0.0).slack_s == inf

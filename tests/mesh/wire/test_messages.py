@@ -333,6 +333,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             "decode_step_s": 0.03,
             "min_slack_s": None,
             "min_tpot_slo_s": None,
+            "foreseen": [],
             "prefills": [],
             "pace_s": 0.0,
             "num_role_changes": 0,

@@ -145,7 +145,7 @@ def test_a_request_that_was_held_back_arrives_as_if_it_had_come_when_its_turn_di
     request.queue.was_held = True
     submit = request.send(KEPT, 5.0)
     assert (submit.spec.age_s, submit.spec.first_token_age_s) == (0.0, None)
-    assert request.reservations(KEPT)[0].due_at == 6.0
+    assert request.reservations(KEPT, 6.0)[0].due_at == 6.0
 
 
 def test_probabilities_of_the_prompt_are_asked_for_until_they_were_told():
@@ -169,11 +169,11 @@ def test_a_dispatch_takes_room_for_its_tokens_and_one_more_on_each_of_its_engine
     request.expect((20,))
     request.send(HANDED_OVER, 0.0)
     take(request, 5, 6)
-    prefill, decode = request.reservations(HANDED_OVER)
+    prefill, decode = request.reservations(HANDED_OVER, 6.0)
     assert (prefill.engine, prefill.service, prefill.num_tokens, prefill.prefill_s) == (P0, SERVICE, 103, 0.1)
     assert (decode.engine, decode.num_tokens, decode.prefill_s, decode.due_at) == (D0, 103, None, inf)
     assert (prefill.answer_tokens, decode.answer_tokens) == (0, 20)
-    (kept,) = request.reservations(KEPT)
+    (kept,) = request.reservations(KEPT, 6.0)
     assert (kept.engine, kept.prefill_s, kept.answer_tokens) == (M0, 0.1, 20)
 
 

@@ -46,7 +46,7 @@ class World:
         self.requests.waiting.remove(request)
         dispatch = Dispatch(P0, D0, "a rule", 0.1, 0.2)
         request.send(dispatch, NOW)
-        self.monitor.reserve(request.reservations(dispatch))
+        self.monitor.reserve(request.reservations(dispatch, 0.0))
         self.requests.arm(request, NOW)
         self.requests.check_invariants()
 

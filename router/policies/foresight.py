@@ -1,0 +1,226 @@
+"""Foresight: a request goes where all promises will still be kept when the answers end. See concepts/foresight.md.
+
+Tropical and `elastic` spend the slack that decodes have saved by now. This policy also counts what they will save until
+their answers end, as Aladdin does when it packs, and leaves it to no mean: what counts is a length that few answers are
+shorter than. It compares ways to serve a request, an engine and what is done there:
+
+- prefill it, whole if the slack to come allows it, and keep it;
+- prefill it and hand it over, to where it costs the others least.
+
+A way is open if the request's own two promises will be kept, and those of all that decode, prefill or wait there
+(`router.policies.parts.promises`). Of these ways the one is taken by which the first token comes first. If there is
+none, the request waits in the gateway, where it costs nobody anything, until one opens or it can no longer be in time.
+Of the requests that wait, as many as can make it come first (`router.policies.parts.feasible`).
+"""
+
+from collections.abc import Iterator, Sequence
+from heapq import nsmallest
+from itertools import islice
+from math import inf
+from operator import attrgetter
+from typing import Annotated
+
+import msgspec
+
+from mesh.wire.control import PrefillMode, PrefillOrder, Role
+from router.policies.capabilities import AllowsLateness, ReordersQueue, UsesLengths, UsesPrefixes
+from router.policies.parts.candidates import find_candidates, route
+from router.policies.parts.feasible import feasible_first
+from router.policies.parts.outlook import own_work_s
+from router.policies.parts.promises import (
+    Errors,
+    Margins,
+    Prospect,
+    errors_of,
+    first_token,
+    joined_step_s,
+    may_join,
+    own_spare_s,
+    spare_s,
+)
+from router.policies.parts.roles import RoleBalancer
+from router.policies.parts.soonest import could_have_made_it, own_works_s, soonest_first
+from router.policies.policy import Decision, Dispatch, GiveUp, Policy, PolicyEntry, Wait
+from router.view.cluster_view import Candidates, ClusterView
+from router.view.engine_view import EngineView, RequestView
+
+MOST_CLOSELY = 12  # engines that one decision looks at closely, those that would be done first
+MOST_DECODERS = 4  # engines that are looked at closely to hand a request over to
+
+Fraction = Annotated[float, msgspec.Meta(gt=0, le=1)]
+
+
+class ForesightParameters(msgspec.Struct, frozen=True):
+    """``least``: the share of answers that may be shorter than the length that is counted on.
+
+    ``margin``: predictions are taken to be wrong by this share at least, and by what engines' own were wrong of late.
+    ``watermark``: the fraction of KV blocks in use from which an engine decodes nothing new.
+    ``headroom``: the fraction of a TPOT promise that a decode step may take once another request has joined it.
+    ``grace_s``: how long after its deadline a request may still wait for an engine that prefills nothing else.
+    ``flips``: engines change roles where one phase runs short while the other has engines to spare.
+    """
+
+    least: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.5
+    margin: Annotated[float, msgspec.Meta(ge=0, le=0.5)] = 0.05
+    watermark: Fraction = 0.9
+    headroom: Fraction = 0.9
+    grace_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    flips: bool = False
+
+
+class _Way(msgspec.Struct, frozen=True):
+    """A way to serve a request. ``spare_s``: the least that anybody has left by it."""
+
+    finish_s: float
+    spare_s: float
+    prefill_engine: EngineView
+    decode_engine: EngineView
+
+
+class Foresight(Policy, ReordersQueue, UsesPrefixes):
+    name = "foresight"
+
+    def __init__(self, parameters: ForesightParameters) -> None:
+        self._margins = Margins(parameters.watermark, parameters.headroom, parameters.margin)
+        self._grace_s = parameters.grace_s
+        self.capabilities = (
+            UsesLengths(least=parameters.least),
+            AllowsLateness(parameters.grace_s),
+            *([RoleBalancer()] if parameters.flips else []),
+        )
+
+    def rank(self, waiting: Sequence[RequestView], view: ClusterView, now: float) -> Sequence[RequestView]:
+        """Return as many as can be served in time first, then the others."""
+        return feasible_first(waiting, view, now)
+
+    def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:
+        found = find_candidates(request, view)
+        if not isinstance(found, Candidates):
+            return found
+        uncached_s = own_work_s(found.prefill_engines[0], request, cached=0)
+        own_s = own_works_s(request, found, uncached_s)
+        way = self._soonest(request, found, own_s, now)
+        if way is not None:
+            return _dispatch(request, way, now)
+        late_s = now + min(own_s) - request.deadline
+        if late_s <= 0:
+            return Wait("no engine would keep all promises, its own and those of others")
+        if self._grace_s or not could_have_made_it(request, found, uncached_s):
+            return self._decide_late(request, found, now)
+        return GiveUp(f"its first token would come {late_s:.2f} s too late")
+
+    def _soonest(self, request: RequestView, found: Candidates, own_s: Sequence[float], now: float) -> _Way | None:
+        """The way by which the first token comes first, of those by which all promises are kept."""
+        best: _Way | None = None
+        engines, decoders, error = found.prefill_engines, _Decoders(found), 1 + self._margins.error
+        for about_s, number in islice(soonest_first(request, engines, own_s, now), MOST_CLOSELY):
+            if now + about_s > request.deadline or (best is not None and about_s * error >= best.finish_s):
+                break
+            engine = engines[number]
+            errors = errors_of(engine, request.service, self._margins)
+            came = first_token(engine, request, own_s[number], errors.prefill, now)
+            if came is None or (best is not None and came.finish_s >= best.finish_s):
+                continue
+            for way in self._ways(request, engine, own_s[number], came, errors, decoders):
+                if way.spare_s >= 0:
+                    best = way
+                    break
+        return best
+
+    def _ways(
+        self,
+        request: RequestView,
+        engine: EngineView,
+        own_s: float,
+        came: Prospect,
+        errors: Errors,
+        decoders: "_Decoders",
+    ) -> Iterator[_Way]:
+        """Ways to go on after its prefill on ``engine``: by keeping it, by handing it over.
+
+        Engines that only prefill hand over, if there are engines that only decode, and keep what those cannot take.
+        """
+        prefills_s = engine.known_prefills_s + own_s
+        hands_over_first = engine.role is Role.PREFILL and decoders.only_decode
+        if not hands_over_first:
+            yield self._kept(request, engine, prefills_s, came, errors)
+        left_s = spare_s(engine, prefills_s, engine.decode_step_s, errors)
+        if left_s >= 0:
+            for decode_engine in decoders.besides(engine):
+                spare = self._spare_after_handover(request, decode_engine, came.finish_s)
+                yield _Way(came.finish_s, min(left_s, spare), engine, decode_engine)
+        if hands_over_first:
+            yield self._kept(request, engine, prefills_s, came, errors)
+
+    def _kept(
+        self, request: RequestView, engine: EngineView, prefills_s: float, came: Prospect, errors: Errors
+    ) -> _Way:
+        step_s = joined_step_s(engine, request)
+        if not may_join(engine, request, step_s, self._margins):
+            return _Way(came.finish_s, -inf, engine, engine)
+        others_s = spare_s(engine, prefills_s, step_s, errors)
+        own_s = own_spare_s(request, came.after_s, step_s, errors)
+        return _Way(came.finish_s, min(others_s, own_s), engine, engine)
+
+    def _spare_after_handover(self, request: RequestView, engine: EngineView, finish_s: float) -> float:
+        """What is left on a decode engine. Prefills there that end before the request comes do not hold it up."""
+        step_s = joined_step_s(engine, request)
+        if not may_join(engine, request, step_s, self._margins):
+            return -inf
+        errors, prefills_s = errors_of(engine, request.service, self._margins), engine.known_prefills_s
+        own_s = own_spare_s(request, max(0.0, prefills_s - finish_s), step_s, errors)
+        return min(own_s, spare_s(engine, prefills_s, step_s, errors))
+
+    def _decide_late(self, request: RequestView, found: Candidates, now: float) -> Decision:
+        """An engine without prefills may have it, if no promise of others breaks by that."""
+        idle, decoders = [engine for engine in found.prefill_engines if not engine.num_prefills], _Decoders(found)
+        for engine in idle[:MOST_CLOSELY]:
+            errors, own_s = errors_of(engine, request.service, self._margins), own_work_s(engine, request)
+            came = Prospect(engine.decode_step_s + own_s * errors.prefill, 0.0)
+            for way in self._ways(request, engine, own_s, came, errors, decoders):
+                if way.spare_s >= 0:
+                    return _dispatch(request, way, now)
+        return Wait("late: all engines have other prefills, or decodes that must not wait")
+
+
+class _Decoders:
+    """The engines that one request may be handed over to: looked for once, if anybody asks."""
+
+    __slots__ = ("_engines", "_nearest")
+
+    def __init__(self, found: Candidates) -> None:
+        self._engines = found.decode
+        self._nearest: list[EngineView] | None = None
+
+    @property
+    def only_decode(self) -> bool:
+        """Return whether there are engines whose role that is. Those come first."""
+        return self._engines[0].role is Role.DECODE
+
+    def besides(self, engine: EngineView) -> list[EngineView]:
+        """Return those with the shortest steps but this one."""
+        if self._nearest is None:
+            self._nearest = nsmallest(MOST_DECODERS + 1, self._engines, key=_by_step)
+        return [one for one in self._nearest if one is not engine][:MOST_DECODERS]
+
+
+_by_step = attrgetter("decode_step_s", "num_tokens", "id")
+
+
+def _dispatch(request: RequestView, way: _Way, now: float) -> Dispatch:
+    is_kept = way.prefill_engine is way.decode_engine
+    return route(
+        request,
+        "kept where it is prefilled" if is_kept else "prefilled and handed over",
+        way.prefill_engine,
+        way.decode_engine,
+        now,
+        mode=PrefillMode.FORESEEN,
+        order=PrefillOrder.DEADLINE,
+        multiplex=bool(way.prefill_engine.foreseen),
+        predicted_ttft_s=way.finish_s,
+        numbers={} if way.spare_s == inf else {"spare_s": way.spare_s},
+    )
+
+
+ENTRY = PolicyEntry("foresight", lambda parameters, _: Foresight(parameters), ForesightParameters)

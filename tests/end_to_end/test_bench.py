@@ -13,6 +13,7 @@ import pytest
 from bench.models.tiny_llama import write_tiny_model
 from tests.end_to_end.conftest import Mesh, StartMesh, free_port
 from tests.end_to_end.tiny import DEADLINE_S, GATEWAY, SERVICE, simulated_mesh, until
+from tests.seeds import is_night
 
 pytestmark = pytest.mark.timeout(300)
 ENGINE = """
@@ -78,6 +79,7 @@ def num_answered(mesh: Mesh) -> float:
     return sum(map(float, counts))
 
 
+@pytest.mark.skipif(not is_night(), reason="it takes long: at night only")
 def test_a_sweep_starts_and_stops_a_mesh_itself(mesh: Mesh, model: Path, tmp_path: Path):
     topology, port = tmp_path / "own.toml", free_port()
     text = SERVICE + ENGINE + GATEWAY

@@ -31,7 +31,7 @@ from tests.seeds import seeds
 pytestmark = pytest.mark.timeout(300)
 
 POLICIES = ("tropical", "elastic", "least_loaded", "disaggregated", "colocated")[
-    : len(seeds(3))
+    : len(seeds(1))
 ]  # at night all of them
 EPISODES, REQUESTS = 4, 5  # of a trace; of an episode
 GAP_S = 0.4  # between arrivals, on average: prefills of a second pile up

@@ -14,6 +14,7 @@ from mesh.wire.status import DecodeCost
 from tests.end_to_end.conftest import Mesh, StartMesh
 from tests.end_to_end.load import Load
 from tests.end_to_end.tiny import engine, until, write_slow_profile
+from tests.seeds import is_night
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -123,6 +124,7 @@ def test_a_service_follows_its_traffic_though_the_daemon_dies_on_the_way(
     assert mesh.run("plan", str(mesh.topology)).stdout.endswith("plan 1 is carried out\n")
 
 
+@pytest.mark.skipif(not is_night(), reason="it takes long: at night only")
 def test_in_shadow_it_only_says_what_it_would_do_until_somebody_does_that(
     start_mesh: StartMesh, models: dict[str, Path]
 ):

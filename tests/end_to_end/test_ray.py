@@ -153,6 +153,7 @@ def test_the_loss_of_a_node_in_mid_stream_costs_no_token(cluster: Any, mesh: Mes
     assert [one.cmdline()[-1] for one in processes_of(mesh)].count("decode-0") == 1
 
 
+@pytest.mark.skipif(not is_night(), reason="it waits for long: at night only")
 def test_the_mesh_serves_without_the_head_of_ray_and_is_there_when_it_is_back(
     cluster: Any, mesh: Mesh, expected: list[str]
 ):
@@ -168,6 +169,7 @@ def test_the_mesh_serves_without_the_head_of_ray_and_is_there_when_it_is_back(
     assert {name: process_of(mesh, name).pid for name in before} == before
 
 
+@pytest.mark.skipif(not is_night(), reason="it waits for long: at night only")
 def test_a_changed_topology_replaces_engines_host_by_host(mesh: Mesh, expected: list[str]):
     before = {name: process_of(mesh, name).pid for name in ("prefill", "decode-0", "decode-1")}
     mesh.topology.write_text(mesh.topology.read_text().replace('"4MiB"', '"5MiB"'))

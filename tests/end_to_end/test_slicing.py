@@ -10,6 +10,7 @@ from engines.costs.profiles import ProfileFile
 from mesh.wire.status import DecodeCost, PrefillCost
 from tests.end_to_end.conftest import Mesh, StartMesh
 from tests.end_to_end.tiny import DEADLINE_S, body, engine, is_at_rest, until
+from tests.seeds import is_night
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -32,7 +33,7 @@ name = "least_loaded"
 BLOCKS = 24  # of 8 KiB and 16 tokens, of an engine; an answer of 150 tokens takes 11
 
 
-@pytest.fixture(scope="module", params=["torch", "simulated"])
+@pytest.fixture(scope="module", params=["torch", "simulated"] if is_night() else ["torch"])
 def mesh(request: pytest.FixtureRequest, start_mesh: StartMesh, tmp_path_factory: pytest.TempPathFactory) -> Mesh:
     folder = tmp_path_factory.mktemp("model")
     engine = f'kv_memory = "{8 * BLOCKS}KiB"'

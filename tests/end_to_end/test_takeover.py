@@ -17,7 +17,7 @@ from mesh.topology.parse import load
 from tests.end_to_end.conftest import Mesh, StartMesh
 from tests.end_to_end.load import Load
 from tests.end_to_end.tiny import DEADLINE_S, LONG, Client, body, engine, expected, simulated_mesh, start, until
-from tests.seeds import seeds
+from tests.seeds import is_night, seeds
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -70,6 +70,7 @@ def kill_supervisor(mesh: Mesh) -> None:
     until(lambda: holder(runtime_dir(load(mesh.topology)), "local") is None)
 
 
+@pytest.mark.skipif(not is_night(), reason="it takes long: at night only")
 @pytest.mark.parametrize("seed", seeds(1))
 def test_supervisors_are_killed_at_any_moment(mesh: Mesh, seed: int):
     random, before = Random(seed), pids(mesh)

@@ -13,6 +13,7 @@ from mesh.process.process import make_runtime_dir
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
 from mesh.wire.requests import Epoch, RequestSpec, Sampling, Submit
+from tests.seeds import is_night
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -43,7 +44,7 @@ transport = "{transport}"
 Processes = dict[str, subprocess.Popen[bytes]]
 
 
-@pytest.fixture(params=["shm", "tcp"])
+@pytest.fixture(params=["shm", "tcp"] if is_night() else ["tcp"])
 def topology(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Topology:
     monkeypatch.setenv("MESHSERVE_RUNTIME_DIR", str(tmp_path / "run"))
     monkeypatch.setenv("MESHSERVE_CACHE", str(tmp_path / "cache"))

@@ -65,6 +65,7 @@ def text_of(response: httpx.Response) -> str:
     return str(response.json()["choices"][0]["message"]["content"])
 
 
+@pytest.mark.skipif(not seeds.is_night(), reason="it waits for long: at night only")
 def test_a_chat_crosses_nodes_encrypted_and_says_what_one_machine_says(
     mesh: NodeMesh, model: Path, start_mesh: StartMesh, tmp_path: Path
 ):

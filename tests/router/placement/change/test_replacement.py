@@ -11,6 +11,7 @@ from router.placement.search.chance import num_samples
 from router.placement.search.plan import Group, Plan
 from router.placement.search.score import Score, ServiceScore
 from tests.router.placement.worlds import traffic
+from tests.seeds import is_night
 
 ASKED = traffic({"a": 1.0})
 THRESHOLD = Threshold(load_s=0.0)
@@ -92,9 +93,9 @@ def test_the_longer_it_is_the_same_the_more_must_show_and_all_risks_together_are
 
 def test_chance_changes_few_plans_however_long_it_is_the_same():
     """What a sample shows is drawn from what is no better, on average."""
-    random, num_changed = Random(1), 0
-    for _ in range(300):
+    random, num_changed, num_runs = Random(1), 0, 300 if is_night() else 100
+    for _ in range(num_runs):
         tosses = (random.gauss(0.8, 0.05) for _ in count())
         verdicts = [judged(tosses, risk_of(interval))[0] for interval in range(1, 21)]
         num_changed += Verdict.REPLACE in verdicts
-    assert 0 < num_changed < 300 * RISK
+    assert num_changed < num_runs * RISK

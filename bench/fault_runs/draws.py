@@ -10,7 +10,6 @@ from random import Random
 
 from bench.fault_runs.orders import Order
 from mesh.wire.control import PolicyChoice, Role
-from router.policies.registry import policies
 from simulation.faults.faults import (
     Delay,
     Duplicate,
@@ -40,6 +39,7 @@ class Draw:
     engines: Sequence[str]
     gateways: Sequence[str]
     services: Sequence[str]
+    policies: Sequence[str] = ()
 
     def of(self, *values: float) -> float:
         return self.random.choice(values)
@@ -79,7 +79,7 @@ def _fail_steps(draw: Draw) -> FailSteps:
 
 
 def _switch(draw: Draw) -> Order:
-    choice = PolicyChoice(draw.random.choice(sorted(policies())), {}, draw.random.choice([1, 2, 3]))
+    choice = PolicyChoice(draw.random.choice(draw.policies), {}, draw.random.choice([1, 2, 3]))
     return Order(draw.moment(1), "policy", draw.gateway(), choice)
 
 

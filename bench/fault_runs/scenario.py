@@ -122,10 +122,14 @@ def _end(fault: Fault) -> float:
             return fault.at_s + fault.for_s if fault.for_s < inf else 0.0
 
 
-def draw(seed: int, only: Iterable[str] = (*KINDS, *ORDERS)) -> Scenario:
-    """The scenario of a seed. With ``only``, no other kinds of faults and orders than these happen."""
+def draw(seed: int, only: Iterable[str] = (*KINDS, *ORDERS), among: Sequence[str] = ()) -> Scenario:
+    """The scenario of a seed. With ``only``, no other kinds of faults and orders than these happen.
+
+    Policies are drawn ``among`` all that there are, or those that are named: then a new one changes nothing.
+    """
+    names = among or sorted(policies())
     random, kinds, plans = Random(f"{seed}/scenario"), frozenset(only), Random(f"{seed}/placement")
-    topology = _topology(random)
+    topology = _topology(random, names)
     if "placement" in kinds and plans.random() >= 0.6:  # with intervals so short that plans change while requests run
         placement = PlacementSpec(interval_s=0.5, shortest_s=0.3, longest_s=1.0, improve_s=0.1)
         topology = replace(topology, placement=placement)
@@ -136,7 +140,7 @@ def draw(seed: int, only: Iterable[str] = (*KINDS, *ORDERS)) -> Scenario:
     services = [service.name for service in topology.services]
     engines, gateways = [spec.id for spec in topology.engines], [spec.id for spec in topology.gateways]
     daemon = topology.placement.id if topology.placement else None
-    things = draw_all(seed, Draw(random, engines, gateways, services), kinds, daemon, plans)
+    things = draw_all(seed, Draw(random, engines, gateways, services, names), kinds, daemon, plans)
     trace, masks = tuple(_trace(random, services)), Random(f"{seed}/masks")
     return Scenario(
         seed,
@@ -155,7 +159,7 @@ def draw(seed: int, only: Iterable[str] = (*KINDS, *ORDERS)) -> Scenario:
     )
 
 
-def _topology(random: Random) -> Topology:
+def _topology(random: Random, policy_names: Sequence[str]) -> Topology:
     roles = random.choice(ROLES)
     max_running, max_waiting = random.choice([4, 16]), random.choice([3, 64])
     services = tuple(
@@ -174,7 +178,7 @@ def _topology(random: Random) -> Topology:
         GatewaySpec(f"gateway-{number}", max_requests=random.choice([8, 64]), max_waiting=random.choice([4, 64]))
         for number in range(random.choice([1, 2]))
     )
-    policy, transfer = PolicySpec(random.choice(sorted(policies()))), TransferSpec(deadline_s=TRANSFER_S)
+    policy, transfer = PolicySpec(random.choice(policy_names)), TransferSpec(deadline_s=TRANSFER_S)
     path = Path("faults.toml")
     return Topology("faults", path, services, engines, gateways, policy=policy, transfer=transfer, timing=Timing())
 

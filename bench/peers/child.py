@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -10,11 +11,13 @@ from pathlib import Path
 from bench.peers.rounds import Measured, Round
 
 ROOT = Path(__file__).resolve().parents[2]
+START_S = 900.0  # vLLM may compile for minutes
+ROUND_S = 600.0
 END_S = 10.0
 
 
 class ChildError(RuntimeError):
-    """An engine did not start or answer. The message holds its last words."""
+    """An engine did not start, answer or keep its deadline. The message says which."""
 
 
 class Child:
@@ -26,6 +29,7 @@ class Child:
         with log.open("wb") as stderr:
             self._process = subprocess.Popen(
                 command,
+                bufsize=0,  # nothing that `select` does not see waits in a buffer
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -33,18 +37,21 @@ class Child:
                 env={**os.environ, **environment},
             )
 
-    def until_ready(self) -> None:
-        """Raise `ChildError` if it ends instead."""
-        self._answer()
+    def until_ready(self, limit_s: float = START_S) -> None:
+        """Raise `ChildError` if it ends instead, or takes longer."""
+        self._answer(limit_s)
 
-    def measure(self, work: Round) -> Measured:
+    def measure(self, work: Round, limit_s: float = ROUND_S) -> Measured:
+        """Raise `ChildError` if it ends instead, or takes longer."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(asdict(work)).encode() + b"\n")
-        self._process.stdin.flush()
-        return Measured(**json.loads(self._answer()))
+        return Measured(**json.loads(self._answer(limit_s)))
 
-    def _answer(self) -> bytes:
+    def _answer(self, limit_s: float) -> bytes:
         assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], limit_s)[0]:
+            self._process.kill()
+            raise ChildError(f"{self.name} did not answer within {limit_s:g} s")
         if line := self._process.stdout.readline():
             return line
         words = self._log.read_text(errors="replace").strip().splitlines() or ["it printed nothing"]

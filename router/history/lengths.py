@@ -115,10 +115,7 @@ class LengthPredictor:
         limit, is_exact = self._asked(spec)
         if is_exact:
             return Prediction((limit,), limit, limit, limit, is_exact)
-        service = self._services.setdefault(spec.service, _Service())
-        kind = _kind(spec)
-        similar = service.similar.setdefault(kind, _Similar())
-        distribution = _distribution(service, similar, kind)
+        _, similar, distribution = self._known_of(spec)
         known = similar.kept.get((limit, quantile))
         if known is None:
             if len(similar.kept) >= MOST_KEPT:
@@ -133,18 +130,21 @@ class LengthPredictor:
         limit, is_exact = self._asked(spec)
         if is_exact:
             return (limit,)
-        service = self._services.setdefault(spec.service, _Service())
+        service, similar, distribution = self._known_of(spec)
         if service.num_seen * quantile < 1:
             return ()
-        kind = _kind(spec)
-        similar = service.similar.setdefault(kind, _Similar())
-        distribution = _distribution(service, similar, kind)
         known = similar.least.get((limit, quantile))
         if known is None:
             if len(similar.least) >= MOST_KEPT:
                 similar.least.clear()
             known = similar.least[limit, quantile] = _least(distribution, limit, quantile)
         return known
+
+    def _known_of(self, spec: RequestSpec) -> tuple[_Service, _Similar, LengthDistribution]:
+        """What is known of its service, of prompts like its own, and of the lengths of their answers."""
+        service, kind = self._services.setdefault(spec.service, _Service()), _kind(spec)
+        similar = service.similar.setdefault(kind, _Similar())
+        return service, similar, _distribution(service, similar, kind)
 
     def ended(self, spec: RequestSpec, prediction: Prediction, num_tokens: int, finish: FinishReason | None) -> None:
         """An answer of so many tokens is over. ``finish``: None if something else than its end ended it."""

@@ -17,6 +17,7 @@ from engines.memory.pages import PagePool
 from engines.scheduling.batch import Batch, ChunkResult, StepResult
 from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.scheduler import Limits
+from engines.scheduling.slack import LONGEST_GAP
 from engines.settings import EngineSettings
 from engines.status import Service
 from kvtransfer.protocol import Send, TransferLimits
@@ -97,7 +98,10 @@ def requests(seed: int, mode: PrefillMode, ttft_s: float = 1e6) -> list[tuple[fl
         now += random.choice([0.0, 0.0, random.expovariate(5)])
         prompt = [random.randrange(1000) for _ in range(random.choice([1, 20, 100, random.randint(1, 500)]))]
         sampling = Sampling(max_tokens=random.choice([1, 2, random.randint(1, 80)]), seed=1, ignore_eos=True)
-        spec = RequestSpec(f"r{number}", GATEWAY, SERVICE, prompt, sampling, ttft_s, TPOT_S)
+        lengths = (sampling.max_tokens,)  # are known
+        spec = RequestSpec(
+            f"r{number}", GATEWAY, SERVICE, prompt, sampling, ttft_s, TPOT_S, expected=lengths, at_least=lengths
+        )
         submits.append((now, Submit(spec, Epoch(1), prefill=mode)))
     return submits
 
@@ -133,6 +137,16 @@ def test_prefills_in_slack_wait_no_longer_than_slack_takes_to_accrue(seed: int):
         waits = iteration.wanted and not iteration.num_prompts and not iteration.is_full
         num_waits = num_waits + 1 if waits else 0
         assert num_waits <= most_waits
+
+
+@each_seed(SEEDS)
+def test_prefills_in_foreseen_slack_come_one_by_one_and_hold_decodes_up_for_a_bounded_time(seed: int):
+    """Who comes is up to the gateway, which foresees how much longer steps will be."""
+    run = Run(requests(seed, PrefillMode.FORESEEN))
+    assert max(one.num_prompts for one in run.iterations) == 1
+    assert any(max(b - a for a, b in pairwise(times)) > 2 * TPOT_S for times in run.token_times.values() if times[1:])
+    for times in run.token_times.values():
+        assert max((b - a for a, b in pairwise(times)), default=0.0) <= LONGEST_GAP * TPOT_S + LONGEST_STEP_S
 
 
 @each_seed(SEEDS)

@@ -4,6 +4,7 @@ import pytest
 
 from engines.admission.acceptance import Admission
 from engines.scheduling.backlog import Backlog
+from mesh.wire.control import PrefillMode
 from mesh.wire.requests import Epoch, RefusalCode, Submit
 from tests.engines.conftest import MakeSpec
 from tests.engines.virtual import BLOCK_SIZE, OTHER, SERVICE, VirtualEngine, VirtualMesh
@@ -67,6 +68,20 @@ def test_a_prefill_between_decodes_needs_slack(make_spec: MakeSpec, slo_tpot_s: 
     engine = decoding(make_spec, slo_tpot_s)
     assert refusal(engine, Submit(make_spec("new"), Epoch(1), multiplex=True)) is code
     assert refusal(engine, Submit(make_spec("new"), Epoch(1))) is None, "else it waits for its turn"
+
+
+@pytest.mark.parametrize(("least", "code"), [(400, None), (1, RefusalCode.NO_SLACK)])
+def test_a_prefill_in_foreseen_slack_needs_what_decodes_will_save(
+    make_spec: MakeSpec, least: int, code: RefusalCode | None
+):
+    """The decode has saved next to nothing by now. It can make up for the prompt if many tokens are sure to come."""
+    mesh = VirtualMesh()
+    engine = mesh.add("only", num_blocks=4 * NUM_BLOCKS)
+    mesh.submit("only", make_spec("r", max_tokens=400, slo_tpot_s=0.01, expected=(400,), at_least=(least,)))
+    while not engine.core._services[SERVICE].decoding():
+        assert mesh.step()
+    message = Submit(make_spec("new", 2 * NUM_BLOCKS), Epoch(1), multiplex=True, prefill=PrefillMode.FORESEEN)
+    assert refusal(engine, message) is code
 
 
 def test_a_prefill_between_decodes_needs_blocks_now(engine: VirtualEngine, make_spec: MakeSpec):

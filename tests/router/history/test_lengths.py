@@ -199,3 +199,35 @@ def test_distributions_are_ones(seed):
         for longer_than in range(0, limit, max(1, limit // 7)):
             assert longer_than < distribution.mean(limit, longer_than) <= limit
             assert longer_than < distribution.quantile(0.5, limit, longer_than) <= limit
+
+
+# --- lengths that few answers are shorter than
+
+
+def test_few_answers_are_shorter_than_the_least_length():
+    least = taught(range(20, 120)).least(spec_of(), 0.2)
+    assert 36 <= least[0] <= 44
+    assert all(earlier < later for earlier, later in pairwise(least))
+    assert least[-1] < LIMIT, "of answers longer than all that were seen, nothing is known"
+
+
+def test_each_further_one_is_of_the_answers_that_outgrew_the_one_before():
+    first, second = taught(range(20, 120)).least(spec_of(), 0.5)[:2]
+    assert 65 <= first <= 75
+    assert 90 <= second <= 100
+
+
+def test_of_too_few_answers_no_least_length_is_told():
+    assert LengthPredictor().least(spec_of(), 0.2) == ()
+    assert taught([50] * 4).least(spec_of(), 0.2) == ()
+    assert taught([50] * 5).least(spec_of(), 0.2) != ()
+
+
+def test_an_answer_whose_length_was_asked_for_has_it_at_least():
+    assert LengthPredictor().least(spec_of(max_tokens=30, ignore_eos=True), 0.2) == (30,)
+
+
+def test_a_request_knows_what_its_answer_will_hardly_be_shorter_than():
+    spec = make_spec(max_tokens=64, at_least=(10, 30))
+    assert [spec.least_tokens(n) for n in (0, 9, 10, 29, 30, 63)] == [10, 10, 30, 30, 31, 64]
+    assert make_spec(max_tokens=64).least_tokens(5) == 6

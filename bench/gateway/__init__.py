@@ -1,1 +1,1 @@
-"""What a gateway costs, how it grows, and what it does under overload."""
+"""What a gateway costs, and what it does under overload."""

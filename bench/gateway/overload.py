@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
-from math import inf
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -26,11 +25,10 @@ from rich.console import Console
 from bench.harness.arguments import add_json, add_seeds, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import make_console, make_table
-from bench.live.http_load import Answer, Sending
 from bench.live.lengths import Bounds
 from bench.live.mesh import LiveMesh, live_mesh
 from bench.live.ports import free_port
-from bench.live.serving import OK, latency_of
+from bench.live.serving import OK, is_kept, sendings_of
 from bench.models.tiny_llama import write_tiny_model
 from bench.simulated import make_simulation, serve
 from engines.costs.linear import prefill_s
@@ -51,6 +49,7 @@ DURATION_S, SEEDS = 180.0, 3
 WARM_UP = 0.1  # of the duration: the mesh is idle at first, and goodput is that of a mesh at work
 INPUT, OUTPUT = Bounds(128, 1024, 8192, 0.8), Bounds(16, 64, 256, 0.6)
 PROFILE = "a100-llama2-70b-tp4"
+ENGINE = f'backend = "simulated"\nprofile = "{PROFILE}"\nchunk_tokens = 2048'
 NUM_TOKEN_IDS = 250  # of the tiny model
 MAX_CONTEXT = 16_384
 POOL = 2000
@@ -66,14 +65,10 @@ tpot_ms = 100
 min_tpot_ms = 1
 [engines.prefill]
 role = "prefill"
-backend = "simulated"
-profile = "{profile}"
-chunk_tokens = 2048
+{engine}
 [engines.decode]
 role = "multiplex"
-backend = "simulated"
-profile = "{profile}"
-chunk_tokens = 2048
+{engine}
 max_running = 256
 [gateways.gateway]
 port = {port}
@@ -133,12 +128,9 @@ Serve = Callable[[str, float], list[Ended]]  # what became of a policy's request
 def make_pool() -> list[TraceRequest]:
     """Lengths and promises."""
     random, cost = Random(0), load_profile(PROFILE).prefill
-    lengths = [(INPUT.draw(random), OUTPUT.draw(random)) for _ in range(POOL)]
+    lengths = [TraceRequest(0.0, INPUT.draw(random), OUTPUT.draw(random)) for _ in range(POOL)]
     return [
-        TraceRequest(
-            0.0, num_input, num_output, slo_ttft_s=TTFT_FACTOR * prefill_s(cost, num_input), slo_tpot_s=TPOT_SLO_S
-        )
-        for num_input, num_output in lengths
+        replace(one, slo_ttft_s=TTFT_FACTOR * prefill_s(cost, one.num_input), slo_tpot_s=TPOT_SLO_S) for one in lengths
     ]
 
 
@@ -166,25 +158,14 @@ def live(mesh: LiveMesh, pool: Pool, duration_s: float) -> Serve:
 
     def served(policy: str, rate: float) -> list[Ended]:
         mesh.use(PolicySpec(policy))
-        trace, random = make_trace(pool, rate, duration_s, seed=0), Random(f"{policy} {rate}")
-        answers = mesh.answers([_sending(request, random) for request in trace])
-        return [_answered(request, answer) for request, answer in zip(trace, answers, strict=True)]
+        trace = make_trace(pool, rate, duration_s, seed=0)
+        answers = mesh.answers(sendings_of(trace, Random(f"{policy} {rate}"), range(NUM_TOKEN_IDS)))
+        return [
+            Ended(one.at_s, answer.status == OK, is_kept(one, answer), answer.last_s - answer.sent_s)
+            for one, answer in zip(trace, answers, strict=True)
+        ]
 
     return served
-
-
-def _sending(request: TraceRequest, random: Random) -> Sending:
-    prompt = random.choices(range(NUM_TOKEN_IDS), k=request.num_input)
-    return Sending(request.at_s, prompt, request.num_output, request.slo_ttft_s, request.slo_tpot_s)
-
-
-def _answered(request: TraceRequest, answer: Answer) -> Ended:
-    if answer.status != OK:
-        return Ended(request.at_s, is_admitted=False, is_good=False, after_s=answer.last_s - answer.sent_s)
-    latency = latency_of(answer, request.num_output)
-    kept_ttft = latency.ttft_s <= (request.slo_ttft_s or inf)
-    kept_tpot = latency.tpot_s is None or latency.tpot_s <= (request.slo_tpot_s or inf)
-    return Ended(request.at_s, is_admitted=True, is_good=kept_ttft and kept_tpot, after_s=latency.e2e_s)
 
 
 def sustainable(on: Serve, policy: str) -> float:
@@ -220,7 +201,7 @@ def topology_file() -> Iterator[Path]:
     with TemporaryDirectory() as folder:
         model = write_tiny_model(Path(folder) / "model", max_context=MAX_CONTEXT)
         path = Path(folder) / "overload.toml"
-        path.write_text(TOPOLOGY.format(model=model, profile=PROFILE, port=free_port()))
+        path.write_text(TOPOLOGY.format(model=model, engine=ENGINE, port=free_port()))
         yield path
 
 

@@ -23,8 +23,8 @@ import uvloop
 from prometheus_client import CollectorRegistry
 from uvicorn.server import ServerState
 
-from bench.gateway.one_gateway import write_topology
 from bench.gateway.scripted_engine import NUM_BLOCKS
+from bench.gateway.servers import write_topology
 from bench.harness.arguments import script_parser
 from bench.models.references import DEFAULT_MODEL
 from engines.models.store import prepared_dir

@@ -1,8 +1,11 @@
-"""Servers as processes of this machine: started, waited for, and the CPU that they use."""
+"""Servers as processes of this machine: started, waited for, and the CPU that they use. One is a gateway of ours."""
 
+import json
 import os
 import signal
 import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -12,10 +15,25 @@ from pathlib import Path
 import httpx
 import psutil
 
+from bench.live.ports import free_port
 from mesh.errors import UserError
 
 MODEL = "model"  # the name under which every server serves its model
 STOP_S = 60.0
+TOPOLOGY = """
+[mesh]
+name = "gateway-{port}"
+log_level = "warning"
+[services.model]
+model = {model}
+ttft_ms = 60000
+tpot_ms = 60000
+[gateways.gateway]
+port = {port}
+max_requests = 4096
+[engines.engine]
+role = "multiplex"
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +50,28 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def pids(self) -> list[int]:
-        """The server's own, and those of all that it started."""
+        """Return the server's own process and all that it started."""
         return [self.process.pid, *(child.pid for child in self.process.children(recursive=True))]
+
+    def cpu_s(self) -> float:
+        """Return the CPU time of all threads of its own process, user and system."""
+        times = self.process.cpu_times()
+        return float(times.user + times.system)
 
     def until_it_answers(self, limit_s: float = 60.0) -> None:
         """Raise `UserError` if it ends first, or takes longer."""
         asked = {"model": MODEL, "messages": [{"role": "user", "content": "Hello."}], "max_tokens": 1}
         deadline = time.monotonic() + limit_s
         with httpx.Client(base_url=self.url, timeout=60.0) as client:
-            while time.monotonic() < deadline and is_alive(self.process):
+            while time.monotonic() < deadline and self._is_alive():
                 with suppress(httpx.TransportError):
                     if client.post("/v1/chat/completions", json=asked).is_success:
                         return
                 time.sleep(0.1)
         raise UserError(f"{self.name} did not start; its last words: {self._last_words()}")
+
+    def _is_alive(self) -> bool:
+        return bool(self.process.is_running() and self.process.status() != psutil.STATUS_ZOMBIE)
 
     def _last_words(self) -> str:
         lines = self.log.read_text(errors="replace").strip().splitlines() if self.log else []
@@ -56,15 +82,7 @@ class Server:
 def started(
     name: str, port: int, command: Sequence[str], log: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> Iterator[Server]:
-    """A server in a process group of its own, which ends with the block."""
-    with process(command, log, environment) as running:
-        yield Server(name, port, running, log)
-
-
-@contextmanager
-def process(
-    command: Sequence[str], log: Path | None = None, environment: Mapping[str, str] | None = None
-) -> Iterator[psutil.Process]:
+    """Start a server in a process group of its own. It ends with the block."""
     out = log.open("wb") if log else None
     running = subprocess.Popen(
         command,
@@ -75,7 +93,7 @@ def process(
         start_new_session=True,
     )
     try:
-        yield psutil.Process(running.pid)
+        yield Server(name, port, psutil.Process(running.pid), log)
     finally:
         running.terminate()
         try:
@@ -87,11 +105,23 @@ def process(
             out.close()
 
 
-def is_alive(running: psutil.Process) -> bool:
-    return bool(running.is_running() and running.status() != psutil.STATUS_ZOMBIE)
+@contextmanager
+def one_gateway(name: str, model: str, step_ms: float) -> Iterator[Server]:
+    """Start a gateway before an engine that says a token of each request every ``step_ms`` and computes nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        port, own = free_port(), {"MESHSERVE_RUNTIME_DIR": folder}
+        file = str(write_topology(Path(folder), model, port))
+        router = [sys.executable, "-m", "router", "--topology", file, "--id", "gateway"]
+        engine = [sys.executable, "-m", "bench.gateway.scripted_engine", str(step_ms), "--topology", file]
+        with (
+            started(name, port, router, None, own) as gateway,
+            started("engine", 0, [*engine, "--id", "engine"], None, own),
+        ):
+            gateway.until_it_answers()
+            yield gateway
 
 
-def cpu_s(processes: Sequence[psutil.Process]) -> float:
-    """CPU time of all their threads, user and system."""
-    each = [one.cpu_times() for one in processes]
-    return float(sum(times.user + times.system for times in each))
+def write_topology(folder: Path, model: str, port: int) -> Path:
+    file = folder / "topology.toml"
+    file.write_text(TOPOLOGY.format(port=port, model=json.dumps(model)))
+    return file

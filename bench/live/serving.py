@@ -1,8 +1,9 @@
 """Serves a load on a live mesh and keeps what came of it, beside what tells how steady the machine was."""
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from random import Random
 from typing import TypeVar
 
@@ -14,6 +15,7 @@ from bench.live.http_load import Answer, Sending
 from bench.live.mesh import LiveMesh
 from bench.live.sharing import TOKEN_IDS, Sharing, measure_sharing
 from mesh.wire.status import DecodeCost, PrefillCost
+from simulation.loads.trace_request import TraceRequest
 
 OK, TOO_MANY = 200, 429
 ANSWERS_A_SAMPLE = 10  # of learnt costs
@@ -123,6 +125,21 @@ def probe(mesh: LiveMesh, random: Random) -> list[Answer]:
     """Requests one by one."""
     prompts = [random.choices(TOKEN_IDS, k=PROBE_PROMPT) for _ in range(PROBES)]
     return mesh.answers([Sending(index * PROBE_GAP_S, prompt, PROBE_ANSWER) for index, prompt in enumerate(prompts)])
+
+
+def sendings_of(trace: Iterable[TraceRequest], random: Random, ids: Sequence[int] = TOKEN_IDS) -> list[Sending]:
+    """Give the requests prompts of random tokens, so that engines have none of them in their caches."""
+    return [
+        Sending(one.at_s, random.choices(ids, k=one.num_input), one.num_output, one.slo_ttft_s, one.slo_tpot_s)
+        for one in trace
+    ]
+
+
+def is_kept(request: TraceRequest, answer: Answer) -> bool:
+    """Whether the request was served within its own SLOs. One that it does not have is kept."""
+    latency = latency_of(answer, request.num_output)
+    keeps_tpot = latency.tpot_s is None or latency.tpot_s <= (request.slo_tpot_s or inf)
+    return answer.status == OK and latency.ttft_s <= (request.slo_ttft_s or inf) and keeps_tpot
 
 
 def latency_of(answer: Answer, num_tokens: int) -> Latency:

@@ -17,8 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.gateway.one_gateway import one_gateway
-from bench.gateway.servers import MODEL, Server, cpu_s, started
+from bench.gateway.servers import MODEL, Server, one_gateway, started
 from bench.harness.arguments import add_json, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import make_console, make_table
@@ -63,13 +62,13 @@ def sent(server: Server, num_requests: int, num_slots: int, num_tokens: int, see
 
 
 def measure(server: Server, cost: Cost, num_streams: int, num_tokens: int, seed: int) -> None:
-    before = cpu_s([server.process])
+    before = server.cpu_s()
     outcomes = sent(server, 4 * num_streams, num_streams, num_tokens, seed)
-    cost.us_per_token.append(1e6 * (cpu_s([server.process]) - before) / sum(one.output_tokens for one in outcomes))
+    cost.us_per_token.append(1e6 * (server.cpu_s() - before) / sum(one.output_tokens for one in outcomes))
 
-    before = cpu_s([server.process])
+    before = server.cpu_s()
     outcomes = sent(server, 20 * num_streams, num_streams, 1, seed)
-    cost.us_per_request.append(1e6 * (cpu_s([server.process]) - before) / len(outcomes))
+    cost.us_per_request.append(1e6 * (server.cpu_s() - before) / len(outcomes))
     cost.requests_per_s.append(len(outcomes) / max(one.ended_s for one in outcomes))
 
     outcomes = sent(server, 30, 1, 1, seed)

@@ -11,24 +11,13 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from torch import Tensor
-
+from bench.engine.under_test import BLOCK_SIZE, EngineUnderTest
 from bench.harness.arguments import add_json, script_parser
 from bench.harness.files import write_json
 from bench.models.random_llama import LLAMA2_7B, SMALL, LlamaShape, write_random_llama
-from bench.transfer.gpu import copy_seconds
-from engines.models.files.model_config import ModelConfig
-from engines.scheduling.batch import Batch, Chunk, Draw
-from engines.torch_engine.executor import TorchExecutor, TorchService
-from engines.torch_engine.gpu_memory import open_gpu, pages_tensor
-from engines.torch_engine.shape import kv_shape
-from kvtransfer.gpu.device_memory import DeviceMemory
-from kvtransfer.layout import PageLayout, block_bytes
-from mesh.wire.requests import Sampling
+from bench.transfer.speed import device_copy, timed
 
-BLOCK_SIZE = 16
-GREEDY = Draw(Sampling(max_tokens=1, seed=0, temperature=0.0), (), 0, 0)
-WARM_UP, STEPS = 5, 20
+WARM_UP, STEPS, COPIES = 5, 20, 6
 COPY_BYTES = {"cpu": 2**26}  # else 2 GiB
 
 
@@ -52,27 +41,21 @@ def weight_bytes(shape: LlamaShape) -> int:
 
 
 def measure(device: str, shape: LlamaShape, requests: int, context: int) -> Decode:
+    blocks = requests * -(-context // BLOCK_SIZE)
     with tempfile.TemporaryDirectory() as name:
         folder = write_random_llama(Path(name), shape, "bfloat16", device)
-        config = ModelConfig.load(folder)
-        kv = kv_shape(config, "bfloat16", BLOCK_SIZE)
-        blocks = -(-context // BLOCK_SIZE)
-        layout = PageLayout.of([kv], requests * blocks)
-        memory: bytearray | Tensor
-        if device == "cpu":
-            memory = bytearray(layout.num_pages * layout.page_bytes)
-        else:
-            memory = pages_tensor(DeviceMemory(layout, open_gpu(device)))
-        service = TorchService("model", folder, config, "bfloat16", BLOCK_SIZE, memory, layout.page_bytes)
-        executor = TorchExecutor([service], device)
-    tables = [list(range(n * blocks, (n + 1) * blocks)) for n in range(requests)]
-    batch = Batch("model", [Chunk(str(n), [5 + n], context - 1, table, GREEDY) for n, table in enumerate(tables)])
-    times = [executor.execute(batch).elapsed_s for _ in range(WARM_UP + STEPS)][WARM_UP:]
-    num_bytes = COPY_BYTES.get(device, 2**31)
-    bandwidth = 2 * num_bytes / copy_seconds(device, num_bytes)
-    kv_bytes = requests * blocks * block_bytes(kv)
-    floor_s = (weight_bytes(shape) + kv_bytes) / bandwidth
+        engine = EngineUnderTest(folder, "bfloat16", blocks * BLOCK_SIZE, device=device)
+    times = [engine.decode(requests, context) for _ in range(WARM_UP + STEPS)][WARM_UP:]
+    kv_bytes = blocks * engine.block_bytes
+    floor_s = (weight_bytes(shape) + kv_bytes) / bandwidth(device)
     return Decode(1e3 * statistics.median(times), 1e3 * floor_s, weight_bytes(shape), kv_bytes)
+
+
+def bandwidth(device: str) -> float:
+    """Bytes a second that the fastest plain copy reads and writes."""
+    num_bytes = COPY_BYTES.get(device, 2**31)
+    copy = device_copy(device, num_bytes)
+    return 2 * num_bytes / min(timed(lambda: copy(num_bytes)) for _ in range(COPIES))
 
 
 def main() -> None:

@@ -4,12 +4,16 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from torch import Tensor
+
 from bench.models.references import DEFAULT_MODEL
 from engines.models.files.model_config import ModelConfig
 from engines.scheduling.batch import Batch, Chunk, Draw, StepResult
 from engines.torch_engine.executor import TorchExecutor, TorchService
+from engines.torch_engine.gpu_memory import open_gpu, pages_tensor
 from engines.torch_engine.shape import kv_shape
-from kvtransfer.layout import block_bytes
+from kvtransfer.gpu.device_memory import DeviceMemory
+from kvtransfer.layout import PageLayout
 from mesh.wire.requests import Sampling
 
 BLOCK_SIZE = 16
@@ -17,15 +21,19 @@ GREEDY = Draw(Sampling(max_tokens=1, seed=0, temperature=0.0), (), 0, 0)
 
 
 class EngineUnderTest:
-    """``max_tokens`` is the KV capacity, of all requests together."""
+    """``max_tokens`` is the KV capacity, of all requests together. ``device``: cpu or cuda:N."""
 
-    def __init__(self, folder: Path, dtype: str, max_tokens: int, threads: int = 1) -> None:
+    def __init__(self, folder: Path, dtype: str, max_tokens: int, threads: int = 1, device: str = "cpu") -> None:
         config = ModelConfig.load(folder)
-        num_blocks = -(-max_tokens // BLOCK_SIZE)
-        page_bytes = block_bytes(kv_shape(config, dtype, BLOCK_SIZE))
-        memory = bytearray(num_blocks * page_bytes)
-        service = TorchService("model", folder, config, dtype, BLOCK_SIZE, memory, page_bytes)
-        self._executor = TorchExecutor([service], threads=threads)
+        layout = PageLayout.of([kv_shape(config, dtype, BLOCK_SIZE)], -(-max_tokens // BLOCK_SIZE))
+        self.block_bytes = layout.page_bytes
+        memory: bytearray | Tensor
+        if device == "cpu":
+            memory = bytearray(layout.num_pages * layout.page_bytes)
+        else:
+            memory = pages_tensor(DeviceMemory(layout, open_gpu(device)))
+        service = TorchService("model", folder, config, dtype, BLOCK_SIZE, memory, layout.page_bytes)
+        self._executor = TorchExecutor([service], device, threads=threads)
 
     @staticmethod
     def blocks(request: int, num_tokens: int) -> list[int]:

@@ -111,10 +111,6 @@ class Network:
         assert node.run("sh", "-c", up).returncode == 0
         return node
 
-    def be(self, delay_s: float = 0.0, loss: float = 0.0) -> None:
-        """Delay each frame, one way, and lose so many of them."""
-        self._order({"delay_s": float(delay_s), "loss": float(loss)})
-
     def cut(self, pairs: Iterable[tuple[str, str]]) -> None:
         """Let nothing pass between these pairs of nodes, and everything between others."""
         self._order({"cuts": [list(pair) for pair in pairs]})

@@ -1,14 +1,13 @@
-"""An Ethernet switch between nodes, in a process of its own: it delays, loses, stops and records frames as it is told.
+"""An Ethernet switch between nodes, in a process of its own: it stops and records frames as it is told.
 
-A kernel without netem cannot do that. Each node has a TAP device, and this process moves the frames between them, so
-TCP sends again what is lost here, as on a real network.
+Each node has a TAP device, and this process moves the frames between them, so TCP sends again what is lost here, as on
+a real network.
 
 It reads one line of JSON for each order from standard input, and answers each with a line. It ends with its input.
 """
 
 import ctypes
 import fcntl
-import heapq
 import json
 import os
 import select
@@ -16,10 +15,8 @@ import struct
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from itertools import count
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from random import Random
 from typing import Any, BinaryIO
 
 DEVICE = "eth0"
@@ -32,20 +29,15 @@ PCAP_HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, MAX_FRAME_BYTES, 1
 
 
 class Wiring:
-    """Which frames go where, and when. Pure: time is an argument. ``seed`` draws which ones are lost."""
+    """Which frames go where. Pure."""
 
-    def __init__(self, seed: int = 0) -> None:
-        self.delay_s = 0.0  # one way
-        self.loss = 0.0  # of frames
+    def __init__(self) -> None:
         self.cuts: set[frozenset[str]] = set()  # pairs of nodes that do not hear each other
-        self._random = Random(seed)
         self._nodes: set[str] = set()
         self._homes: dict[bytes, str] = {}  # the node of each hardware address
-        self._waiting: list[tuple[float, int, str, bytes]] = []
-        self._numbers = count()
 
     def __repr__(self) -> str:
-        return f"<Wiring of {sorted(self._nodes)}: {self.delay_s} s, loss {self.loss}, {len(self.cuts)} cuts>"
+        return f"<Wiring of {sorted(self._nodes)}: {len(self.cuts)} cuts>"
 
     def plug(self, node: str) -> None:
         self._nodes.add(node)
@@ -54,26 +46,12 @@ class Wiring:
         self._nodes.discard(node)
         self._homes = {address: home for address, home in self._homes.items() if home != node}
 
-    def take(self, source: str, frame: bytes, now: float) -> None:
-        """Take a frame that a node sends."""
+    def take(self, source: str, frame: bytes) -> list[str]:
+        """Return the nodes that a frame of this node is for."""
         self._homes[frame[6:12]] = source
-        for target in self._targets(source, frame[:6]):
-            if frozenset((source, target)) not in self.cuts and self._random.random() >= self.loss:
-                heapq.heappush(self._waiting, (now + self.delay_s, next(self._numbers), target, frame))
-
-    def _targets(self, source: str, address: bytes) -> list[str]:
-        home = None if address[0] & MULTICAST else self._homes.get(address)
-        return [home] if home is not None else [node for node in self._nodes if node != source]
-
-    def due(self, now: float) -> Iterator[tuple[str, bytes]]:
-        """Give out the frames that have arrived by now, with the nodes that they are for."""
-        while self._waiting and self._waiting[0][0] <= now:
-            _, _, target, frame = heapq.heappop(self._waiting)
-            yield target, frame
-
-    def next_at(self) -> float | None:
-        """Return when the next frame arrives; None: none is on its way."""
-        return self._waiting[0][0] if self._waiting else None
+        home = None if frame[0] & MULTICAST else self._homes.get(frame[:6])
+        targets = [home] if home is not None else [node for node in self._nodes if node != source]
+        return [target for target in targets if frozenset((source, target)) not in self.cuts]
 
 
 class Switch:
@@ -87,12 +65,9 @@ class Switch:
     def run(self) -> None:
         """Return when the input ends."""
         while True:
-            next_at = self._wiring.next_at()
-            wait_s = None if next_at is None else max(0.0, next_at - time.monotonic())
-            ready, _, _ = select.select([sys.stdin, *self._devices.values()], [], [], wait_s)
+            ready, _, _ = select.select([sys.stdin, *self._devices.values()], [], [])
             for node in [node for node, device in self._devices.items() if device in ready]:
-                self._read(node)
-            self._deliver()
+                self._move(node)
             if sys.stdin in ready:
                 line = sys.stdin.readline()
                 if not line:
@@ -105,8 +80,6 @@ class Switch:
             case {"plug": str(node), "process": int(process)}:
                 self._devices[node] = open_device(process)
                 self._wiring.plug(node)
-            case {"delay_s": float(delay_s), "loss": float(loss)}:
-                self._wiring.delay_s, self._wiring.loss = delay_s, loss
             case {"cuts": list(pairs)}:
                 self._wiring.cuts = {frozenset(pair) for pair in pairs}
             case {"record": str(path)}:
@@ -118,7 +91,8 @@ class Switch:
         self._record = path.open("wb", buffering=0)
         self._record.write(PCAP_HEADER)
 
-    def _read(self, node: str) -> None:
+    def _move(self, node: str) -> None:
+        """Pass on what a node has sent."""
         for _ in range(MAX_FRAMES_A_TURN):
             try:
                 frame = os.read(self._devices[node], MAX_FRAME_BYTES)
@@ -130,15 +104,9 @@ class Switch:
             if self._record is not None:
                 now_s, rest_s = divmod(time.time(), 1.0)
                 self._record.write(struct.pack("<IIII", int(now_s), int(rest_s * 1e6), len(frame), len(frame)) + frame)
-            self._wiring.take(node, frame, time.monotonic())
-
-    def _deliver(self) -> None:
-        for target, frame in self._wiring.due(time.monotonic()):
-            if target in self._devices:
-                try:
+            for target in self._wiring.take(node, frame):
+                with suppress(OSError):  # as for a machine that is off
                     os.write(self._devices[target], frame)
-                except OSError:  # as for a machine that is off
-                    continue
 
     def _unplug(self, node: str) -> None:
         os.close(self._devices.pop(node))

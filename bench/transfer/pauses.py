@@ -1,8 +1,7 @@
-"""What a request's move between two engines costs: the request itself, and the others that decode there.
+"""What a client notices when its request moves between two engines.
 
     python -m bench.transfer.pauses handover [--prompt-tokens 512] [--runs 9] [--json FILE]
     python -m bench.transfer.pauses migration [--contexts 256,...] [--runs 3] [--json FILE]
-    python -m bench.transfer.pauses neighbours [--contexts 512,2048] [--runs 12] [--json FILE]
 
 Two engine processes. Each run has a prompt of its own, so that nothing is found in a prefix cache. The first runs warm
 up: memory that was never written is several times slower to copy to.
@@ -10,28 +9,36 @@ up: memory that was never written is several times slower to copy to.
 ``handover``: in turns, one engine prefills and the other decodes, or one does both. The first token comes from the
 engine that prefills in both cases, so the time to the second one counts. ``migration``: the longest gap between tokens
 around a migration, against the length of the context, in milliseconds and in decode steps: the median of the same run's
-gaps before. ``neighbours``: gaps between the tokens of the others, of which each engine decodes a few, while a request
-of a longer context moves, in those just before the order. The batches of both engines are the same in both. Machines
-change their speed meanwhile: a stretch in which nothing moves is compared with the one before it.
+gaps before.
 """
 
 import argparse
 import asyncio
+import json
+import os
 import statistics
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
+from random import Random
 from typing import Any
 
+from bench.engine.under_test import add_model_argument
 from bench.harness.arguments import add_json, number_list, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import make_console, make_table
-from bench.transfer.engine_client import EngineClient
-from bench.transfer.two_engines import add_arguments, request, two_engines
-from mesh.topology.schema import Topology
+from bench.models.random_llama import LLAMA2_7B, SMALL, write_random_llama
+from bench.transfer.engine_client import EngineClient, engine_processes
+from mesh.process.process import make_runtime_dir
+from mesh.topology.parse import load
+from mesh.topology.schema import Topology, TransferSpec
+from mesh.transports import SETTINGS
 from mesh.wire.control import Migrate
-from mesh.wire.requests import Cancel, Epoch, Submit
+from mesh.wire.requests import Cancel, Epoch, RequestSpec, Sampling, Submit
 
 FIRST, SECOND = "first", "second"
 DEADLINE_S = 300.0
@@ -151,85 +158,89 @@ async def _move(client: EngineClient, name: str, context: int) -> Move:
     return Move(context, statistics.median(before), max(before), max(around), gaps[num_moved - 2], copying_ms)
 
 
-# --- neighbours -------------------------------------------------------------------------------------------------------
+# --- the engines ------------------------------------------------------------------------------------------------------
 
-NEIGHBOURS, THEIR_CONTEXT = 3, 128  # on each engine; tokens
-QUIET_TOKENS = 16  # of the mover, in each of the two stretches before each order
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """Milliseconds between the neighbours' tokens on one engine: twice before an order, and while it is carried out."""
-
-    context: int
-    engine: str  # "source" or "destination"
-    first: list[float]
-    second: list[float]
-    during: list[float]
-
-
-async def neighbours(client: EngineClient, options: argparse.Namespace) -> list[Stretch]:
-    """Neighbours are made anew for each context, lest they grow without end."""
-    found = []
-    for context in options.contexts:
-        names = {end: [f"{end}-{context}-{number}" for number in range(NEIGHBOURS)] for end in (FIRST, SECOND)}
-        for engine, each in names.items():
-            for name in each:
-                await submit(client, engine, name, THEIR_CONTEXT)
-        for number in range(options.runs + 1):
-            source, destination = (FIRST, SECOND) if number % 2 == 0 else (SECOND, FIRST)
-            stretches = await _beside(client, f"mover-{context}-{number}", context, (source, destination), names)
-            found += stretches if number else []  # the first warms up
-        await cancel(client, [*names[FIRST], *names[SECOND]])
-    return found
-
-
-async def _beside(
-    client: EngineClient, mover: str, context: int, ends: tuple[str, str], names: dict[str, list[str]]
-) -> list[Stretch]:
-    await submit(client, ends[0], mover, context)
-    await client.until(lambda: len(client.streams[mover]) >= 2 + 2 * QUIET_TOKENS)
-    times, asked = client.token_times[mover], len(client.streams[mover])
-    client.sockets.send(ends[0], Migrate(mover, ends[1], "measured"))
-    await client.until(lambda: client.owners[mover] == ends[1])
-    bounds = (times[1], times[1 + QUIET_TOKENS], times[asked - 1], times[-2])  # gaps before the first had the prefill
-    for engine in ends:
-        client.sockets.send(engine, Cancel(mover, Epoch(1, 10_000)))
-    return [
-        Stretch(context, what, *(_gaps_ms(client, names[engine], *span) for span in pairwise(bounds)))
-        for what, engine in zip(("source", "destination"), ends, strict=True)
-    ]
+TOKEN_IDS = range(100, 1000)  # that any model knows
+ENDLESS = Sampling(max_tokens=10_000, seed=0, temperature=0.0, ignore_eos=True)
+TOPOLOGY = """
+[mesh]
+name = "two-engines"
+log_level = "warning"
+[services.model]
+model = {model}
+dtype = "{dtype}"
+ttft_ms = 600000
+tpot_ms = 10000
+[engines.first]
+role = "multiplex"
+device = "{device}"
+kv_memory = "{kv_memory}"
+{backend}
+[engines.second]
+role = "multiplex"
+device = "{device}"
+kv_memory = "{kv_memory}"
+{backend}
+[gateways.gateway]
+[transfer]
+transport = "{transport}"
+migration_share = {share}
+"""
+RANDOM = {"llama-2-7b": LLAMA2_7B, "small": SMALL}
+VLLM = """
+backend = "vllm"
+python = {python}
+block_size = 32
+options = {{ enforce_eager = true }}
+"""
 
 
-def _gaps_ms(client: EngineClient, names: Sequence[str], start: float, end: float) -> list[float]:
-    """Gaps that end in an interval."""
-    pairs = [pair for name in names for pair in pairwise(client.token_times[name])]
-    return [1e3 * (later - earlier) for earlier, later in pairs if start < later <= end]
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model_argument(parser)
+    parser.add_argument(
+        "--random", choices=RANDOM, metavar="SHAPE", help="a model of random weights instead: " + " or ".join(RANDOM)
+    )
+    parser.add_argument("--dtype", default="float32", help="of weights and KV (default: float32)")
+    parser.add_argument("--kv-memory", default="384MiB", help="of each engine")
+    parser.add_argument("--transport", choices=SETTINGS, default="auto")
+    parser.add_argument("--device", default="cpu", help="of both engines (default: cpu)")
+    parser.add_argument("--vllm-python", help="interpreter of an environment with vLLM, for vLLM engines; else torch's")
+    share = TransferSpec().migration_share
+    parser.add_argument("--share", type=float, default=share, help=f"migration_share (default: {share:g})")
 
 
-def slowdown(before: Sequence[list[float]], after: Sequence[list[float]]) -> float:
-    """Mean gap after, in gaps of before; nan if a migration never took a step."""
-    earlier, later = ([ms for one in stretches for ms in one] for stretches in (before, after))
-    return statistics.fmean(later) / statistics.fmean(earlier) if earlier and later else float("nan")
+@contextmanager
+def two_engines(arguments: argparse.Namespace) -> Iterator[Topology]:
+    """Running, ``first`` and ``second``; the process of the bench is to be their gateway."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["MESHSERVE_RUNTIME_DIR"] = folder
+        file = Path(folder) / "topology.toml"
+        model, python = arguments.model, arguments.vllm_python
+        if arguments.random:
+            weights = Path(folder) / "model"
+            weights.mkdir()
+            model = str(write_random_llama(weights, RANDOM[arguments.random], "bfloat16", arguments.device))
+        backend = VLLM.format(python=json.dumps(str(Path(python).absolute()))) if python else ""
+        settings = {name: getattr(arguments, name) for name in ("kv_memory", "transport", "share", "device", "dtype")}
+        file.write_text(TOPOLOGY.format(model=json.dumps(model), backend=backend, **settings))
+        topology = load(file)
+        make_runtime_dir(topology)
+        with engine_processes(topology):
+            yield topology
 
 
-def summary(found: Sequence[Stretch]) -> Iterator[tuple[str, ...]]:
-    """Rows of each context and end: while a request moves, and while none does."""
-    for context, engine in dict.fromkeys((one.context, one.engine) for one in found):
-        mine = [one for one in found if (one.context, one.engine) == (context, engine)]
-        second = [one.second for one in mine]
-        moving = slowdown(second, [one.during for one in mine])
-        resting = slowdown([one.first for one in mine], second)
-        yield f"{context}", engine, f"{moving:.3f}", f"{resting:.3f}"
+def request(name: str, num_tokens: int) -> RequestSpec:
+    """A request that decodes until it is cancelled, with a prompt of its own."""
+    prompt = Random(name).choices(TOKEN_IDS, k=num_tokens)
+    return RequestSpec(name, "gateway", "model", prompt, ENDLESS, slo_ttft_s=600.0, slo_tpot_s=10.0)
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
 
-MEASURES: dict[str, Any] = {"handover": handover, "migration": migrations, "neighbours": neighbours}
+MEASURES: dict[str, Any] = {"handover": handover, "migration": migrations}
 DEFAULTS = {
     "handover": {"kv_memory": "64MiB", "runs": 9},
     "migration": {"contexts": (256, 512, 1024, 2048, 4096, 7936), "runs": 3},
-    "neighbours": {"contexts": (512, 2048), "runs": 12},
 }
 MOVES = ("prompt tokens", "step, ms", "longest gap before", "at the change", "longest around", "all stages")
 
@@ -240,16 +251,11 @@ async def measure(topology: Topology, options: argparse.Namespace) -> Any:
         return await MEASURES[options.what](client, options)
 
 
-def show(what: str, found: Any) -> None:
-    rows: list[tuple[str, ...]]
-    if what == "handover":
-        table = make_table("medians", ("",), ("",))
-        rows = [(name, f"{value:.3f}") for name, value in found.items()]
-    elif what == "migration":
-        table, rows = make_table("ms", (), MOVES), [tuple(move.cells()) for move in found]
+def show(found: Any) -> None:
+    if isinstance(found, dict):
+        table, rows = make_table("medians", ("",), ("",)), [(name, f"{value:.3f}") for name, value in found.items()]
     else:
-        table = make_table("gaps, in those before", ("prompt tokens", "end"), ("while one moves", "while none does"))
-        rows = list(summary(found))
+        table, rows = make_table("ms", (), MOVES), [move.cells() for move in found]
     for row in rows:
         table.add_row(*row)
     make_console().print(table)
@@ -271,7 +277,7 @@ def main() -> None:
     options = parser.parse_args()
     with two_engines(options) as topology:
         found = asyncio.run(measure(topology, options))
-    show(options.what, found)
+    show(found)
     if options.json:
         write_json(options.json, found)
 

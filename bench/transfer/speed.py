@@ -1,225 +1,324 @@
 """How fast KV blocks move between two processes of this host, how soon one is there, and what CPU that takes.
 
-    python -m bench.transfer.speed [--blocks KIB ...] [--rounds N]
+    python -m bench.transfer.speed [--blocks KIB ...] [--rounds N] [--json FILE]
+    python -m bench.transfer.speed --device cuda:0 [--rounds N] [--json FILE]
 
-Shared memory is held against a plain memory copy, TCP against a bare socket as the kernel makes it. The blocks end at
-their place in the receiver's pool in every case, in messages as large as an engine's. All ways take turns; medians of
-the rounds count.
+Blocks end at their place in the receiver's pool, in messages as large as an engine's. Shared memory is held against a
+plain memory copy, TCP against a bare socket as the kernel makes it. On a GPU it is blocks of Llama-2-7B (16 tokens,
+bfloat16: 8 MiB) in no order, beside a plain copy there. All ways take turns; medians of the rounds count. NCCL has two
+ranks on one GPU with NCCL_MULTI_RANK_GPU_ENABLE=1 only, which this command sets.
 """
 
 import multiprocessing
+import os
 import socket
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
+from random import Random
 
 import numpy as np
 import psutil
 import zmq
 
-from bench.harness.arguments import script_parser
+from bench.harness.arguments import add_json, script_parser
+from bench.harness.files import write_json
 from bench.harness.tables import make_console, make_table
 from kvtransfer.freed_memory import keep_freed_memory
-from kvtransfer.layout import block_bytes
+from kvtransfer.gpu.device import MESSAGE_BYTES
+from kvtransfer.gpu.device_memory import DeviceKVMemory, DeviceMemory
+from kvtransfer.layout import PageLayout, block_bytes
 from kvtransfer.memory import KVMemory
 from kvtransfer.peer_memories import PeerMemories
-from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, TransferLimits
+from kvtransfer.protocol import ExportBlocks, ImportBlocks, TransferLimits
 from kvtransfer.transports import transports_of
 from mesh.sockets.sockets import LOCAL_SEND_BYTES
-from mesh.transports import SHM, TCP
+from mesh.transports import CUDA_IPC, NCCL, SHM, TCP
 from mesh.wire.messages import Codec, encode
-from mesh.wire.transfers import Blocks, KVShape, MemoryRef
+from mesh.wire.transfers import Blocks, KVShape
 
 BLOCK_KIB = (64, 256, 1024, 8192)
-POOL_BYTES = 32 * 2**20
-MOVES = 4  # of a round
+LLAMA2_7B = KVShape(num_layers=32, num_kv_heads=32, head_dim=128, block_size=16, dtype="bfloat16")
+POOL_BYTES, GPU_POOL_BYTES = 32 * 2**20, 2**31
+MOVES, SINGLES = 4, 20  # of a round: of whole pools, and of one block alone
 BARE = "bare socket"
-SINGLES = 20  # blocks that are moved alone in a round
+ANSWER_S = 30.0
 
-
-def make_memory(block_kib: int) -> KVMemory:
-    shape = KVShape(num_layers=1, num_kv_heads=1, head_dim=block_kib * 128, block_size=1, dtype="float32")
-    return KVMemory.alone(shape, POOL_BYTES // block_bytes(shape))
+Move = Callable[[int], object]  # of so many blocks
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
-    """The sending process as the receiver sees it. ``ask`` lets it send its first blocks, in their order."""
+class Setting:
+    """A pool as each of the processes has one."""
 
-    ref: MemoryRef
-    exported: Exported  # what the ``shm`` transport would send of all blocks
-    pipe: Connection
-    frames: zmq.Socket[bytes]
-    stream: socket.socket
-    process: psutil.Process
+    device: str
+    shape: KVShape
+    num_blocks: int
+    checksum: bool = False
 
-    def ask(self, transport: str, num_blocks: int) -> None:
-        self.pipe.send((transport, num_blocks))
+    @property
+    def is_gpu(self) -> bool:
+        return self.device != "cpu"
 
-    def cpu_s(self) -> float:
-        """CPU time of both processes."""
-        there = self.process.cpu_times()
-        return float(there.user + there.system) + time.process_time()
+    @property
+    def num_bytes(self) -> int:
+        return self.num_blocks * block_bytes(self.shape)
+
+    def order(self, seed: int) -> list[int]:
+        """The blocks: in a random order on a GPU."""
+        blocks = range(self.num_blocks)
+        return Random(seed).sample(blocks, len(blocks)) if self.is_gpu else list(blocks)
+
+    def messages(self, num_blocks: int) -> list[slice]:
+        """The part of each message, as a sending engine divides blocks."""
+        message_bytes = MESSAGE_BYTES if self.is_gpu else TransferLimits().message_bytes
+        step = max(1, message_bytes // block_bytes(self.shape))
+        return [slice(first, min(first + step, num_blocks)) for first in range(0, num_blocks, step)]
 
 
-def run_sender(pipe: Connection, block_kib: int, checksum: bool, zmq_address: str, port: int) -> None:
-    """The sending process, until it is told None."""
+def setting_of(device: str, block_kib: int, checksum: bool = False) -> Setting:
+    if device != "cpu":
+        return Setting(device, LLAMA2_7B, GPU_POOL_BYTES // block_bytes(LLAMA2_7B))
+    shape = KVShape(num_layers=1, num_kv_heads=1, head_dim=block_kib * 128, block_size=1, dtype="float32")
+    return Setting(device, shape, POOL_BYTES // block_bytes(shape), checksum)
+
+
+class End:
+    """A pool and its transports in this process."""
+
+    def __init__(self, setting: Setting) -> None:
+        peers = PeerMemories()
+        self.memory: KVMemory | DeviceKVMemory
+        if setting.is_gpu:
+            from engines.torch_engine.gpu_memory import open_gpu
+
+            gpu, layout = open_gpu(setting.device), PageLayout.of([setting.shape], setting.num_blocks)
+            self.memory = DeviceKVMemory(DeviceMemory(layout, gpu), setting.shape)
+            peers.equip(gpu, layout.page_bytes)
+        else:
+            self.memory = KVMemory.alone(setting.shape, setting.num_blocks)
+        self.transports = transports_of(self.memory, peers, lambda _: setting.checksum)
+
+
+# --- the sending process ----------------------------------------------------------------------------------------------
+
+
+def send(pipe: Connection, setting: Setting, frames_address: str, port: int) -> None:
+    """Send what is asked for, (way, blocks of each message), until it is None."""
     keep_freed_memory()
-    memory = make_memory(block_kib)
-    memory.array[:] = np.random.default_rng(0).integers(0, 256, memory.array.shape, np.uint8)
-    transports = transports_of(memory, PeerMemories(), lambda _: checksum)
-    blocks = list(range(len(memory)))
-    context = zmq.Context()
+    end, context = End(setting), zmq.Context()
+    if isinstance(end.memory, KVMemory):
+        end.memory.array[:] = np.random.default_rng(0).integers(0, 256, end.memory.array.shape, np.uint8)
     frames = context.socket(zmq.PUSH)
     frames.setsockopt(zmq.SNDBUF, LOCAL_SEND_BYTES)
-    frames.connect(zmq_address)
+    frames.connect(frames_address)
     plain = socket.create_connection(("127.0.0.1", port))
-    pipe.send((memory.ref("local"), transports[SHM].export_blocks(ExportBlocks("t", "s", SHM, 0, blocks, "peer"))))
+    pipe.send(end.memory.ref("here"))
     while (asked := pipe.recv()) is not None:
-        transport, num_blocks = asked
-        if transport == TCP:
-            for part in parts(blocks[:num_blocks], block_kib):
-                exported = transports[TCP].export_blocks(ExportBlocks("t", "s", TCP, 0, part, "peer"))
-                message = Blocks("t", 0, part[0], len(part), part, exported.generations, exported.checksums)
-                frames.send_multipart([encode(message), *exported.payload], copy=False)
-        else:
-            for block in memory.array[:num_blocks]:
-                plain.sendall(memoryview(block))
+        way, messages = asked
+        for blocks in messages:
+            if way == BARE and isinstance(end.memory, KVMemory):
+                for block in blocks:
+                    plain.sendall(memoryview(end.memory.array[block]))
+                continue
+            done = end.transports[way].export_blocks(ExportBlocks("t", "s", way, 0, blocks, "receiver"))
+            tokens = len(blocks) * setting.shape.block_size
+            message = Blocks("t", 0, 0, tokens, blocks, done.generations, done.checksums)
+            frames.send_multipart([encode(message), *done.payload], copy=False)
     context.destroy(linger=0)
     plain.close()
 
 
-def parts(blocks: list[int], block_kib: int) -> Iterator[list[int]]:
-    """The blocks of each message, as a sending engine divides them."""
-    most = max(1, TransferLimits().message_bytes // (block_kib * 1024))
-    for first in range(0, len(blocks), most):
-        yield blocks[first : first + most]
-
-
 @contextmanager
-def sender(block_kib: int, checksum: bool) -> Iterator[Peer]:
-    """A sending process, connected."""
+def receiver(setting: Setting) -> "Iterator[Receiver]":
+    """A receiver, and a sending process to which it is connected."""
     here, there = multiprocessing.Pipe()
     with zmq.Context() as context, context.socket(zmq.PULL) as frames, socket.create_server(("127.0.0.1", 0)) as server:
+        frames.setsockopt(zmq.RCVTIMEO, round(1000 * ANSWER_S))
         address = f"tcp://127.0.0.1:{frames.bind_to_random_port('tcp://127.0.0.1')}"
-        arguments = there, block_kib, checksum, address, server.getsockname()[1]
-        process = multiprocessing.get_context("spawn").Process(target=run_sender, args=arguments, daemon=True)
+        arguments = there, setting, address, server.getsockname()[1]
+        process = multiprocessing.get_context("spawn").Process(target=send, args=arguments, daemon=True)
         process.start()
         with server.accept()[0] as stream:
-            ref, exported = here.recv()
-            yield Peer(ref, exported, here, frames, stream, psutil.Process(process.pid))
+            yield Receiver(setting, here, frames, stream, process.pid or 0)
             here.send(None)
             process.join()
+
+
+# --- the receiving one ------------------------------------------------------------------------------------------------
 
 
 class Receiver:
     """Moves the peer's first blocks into its own pool, by one way or another."""
 
-    def __init__(self, peer: Peer, memory: KVMemory, block_kib: int) -> None:
-        self.peer = peer
-        self.memory = memory
-        self._block_kib = block_kib
-        self.transports = transports_of(self.memory, PeerMemories(), lambda _: False)
-        self.blocks = list(range(len(memory)))
-        self._source = np.ones_like(memory.array)
-        self._codec: Codec[Blocks] = Codec(Blocks)
+    def __init__(
+        self, setting: Setting, pipe: Connection, frames: "zmq.Socket[bytes]", stream: socket.socket, peer: int
+    ) -> None:
+        self.setting = setting
+        self._pipe, self._frames, self._stream, self._peer = pipe, frames, stream, psutil.Process(peer)
+        self._end, self._codec = End(setting), Codec[Blocks](Blocks)
+        self._sources, self._places = setting.order(0), setting.order(1)
+        self._ref = pipe.recv()
+        if isinstance(self._end.memory, KVMemory):
+            self._array = self._end.memory.array
+            self._ones = np.ones_like(self._array)
+            pipe.send((SHM, [self._sources]))
+            self._shared, _ = self._receive()
 
-    def _take(self, name: str, message: Blocks, payload: list[memoryview]) -> None:
-        job = ImportBlocks("t", "s", name, "peer", self.peer.ref, message, payload, message.source_blocks)
-        if not self.transports[name].import_blocks(job).ok:
-            raise SystemExit(f"{name}: blocks did not arrive intact")
+    def _receive(self) -> tuple[Blocks, list[memoryview]]:
+        body, *payload = self._frames.recv_multipart(copy=False)
+        return self._codec.decode(body.buffer), [frame.buffer for frame in payload]
 
-    def memcpy(self, num_blocks: int) -> None:
-        np.copyto(self.memory.array[:num_blocks], self._source[:num_blocks])
+    def _take(self, way: str, message: Blocks, payload: list[memoryview], places: list[int]) -> None:
+        job = ImportBlocks("t", "s", way, "sender", self._ref, message, payload, places)
+        if not self._end.transports[way].import_blocks(job).ok:
+            raise SystemExit(f"{way}: blocks did not arrive intact")
+
+    def connect(self) -> None:
+        """Until NCCL carries the bytes, which then are in no frame."""
+        ends_at = time.monotonic() + ANSWER_S
+        while time.monotonic() < ends_at:
+            self._pipe.send((NCCL, [[0]]))
+            message, payload = self._receive()
+            self._take(NCCL, message, payload, [0])
+            if len(payload) <= 1:
+                return
+        raise SystemExit(f"no NCCL channel within {ANSWER_S:g} s")
+
+    def sent(self, way: str, num_blocks: int) -> None:
+        """By messages of the peer: on a GPU one after the other."""
+        parts = self.setting.messages(num_blocks)
+        for together in [[part] for part in parts] if self.setting.is_gpu else [parts]:
+            self._pipe.send((way, [self._sources[part] for part in together]))
+            for part in together:
+                self._take(way, *self._receive(), self._places[part])
 
     def shm(self, num_blocks: int) -> None:
-        exported = self.peer.exported
-        for part in parts(self.blocks[:num_blocks], self._block_kib):
-            generations = [exported.generations[block] for block in part]
-            checksums = [exported.checksums[block] for block in part] if exported.checksums else []
-            self._take(SHM, Blocks("t", 0, part[0], len(part), part, generations, checksums), [])
-
-    def tcp(self, num_blocks: int) -> None:
-        self.peer.ask(TCP, num_blocks)
-        for _ in parts(self.blocks[:num_blocks], self._block_kib):
-            body, *payload = self.peer.frames.recv_multipart(copy=False)
-            self._take(TCP, self._codec.decode(body.buffer), [frame.buffer for frame in payload])
+        for part in self.setting.messages(num_blocks):
+            shared, blocks = self._shared, self._sources[part]
+            message = Blocks("t", 0, 0, len(blocks), blocks, shared.generations[part], shared.checksums[part])
+            self._take(SHM, message, [], self._places[part])
 
     def bare_socket(self, num_blocks: int) -> None:
-        self.peer.ask(BARE, num_blocks)
-        for block in self.memory.array[:num_blocks]:
+        self._pipe.send((BARE, [self._sources[:num_blocks]]))
+        for block in self._array[:num_blocks]:
             view = memoryview(block).cast("B")
             while view:
-                view = view[self.peer.stream.recv_into(view) :]
+                view = view[self._stream.recv_into(view) :]
+
+    def memcpy(self, num_blocks: int) -> None:
+        np.copyto(self._array[:num_blocks], self._ones[:num_blocks])
+
+    def cpu_s(self) -> float:
+        """CPU time of both processes."""
+        there = self._peer.cpu_times()
+        return float(there.user + there.system) + time.process_time()
 
 
-@dataclass(slots=True)
-class Found:
-    """Figures of one way, by round."""
+def device_copy(device: str, num_bytes: int) -> Move:
+    """Plain copies of bytes in one piece, at most ``num_bytes``."""
+    import torch
 
-    gb_per_s: list[float] = field(default_factory=list)
-    cpu_s_per_gb: list[float] = field(default_factory=list)  # of both processes
-    latency_ms: list[float] = field(default_factory=list)  # of one block, from the wish to its place
+    source, target = (torch.empty(num_bytes, dtype=torch.uint8, device=device) for _ in range(2))
 
-    def cells(self) -> list[str]:
-        rate, cpu_s, latency_ms = map(statistics.median, (self.gb_per_s, self.cpu_s_per_gb, self.latency_ms))
-        return [f"{rate:.2f}", f"{cpu_s:.2f}", f"{latency_ms:.3f}"]
+    def copy(num_bytes: int) -> None:
+        target[:num_bytes].copy_(source[:num_bytes])
+        if device != "cpu":
+            torch.cuda.synchronize(device)
+
+    return copy
 
 
-def measure(peer: Peer, move: Callable[[int], None], num_blocks: int, num_bytes: int, found: Found) -> None:
-    move(num_blocks)
-    cpu_s, start = peer.cpu_s(), time.perf_counter()
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Medians of rounds. CPU is that of both processes; ``latency_ms`` of one block, from the wish to its place."""
+
+    block_kib: int
+    way: str
+    gb_per_s: float
+    ratio: float  # to the plain copy
+    cpu_s_per_gb: float
+    latency_ms: float
+
+
+def measure(receiver: Receiver, move: Move) -> tuple[float, float, float]:
+    """A round: GB/s, CPU s/GB, ms of one block."""
+    setting = receiver.setting
+    move(setting.num_blocks)
+    cpu_s, start = receiver.cpu_s(), time.perf_counter()
     for _ in range(MOVES):
-        move(num_blocks)
-    gb = MOVES * num_bytes / 1e9
-    found.gb_per_s.append(gb / (time.perf_counter() - start))
-    found.cpu_s_per_gb.append((peer.cpu_s() - cpu_s) / gb)
-    latencies = []
-    for _ in range(SINGLES):
-        start = time.perf_counter()
-        move(1)
-        latencies.append(1e3 * (time.perf_counter() - start))
-    found.latency_ms.append(statistics.median(latencies))
+        move(setting.num_blocks)
+    took_s, gb = time.perf_counter() - start, MOVES * setting.num_bytes / 1e9
+    cpu_s = receiver.cpu_s() - cpu_s
+    singles_s = [timed(partial(move, 1)) for _ in range(SINGLES)]
+    return gb / took_s, cpu_s / gb, 1e3 * statistics.median(singles_s)
 
 
-def compare(block_kib: int, num_rounds: int) -> dict[str, Found]:
-    """All ways, with blocks of that size."""
-    memory = make_memory(block_kib)
-    with sender(block_kib, checksum=False) as peer, sender(block_kib, checksum=True) as checking:
-        plain, checked = Receiver(peer, memory, block_kib), Receiver(checking, memory, block_kib)
-        ways = {
-            "memcpy": (peer, plain.memcpy),
-            "shm": (peer, plain.shm),
-            "shm + checksum": (checking, checked.shm),
-            BARE: (peer, plain.bare_socket),
-            "tcp": (peer, plain.tcp),
-            "tcp + checksum": (checking, checked.tcp),
+def timed(run: Callable[[], object]) -> float:
+    """Seconds."""
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+@contextmanager
+def ways_of(device: str, block_kib: int) -> Iterator[dict[str, tuple[Receiver, Move]]]:
+    """The plain copy is the first."""
+    setting = setting_of(device, block_kib)
+    if setting.is_gpu:
+        with receiver(setting) as only:
+            only.connect()
+            copy, size = device_copy(device, setting.num_bytes), block_bytes(setting.shape)
+            moves = {"copy": lambda number: copy(number * size)}
+            moves |= {way: partial(only.sent, way) for way in (CUDA_IPC, NCCL, TCP)}
+            yield {name: (only, move) for name, move in moves.items()}
+        return
+    with receiver(setting) as plain, receiver(setting_of(device, block_kib, checksum=True)) as checked:
+        yield {
+            "memcpy": (plain, plain.memcpy),
+            "shm": (plain, plain.shm),
+            "shm + checksum": (checked, checked.shm),
+            BARE: (plain, plain.bare_socket),
+            "tcp": (plain, partial(plain.sent, TCP)),
+            "tcp + checksum": (checked, partial(checked.sent, TCP)),
         }
-        found = {name: Found() for name in ways}
-        for _ in range(num_rounds):
-            for name, (whose, move) in ways.items():
-                measure(whose, move, len(memory), memory.array.nbytes, found[name])
-    return found
+
+
+def compare(device: str, block_kib: int, num_rounds: int) -> list[Row]:
+    """All ways, with blocks of that size."""
+    with ways_of(device, block_kib) as ways:
+        rounds = [[measure(*way) for way in ways.values()] for _ in range(num_rounds)]
+    medians = [[statistics.median(figure) for figure in zip(*way, strict=True)] for way in zip(*rounds, strict=True)]
+    plain, *_ = medians[0]
+    return [Row(block_kib, name, rate, rate / plain, *rest) for name, (rate, *rest) in zip(ways, medians, strict=True)]
 
 
 def main() -> None:
     parser = script_parser("bench.transfer.speed", __doc__)
-    parser.add_argument("--blocks", type=int, nargs="+", default=BLOCK_KIB, metavar="KIB", help="sizes of a block")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda:N (default: cpu)")
+    parser.add_argument("--blocks", type=int, nargs="+", default=BLOCK_KIB, metavar="KIB", help="sizes, on the CPU")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="(default: 5)")
+    add_json(parser)
     options = parser.parse_args()
+    os.environ["NCCL_MULTI_RANK_GPU_ENABLE"] = "1"
     keep_freed_memory()
-    title = f"moves of {POOL_BYTES // 2**20} MiB, medians of {options.rounds} rounds"
-    table = make_table(
-        title,
-        ("block", "way", "GB/s", "CPU s/GB, both ends", "one block, ms"),
-    )
-    for block_kib in options.blocks:
-        for name, found in compare(block_kib, options.rounds).items():
-            table.add_row(f"{block_kib} KiB", name, *found.cells())
+    sizes = options.blocks if options.device == "cpu" else [block_bytes(LLAMA2_7B) // 1024]
+    rows = [row for size in sizes for row in compare(options.device, size, options.rounds)]
+    numbers = ("GB/s", "of a copy", "CPU s/GB, both ends", "one block, ms")
+    table = make_table(f"medians of {options.rounds} rounds", ("block", "way"), numbers)
+    for row in rows:
+        figures = f"{row.gb_per_s:.2f}", f"{row.ratio:.2f}", f"{row.cpu_s_per_gb:.2f}", f"{row.latency_ms:.3f}"
+        table.add_row(f"{row.block_kib} KiB", row.way, *figures)
     make_console().print(table)
+    if options.json is not None:
+        write_json(options.json, {"rows": rows})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The benches of GPUs, as far as a processor can run them."""
+"""The benches of transfers and of GPUs, as far as a processor can run them."""
 
 import sys
 
@@ -8,18 +8,14 @@ from bench.engine.gpu_check import tasks, told_decode, told_disaggregation, told
 from bench.engine.gpu_decode import measure as measure_decode
 from bench.engine.gpu_decode import weight_bytes
 from bench.models.random_llama import LLAMA2_7B, SMALL
-from bench.transfer.gpu import measure
+from bench.transfer.speed import compare
 
 
-def test_transfers_are_measured_between_two_processes():
-    copy_rate, rows = measure("cpu", 8, ["shm", "tcp"])
-    assert copy_rate > 0
-    assert [(row.transport, row.messages) for row in rows] == [
-        ("shm", "1024 blocks"),
-        ("shm", "one"),
-        ("tcp", "1024 blocks"),
-    ]
-    assert all(row.ratio == pytest.approx(row.gb_per_s / copy_rate) for row in rows)
+def test_all_ways_are_measured_between_two_processes():
+    rows = compare("cpu", 256, 1)
+    assert [row.way for row in rows] == ["memcpy", "shm", "shm + checksum", "bare socket", "tcp", "tcp + checksum"]
+    assert all(row.ratio == row.gb_per_s / rows[0].gb_per_s > 0 for row in rows)
+    assert all(row.latency_ms > 0 for row in rows)
 
 
 def test_a_decode_step_is_measured_beside_its_floor():
@@ -37,8 +33,8 @@ def test_one_call_takes_less_than_ten_minutes_and_tells_figures_beside_goals(tmp
     todo = tasks("cuda:0", tmp_path)
     assert [task.name for task in todo] == ["tests", "transfer", "decode", "disaggregation", "migration"]
     assert all(task.command[0] == sys.executable for task in todo)
-    row = {"transport": "nccl", "messages": "one", "ratio": 0.5}
-    assert told_transfer({"rows": [row]}) == [("nccl, one a message", "0.50 of a copy", ">= 0.60")]
+    rows = [{"way": "copy", "ratio": 1.0}, {"way": "nccl", "ratio": 0.5}]
+    assert told_transfer({"rows": rows}) == [("nccl", "0.50 of a copy", ">= 0.60")]
     assert told_decode({"ratio": 1.234})[0][1] == "1.23x of the memory floor"
     assert told_disaggregation({"overhead": 0.0421})[0][1] == "4.2% of the prefill"
     assert told_migration([{"stop_ms": 5.0, "step_ms": 2.0}])[0][1] == "1.5 steps of downtime"

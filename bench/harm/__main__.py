@@ -1,11 +1,11 @@
 """Harms a real mesh of its own, and says what its honest clients noticed.
 
-    python -m bench.harm chaos [--only NAME ...] [--short] [--seed N] [--churn SECONDS]
+    python -m bench.harm chaos [--only CLASS|NAME ...] [--short] [--seed N] [--churn SECONDS]
     python -m bench.harm siege [--only CLASS|NAME ...] [--short] [--seed N] [--rounds N]
 
-`chaos` kills and stops processes, loses messages and lets clients go away (`bench.harm.chaos.lab`); `siege` attacks
-(`bench.harm.siege.campaign`). Both take ``--list``, ``--json FILE`` and ``--folder FOLDER``, too. The
-exit code is 1 if a bar is missed.
+`chaos` kills and stops processes, loses messages and lets clients go away (`bench.harm.faults`); `siege` attacks
+(`bench.harm.attacks`). Both take ``--list``, ``--json FILE`` and ``--folder FOLDER``, too. The exit code is 1 if a bar
+is missed.
 """
 
 import argparse
@@ -14,28 +14,27 @@ import signal
 import sys
 import tempfile
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-from bench.harm.chaos import lab
+from bench.harm import chaos, siege
 from bench.harm.harm import Harm
-from bench.harm.siege import campaign
-from bench.harm.verdict import Row, document, lines, table
+from bench.harm.verdict import Row, document, table
 from bench.harness.arguments import add_json, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import make_console
 from mesh.errors import EXIT_CONFIGURATION, EXIT_FAILURE, EXIT_INTERRUPTED, UserError
 
 WIDTH = 160
-PROGRAMMES = {"chaos": lab, "siege": campaign}  # modules that harm, each in the same words
+PROGRAMMES = {"chaos": chaos, "siege": siege}  # modules that harm, each in the same words
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = script_parser("bench.harm", __doc__)
     kinds = parser.add_subparsers(dest="kind", required=True)
     for kind, programme in PROGRAMMES.items():
-        options = kinds.add_parser(kind, help=(getattr(programme, "__doc__", None) or "").partition("\n")[0])
+        options = kinds.add_parser(kind, help=(programme.__doc__ or "").partition("\n")[0])
         options.add_argument("--only", nargs="+", metavar="NAME", help="only these, by name or class (default: all)")
         options.add_argument("--short", action="store_true", help="some of each kind, at a quick pace")
         options.add_argument("--seed", type=int, default=0, help="of all that is drawn")
@@ -46,9 +45,15 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-async def run_all(plan: Sequence[Sequence[Harm]], options: argparse.Namespace, folder: Path) -> AsyncIterator[Row]:
-    """One mesh at a time; one that is broken is replaced. Raise `UserError` if one cannot be started."""
-    waiting, number = deque(plan), 0
+async def run_all(plan: Sequence[Sequence[Harm]], options: argparse.Namespace, folder: Path) -> list[Row]:
+    """Harm one mesh at a time, and print what comes of each harm; a mesh that is broken is replaced.
+
+    Raise `UserError` if one cannot be started.
+    """
+    me = asyncio.current_task()
+    assert me is not None, "this runs as a task"
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, me.cancel)  # stops the meshes, as Ctrl-C does
+    console, waiting, rows, number = make_console(WIDTH), deque(plan), list[Row](), 0
     while waiting:
         kind, number = waiting[0][0].mesh, number + 1
         its_folder = folder / f"{kind}-{number}"
@@ -56,23 +61,12 @@ async def run_all(plan: Sequence[Sequence[Harm]], options: argparse.Namespace, f
         async with PROGRAMMES[options.kind].standing(kind, its_folder, options) as mesh:
             while waiting and waiting[0][0].mesh == kind:
                 harms = waiting.popleft()
-                row: Row = await mesh.run(harms, Random(f"{options.seed} {' '.join(one.name for one in harms)}"))
-                yield row
-                if not row.is_whole:
+                rows.append(await mesh.run(harms, Random(f"{options.seed} {' '.join(one.name for one in harms)}")))
+                for text in (f"{len(rows)}/{len(plan)} {rows[-1].name}: {rows[-1].title}", *rows[-1].lines()):
+                    console.print(text, highlight=False, markup=False, soft_wrap=True)
+                if not rows[-1].is_whole:
                     break
-
-
-async def tell_all(plan: Sequence[Sequence[Harm]], options: argparse.Namespace, folder: Path) -> list[Row]:
-    """Print what comes of each."""
-    me = asyncio.current_task()
-    assert me is not None, "this runs as a task"
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, me.cancel)  # stops the meshes, as Ctrl-C does
-    console, rows, cells = make_console(WIDTH), list[Row](), PROGRAMMES[options.kind].cells
-    async for row in run_all(plan, options, folder):
-        rows.append(row)
-        for text in (f"{len(rows)}/{len(plan)} {row.name}: {row.title}", *lines(row, cells)):
-            console.print(text, highlight=False, markup=False, soft_wrap=True)
-    console.print(table(rows, cells))
+    console.print(table(rows))
     return rows
 
 
@@ -88,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.folder:
             options.folder.mkdir(parents=True)
         with tempfile.TemporaryDirectory(prefix="harm-", ignore_cleanup_errors=True) as folder:
-            rows = asyncio.run(tell_all(plan, options, options.folder.absolute() if options.folder else Path(folder)))
+            rows = asyncio.run(run_all(plan, options, options.folder.absolute() if options.folder else Path(folder)))
     except UserError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_CONFIGURATION

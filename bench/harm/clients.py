@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from bench.harm.deployment import MODEL
 from bench.harm.http import BROKEN, Line, line, request
+from bench.harm.meshes import MODEL
 
 SLOW_BUFFER_BYTES = 2**16
 NO_ANSWER = 0  # stands for a status: the connection ended before its answer began

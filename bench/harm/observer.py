@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from bench.harm.deployment import MESH_NAME, Deployment
+from bench.harm.meshes import MESH_NAME, Deployment
 from mesh.addresses import supervisor_id
 from mesh.directory import Endpoints, directory
 from mesh.sockets.curve import CurveKey

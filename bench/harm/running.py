@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from bench.harm.deployment import MESH_NAME, Deployment
+from bench.harm.meshes import MESH_NAME, Deployment
 from bench.harm.observer import SUPERVISOR, Observer, observing
 from bench.harm.relay import Relay, routes
 from mesh.errors import UserError

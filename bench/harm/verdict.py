@@ -1,7 +1,7 @@
 """Whether a mesh held, and how that is told: as lines, as a table and as JSON."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -14,7 +14,7 @@ GAP_S = 1.0  # that an honest client may wait longer than load explains
 KILL_GAP_S = 3.0  # where processes are ended on purpose, and for a pause between two tokens of a stream
 DURING_BYTES, AFTER_BYTES = 256 * 2**20, 32 * 2**20
 MAX_SHOWN = 6
-WORDS = ("scenario", "attack", "class", "answers")  # columns that are no numbers
+WORDS = ("name", "class", "answers")  # columns that are no numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,10 +22,9 @@ class Row:
     """What became of one harm, or of a mixture.
 
     ``calm_gap_s``: the silence that load explains; ``limit_s``: how much longer is too long. ``broken``: what was
-    counted on and did not come true. ``recovery_s``: until streams went on and each gateway answered a new request.
-    ``ready_s``: until every process was ready again. ``ends``, ``wrong``: answers of attackers, and those that are not
-    right. ``grown``, ``kept``: bytes by process, meanwhile and after it. ``restarted``: processes that have another
-    life than before, unless they were ended on purpose. ``impossible``: why it could not be done here.
+    counted on and did not come true. ``ends``, ``wrong``: answers of attackers, and those that are not right.
+    ``grown``, ``kept``: bytes by process, meanwhile and after it. ``restarted``: processes that have another life than
+    before, unless they were ended on purpose. ``impossible``: why it could not be done here.
     """
 
     name: str
@@ -36,8 +35,6 @@ class Row:
     calm_gap_s: float = 0.0
     limit_s: float = KILL_GAP_S
     broken: Sequence[str] = ()
-    recovery_s: float | None = None
-    ready_s: float | None = None
     ends: Mapping[str, int] = field(default_factory=dict)
     wrong: Sequence[str] = ()
     grown: Mapping[str, int] = field(default_factory=dict)
@@ -66,50 +63,41 @@ class Row:
         ]
 
     @property
-    def result(self) -> str:
-        return "FAIL" if self.problems else "pass"
+    def cells(self) -> dict[str, str]:
+        """By heading of a column. What attackers see and cost is there where it was watched."""
+        honest, most_s = self.honest, self.calm_gap_s + self.limit_s
+        cells = {
+            "name": self.name,
+            "class": self.family,
+            "requests": str(honest.requests),
+            "failed": f"{honest.failed} + {honest.lost}" if honest.lost else str(honest.failed),
+            "wrong": str(honest.wrong),
+            "refused": str(honest.refused),
+            "left": str(honest.left),
+            "gap s": f"{honest.gap_s:.2f}{'' if most_s == KILL_GAP_S else f' (< {most_s:.1f})'}",
+        }
+        attack = {
+            "answers": ", ".join(f"{count} {end}" for end, count in self.ends.items()) or "-",
+            "grew MiB": _most(self.grown),
+            "kept MiB": _most(self.kept),
+            "restarts": str(len(self.restarted)),
+        }
+        return {**cells, **(attack if self.grown else {}), "result": "FAIL" if self.problems else "pass"}
+
+    def lines(self) -> list[str]:
+        """What came of it, in short, and what went wrong."""
+        told = ", ".join(f"{heading} {cell}" for heading, cell in list(self.cells.items())[1:-1])
+        return [
+            f"  {self.cells['result']}: {told} ({self.took_s:.0f} s)",
+            *([f"  not here: {self.impossible}"] if self.impossible else []),
+            *([f"  {', '.join(f'{name} {value}' for name, value in self.notes.items())}"] if self.notes else []),
+            *(f"  ! {problem}" for problem in self.problems),
+        ]
 
 
 def _some(what: str, found: Sequence[str]) -> list[str]:
     counted = "; ".join(f"{text} ({count})" for text, count in Counter(found).most_common(MAX_SHOWN))
     return [f"{what}: {len(found)}, {counted}"] if found else []
-
-
-Cells = Callable[[Row], dict[str, str]]  # by the heading of a column
-
-
-def scenario_cells(row: Row) -> dict[str, str]:
-    honest = row.honest
-    limit = "" if row.limit_s == KILL_GAP_S else f" (< {row.limit_s:.1f})"
-    return {
-        "scenario": row.name,
-        "requests": str(honest.requests),
-        "failed": f"{honest.failed} + {honest.lost}" if honest.lost else str(honest.failed),
-        "wrong": str(honest.wrong),
-        "refused": str(honest.refused),
-        "left": str(honest.left),
-        "gap s": f"{honest.gap_s:.2f}{limit}",
-        "recovery s": _seconds(row.recovery_s),
-        "ready s": _seconds(row.ready_s),
-    }
-
-
-def attack_cells(row: Row) -> dict[str, str]:
-    return {
-        "attack": row.name,
-        "class": row.family,
-        "answers": ", ".join(f"{count} {end}" for end, count in row.ends.items()) or "-",
-        "failed": str(len(row.honest.problems)),
-        "gap s": f"{row.honest.gap_s:.2f}",
-        "calm s": f"{row.calm_gap_s:.2f}",
-        "grew MiB": _most(row.grown),
-        "kept MiB": _most(row.kept),
-        "restarts": str(len(row.restarted)),
-    }
-
-
-def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
 
 
 def _most(sizes: Mapping[str, int]) -> str:
@@ -118,24 +106,14 @@ def _most(sizes: Mapping[str, int]) -> str:
     return f"{size >> 20} ({name})" if size >= 2**20 else "0"
 
 
-def lines(row: Row, cells: Cells) -> list[str]:
-    """What came of it, in short, and what went wrong."""
-    told = ", ".join(f"{heading} {cell}" for heading, cell in list(cells(row).items())[1:])
-    return [
-        f"  {row.result}: {told} ({row.took_s:.0f} s)",
-        *([f"  not here: {row.impossible}"] if row.impossible else []),
-        *([f"  {', '.join(f'{name} {value}' for name, value in row.notes.items())}"] if row.notes else []),
-        *(f"  ! {problem}" for problem in row.problems),
-    ]
-
-
-def table(rows: Sequence[Row], cells: Cells) -> Table:
+def table(rows: Sequence[Row]) -> Table:
     """At least one row."""
-    headings = list(cells(rows[0]))
-    shown = make_table("", [one for one in headings if one in WORDS], [one for one in headings if one not in WORDS])
-    shown.add_column("result")
+    headings = list(rows[0].cells)
+    shown = make_table("", ())
+    for heading in headings:
+        shown.add_column(heading, justify="left" if heading in WORDS else "right")
     for row in rows:
-        shown.add_row(*cells(row).values(), row.result)
+        shown.add_row(*(row.cells.get(heading, "-") for heading in headings))
     return shown
 
 

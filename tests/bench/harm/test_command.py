@@ -7,7 +7,7 @@ import pytest
 
 from bench.harm.__main__ import PROGRAMMES, main, parse
 from bench.harm.testimony import Honest
-from bench.harm.verdict import Row, attack_cells, document, lines, scenario_cells
+from bench.harm.verdict import Row, document, table
 from bench.harness.files import write_json
 from mesh.errors import EXIT_CONFIGURATION
 
@@ -61,15 +61,14 @@ def test_list_names_them_all(kind, capsys):
 
 
 def test_a_row_says_what_went_wrong():
-    assert lines(SCENARIO, scenario_cells)[1:] == ["  kills 2", "  ! honest clients failed: 1, r1: gone (1)"]
-    assert lines(ATTACK, attack_cells) == [
-        "  FAIL: class http, answers 2 cut, failed 1, gap s 0.00, calm s 0.00, grew MiB 5 (gateway), kept MiB 0,"
-        " restarts 0 (3 s)",
+    assert SCENARIO.lines()[1:] == ["  kills 2", "  ! honest clients failed: 1, r1: gone (1)"]
+    assert ATTACK.lines() == [
+        "  FAIL: class http, requests 0, failed 0, wrong 0, refused 0, left 0, gap s 0.00, answers 2 cut,"
+        " grew MiB 5 (gateway), kept MiB 0, restarts 0 (3 s)",
         "  ! honest clients failed: 1, chat: late (1)",
     ]
-    assert lines(Row(name="disk", family="files", impossible="takes root"), attack_cells)[1:] == [
-        "  not here: takes root"
-    ]
+    assert Row(name="disk", family="files", impossible="takes root").lines()[1:] == ["  not here: takes root"]
+    assert [column.header for column in table([SCENARIO]).columns][-2:] == ["gap s", "result"]
 
 
 def test_rows_as_json(tmp_path):

@@ -6,7 +6,6 @@ import time
 
 import pytest
 
-from bench.harm.deployment import MESH_NAME, MODEL
 from bench.harm.meshes import (
     BESIEGED,
     EXPIRED,
@@ -16,6 +15,9 @@ from bench.harm.meshes import (
     HOSTS,
     KEYED,
     KEYS,
+    MESH_NAME,
+    MODEL,
+    NEARLY_RIGHT,
     RELAYED,
     WORDY_MODEL,
     deploy,
@@ -52,7 +54,7 @@ def test_a_relayed_engine_has_a_runtime_folder_of_its_own(tmp_path):
     deployment = deploy(tmp_path, FAULTY[RELAYED])
     (tmp_path / "tell.py").write_text("import os, sys; print(os.environ['MESHSERVE_RUNTIME_DIR'], *sys.argv[1:])")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    script = (tmp_path / "python-decode-0").read_text().replace("bench.harm.chaos.hanging", "tell")
+    script = (tmp_path / "python-decode-0").read_text().replace("bench.harm.faults.hanging", "tell")
     (tmp_path / "told").write_text(script)
     command = ["sh", str(tmp_path / "told"), "-m", "engines", "--id", "decode-0"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100, env=environment)
@@ -70,4 +72,6 @@ def test_only_hashes_of_keys_are_where_the_mesh_is(tmp_path):
     keys = {key.name: key for key in read_keys(tmp_path / KEYS)}
     assert keys[HONEST].matches(honest.partition("-")[2].partition("-")[2])
     assert keys[EXPIRED].has_expired(time.time())
+    assert key_path(tmp_path, NEARLY_RIGHT).read_text()[:-1] == honest[:-1]
+    assert key_path(tmp_path, NEARLY_RIGHT).read_text() != honest
     assert honest not in (tmp_path / KEYS).read_text()

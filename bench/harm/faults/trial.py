@@ -1,8 +1,8 @@
-"""One scenario under way: its load, its fault, and what came of both."""
+"""One fault under way: the load beside it, what is done to the mesh, and what came of both."""
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import cycle
@@ -10,16 +10,16 @@ from random import Random
 from typing import Any
 
 from bench.harm.clients import Ask, Client
-from bench.harm.deployment import MODEL
-from bench.harm.rules import Rule
-from bench.harm.running import POLL_S, RunningMesh, WaitedInVainError, until
+from bench.harm.meshes import MODEL
+from bench.harm.relay import Rule
+from bench.harm.running import RunningMesh, WaitedInVainError, until
 from bench.harm.testimony import Accounts, account_of
 from bench.harm.verdict import KILL_GAP_S
 from mesh.wire.control import Migrate
 
 LOAD_S = 120.0  # for all answers to end
 PROBE_EVERY_S = 0.1
-PROBE_TTFT_MS = 2000
+PROBE_HEADERS = {"x-slo-ttft-ms": "2000"}
 VOCABULARY = range(256)  # bytes: what the tiny model's tokenizer knows
 GREEDY_EVERY, TOKENWISE_EVERY = 3, 2
 SHORT_PROMPT, LONG_PROMPT = (16, 400), (1000, 1600)  # tokens: bounds of lengths
@@ -45,7 +45,7 @@ class Reference:
 
 @dataclass
 class Trial:
-    """What a scenario works with. ``testimony`` is complete after `finish`; ``broken`` is what did not come true."""
+    """What a fault works with. ``testimony`` is complete after `finish`; ``broken`` is what did not come true."""
 
     mesh: RunningMesh
     reference: Reference
@@ -58,16 +58,12 @@ class Trial:
     notes: dict[str, Any] = field(default_factory=dict)
     excused_ports: set[int] = field(default_factory=set)  # of gateways that were killed
     clients: list[Client] = field(default_factory=list)
-    fault_at: float | None = None
-    ready_at: float | None = None
-    recovery_s: float | None = None
 
     def __post_init__(self) -> None:
         self.num_streams, self._num_tokens = (6, 150) if self.is_short else (10, 300)  # answers last some seconds
         self._tasks: list[asyncio.Task[Client]] = []
         self._probes: list[Client] = []
         self._probing: list[asyncio.Task[None]] = []
-        self._watching: asyncio.Task[None] | None = None
         self._num_asked = 0
 
     # --- load ---------------------------------------------------------------------------------------------------------
@@ -98,10 +94,11 @@ class Trial:
         is_slow: bool = False,
     ) -> list[Client]:
         """Send them, to all gateways in turn."""
-        ports, started = self.mesh.deployment.ports, []
-        for number, ask in enumerate(asks, len(self.clients)):
-            port = ports[number % len(ports)]
-            started.append(Client(f"r{number}", port, ask, model, headers or {}, is_slow))
+        ports = self.mesh.deployment.ports
+        started = [
+            Client(f"r{number}", ports[number % len(ports)], ask, model, headers or {}, is_slow)
+            for number, ask in enumerate(asks, len(self.clients))
+        ]
         self.clients += started
         self._tasks += [asyncio.create_task(client.run()) for client in started]
         return started
@@ -127,9 +124,8 @@ class Trial:
         self._probing = [asyncio.create_task(self._probe(port, asks)) for port in self.mesh.deployment.ports]
 
     async def _probe(self, port: int, asks: Sequence[Ask]) -> None:
-        headers = {"x-slo-ttft-ms": str(PROBE_TTFT_MS)}
         for ask in cycle(asks):
-            probe = Client(f"p{len(self._probes)}", port, ask, extra=headers)
+            probe = Client(f"p{len(self._probes)}", port, ask, extra=PROBE_HEADERS)
             self._probes.append(probe)
             await probe.run()
             await asyncio.sleep(PROBE_EVERY_S)
@@ -140,25 +136,12 @@ class Trial:
         await asyncio.gather(*self._probing, return_exceptions=True)
         self._probing = []
 
-    # --- fault --------------------------------------------------------------------------------------------------------
-
-    def fault(self) -> None:
-        """It happens now."""
-        self.fault_at = self.ready_at = time.monotonic()
-        if self._watching is None:
-            self._watching = asyncio.create_task(self._watch())
-
-    async def _watch(self) -> None:
-        """Note when a process was last seen not to be ready."""
-        while True:
-            if not all(map(self.mesh.observer.is_ready, self.mesh.deployment.supervised)):
-                self.ready_at = time.monotonic()
-            await asyncio.sleep(POLL_S)
+    # --- what is done -------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def rule(self, rule: Rule) -> AsyncIterator[None]:
         """The relay obeys it meanwhile."""
-        assert self.mesh.relay is not None, "this scenario needs a mesh with a relay"
+        assert self.mesh.relay is not None, "this fault needs a mesh with a relay"
         self.mesh.relay.rules.append(rule)
         try:
             yield
@@ -167,7 +150,7 @@ class Trial:
             self.note(**rule.counts)
 
     def note(self, **counts: int) -> None:
-        """Added up over a scenario."""
+        """Added up over a trial."""
         for name, count in counts.items():
             self.notes[name] = self.notes.get(name, 0) + count
 
@@ -206,52 +189,26 @@ class Trial:
                 await wait()
             except WaitedInVainError as error:
                 self.broken.append(str(error))
-        if self._watching is not None:
-            self._watching.cancel()
         for client in (*self.clients, *(one for one in self._probes if one.is_over and not one.was_given_up)):
             await self.judge(client)
 
-    async def all_over(self, limit_s: float = LOAD_S) -> None:
+    async def all_over(self) -> None:
         """Until every client is gone. Those that would stay longer are late, which is a failure."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.gather(*self._tasks, return_exceptions=True), limit_s)
+            await asyncio.wait_for(asyncio.gather(*self._tasks, return_exceptions=True), LOAD_S)
 
     async def _recovered(self) -> None:
-        """Wait for the probes that recovery is measured by; clients of a killed gateway and slow ones tell nothing."""
-        if self.fault_at is None or not self._probing:
-            return
-        fault_at, ports = self.fault_at, self.mesh.deployment.ports
-        clients = [one for one in self.clients if one.port not in self.excused_ports and not one.is_slow]
+        since, ports = time.monotonic(), set(self.mesh.deployment.ports if self._probing else ())
         await until(
-            lambda: recovery_s(fault_at, clients, self._probes, ports) is not None,
+            lambda: {one.port for one in self._probes if one.is_whole and one.sent_at >= since} >= ports,
             "a new request is answered through each gateway",
         )
-        self.recovery_s = recovery_s(fault_at, clients, self._probes, ports)
 
     async def judge(self, client: Client) -> None:
         """Hold what came against what a healthy mesh says."""
         expected = await self.reference.answer(client.ask) if client.pieces else ()
         is_excused, is_timed = client.port in self.excused_ports, not client.is_slow
         self.testimony.hear(account_of(client, expected, is_excused=is_excused, is_timed=is_timed))
-
-
-def recovery_s(
-    fault_at: float, clients: Iterable[Client], probes: Iterable[Client], ports: Collection[int]
-) -> float | None:
-    """From the fault until every stream that was open went on, and each gateway answered a request sent after it.
-
-    None: not all of them did.
-    """
-    moments = [fault_at]
-    for client in clients:
-        was_open = client.arrivals and client.arrivals[0] <= fault_at and (client.ended_at or fault_at) >= fault_at
-        if was_open and not client.has_left:
-            moments.append(next((at for at in client.arrivals if at > fault_at), client.ended_at or fault_at))
-    answered: dict[int, float] = {}
-    for probe in probes:
-        if probe.is_whole and probe.sent_at >= fault_at and probe.ended_at is not None:
-            answered[probe.port] = min(probe.ended_at, answered.get(probe.port, probe.ended_at))
-    return max(*moments, *answered.values()) - fault_at if answered.keys() >= set(ports) else None
 
 
 Run = Callable[[Trial], Awaitable[None]]

@@ -2,9 +2,9 @@
 
 import pytest
 
+from bench.harm.attacks.ground import answer_of
 from bench.harm.harm import End
 from bench.harm.http import Reply
-from bench.harm.siege.ground import answer_of
 
 
 @pytest.mark.parametrize(

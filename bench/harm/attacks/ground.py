@@ -9,22 +9,23 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from bench.harm.deployment import MESH_NAME, MODEL
 from bench.harm.harm import End
 from bench.harm.http import Line, Reply, exchange, line, request
-from bench.harm.meshes import CALM, key_headers
+from bench.harm.meshes import MESH_NAME, MODEL, key_headers
 from bench.harm.running import RunningMesh
 
 ATTACKER = "127.0.0.2"
-MAX_CONTEXT = CALM["max_context"]  # tokens
-COMPLETIONS, CHATS = "/v1/completions", "/v1/chat/completions"
-TOKENIZE, DETOKENIZE = "/tokenize", "/detokenize"
+COMPLETIONS = "/v1/completions"
 FEW_TOKENS = 4  # of answers that matter only in that they come
 SAID_CHARS = 160
 NOT_SPOKEN = (501, 505)  # that HTTP is not spoken so: as good as 4xx
 
 Fields = Mapping[str, Any]
 Headers = Mapping[str, str]
+
+
+class ImpossibleHereError(RuntimeError):
+    """This machine or user does not allow such an attack. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,26 +74,21 @@ class Ground:
         """Where the processes of the mesh keep their files."""
         return self.mesh.deployment.runtime / MESH_NAME
 
-    def key(self, name: str) -> dict[str, str]:
-        return key_headers(self.mesh.deployment, name)
-
-    # --- requests, as bytes -------------------------------------------------------------------------------------------
+    def key(self, name: str | None) -> dict[str, str]:
+        """Headers with the key of that name."""
+        return key_headers(self.mesh.deployment, name) if name else {}
 
     def post(self, path: str, body: Fields | bytes, headers: Headers | None = None) -> bytes:
         return request(self.port, path, body if isinstance(body, bytes) else json.dumps(body).encode(), headers)
 
     def completion(self, fields: Fields, headers: Headers | None = None) -> bytes:
         """A short completion, with these fields beside or instead of the usual ones."""
-        return self.post(COMPLETIONS, self.fields(fields), headers)
+        usual = {"model": MODEL, "prompt": "Once upon", "max_tokens": FEW_TOKENS}
+        return self.post(COMPLETIONS, {**usual, **fields}, headers)
 
-    def fields(self, fields: Fields) -> dict[str, Any]:
-        return {"model": MODEL, "prompt": "Once upon", "max_tokens": FEW_TOKENS, **fields}
-
-    # --- sending them -------------------------------------------------------------------------------------------------
-
-    async def send(self, data: bytes, source: str = ATTACKER) -> Answer:
+    async def send(self, data: bytes) -> Answer:
         """Any bytes, on a connection of their own."""
-        return answer_of(await exchange(self.port, data, self.patience_s, source))
+        return answer_of(await exchange(self.port, data, self.patience_s, ATTACKER))
 
     async def send_all(self, requests: Iterable[bytes], at_once: int = 1) -> list[Answer]:
         turns = asyncio.Semaphore(at_once)

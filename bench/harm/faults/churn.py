@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from random import Random
 
-from bench.harm.chaos.trial import Trial
 from bench.harm.clients import Client
+from bench.harm.faults.trial import Trial
 from bench.harm.harm import Harm
 from bench.harm.running import WaitedInVainError
 from bench.harm.watch import own
@@ -133,4 +133,4 @@ def _compare(trial: Trial, before: dict[tuple[str, int], tuple[int, int]], num_r
 
 
 TITLE = "random kills, stops, cancels and migrations under load; memory and blocks as before"
-SCENARIOS = (Harm("everything", "churn", churn, TITLE, in_short=True),)
+FAULTS = (Harm("everything", "churn", churn, TITLE, in_short=True),)

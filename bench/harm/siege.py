@@ -18,28 +18,24 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from bench.harm.attacks import files, rows, wire
+from bench.harm.attacks.ground import Answer, Fields, Ground, ImpossibleHereError
 from bench.harm.harm import PLAIN, End, Harm, choose
-from bench.harm.meshes import BESIEGED, HONEST, RIVAL, deploy, key_headers
+from bench.harm.meshes import BESIEGED, CALM, HONEST, RIVAL, deploy, key_headers
 from bench.harm.observer import SUPERVISOR
 from bench.harm.running import RunningMesh, WaitedInVainError, running, until
-from bench.harm.siege.attack import ImpossibleHereError
-from bench.harm.siege.attacks import access, files, forms, http, load, plain, wire
-from bench.harm.siege.ground import MAX_CONTEXT, Answer, Fields, Ground
-from bench.harm.siege.witness import calm, has_round, witnessing
 from bench.harm.testimony import Accounts, Window
-from bench.harm.verdict import AFTER_BYTES, GAP_S, KILL_GAP_S, Row, attack_cells
+from bench.harm.verdict import AFTER_BYTES, GAP_S, KILL_GAP_S, Row
 from bench.harm.watch import Watch
+from bench.harm.witness import calm_gap_s, has_round, witnessing
 
-CATALOGUE = (plain, forms, http, load, files, wire, access)
 MESHES = list(BESIEGED)
-HARMS = sorted((one for module in CATALOGUE for one in module.ATTACKS), key=lambda one: MESHES.index(one.mesh))
+HARMS = sorted((*rows.ATTACKS, *files.ATTACKS, *wire.ATTACKS), key=lambda one: MESHES.index(one.mesh))
 AT_ONCE = 4  # attacks of a mixture
 ROUNDS = 12
 MIXTURE = "mixture"
 ALIVE_S = 60.0
 DISK = "64m"
-
-cells = attack_cells
 
 
 class Pace(NamedTuple):
@@ -96,13 +92,13 @@ class Besieged:
     async def prepare(self, random: Random) -> None:
         """See how long the witness waits while nothing happens."""
         await self._warm(random)
-        self._gaps[0] = (await calm(self._testimony, self._pace.calm_s)).gap_s
+        self._gaps[0] = await calm_gap_s(self._testimony, self._pace.calm_s)
 
     async def _warm(self, random: Random) -> None:
         """Touch what processes allocate once."""
         ground = self._ground(random)
         wide: Fields = {"n": 64, "logprobs": 20, "max_tokens": 16}
-        texts = ("".join(random.choices("abcdefgh ", k=MAX_CONTEXT // 4)) for _ in range(8))
+        texts = ("".join(random.choices("abcdefgh ", k=CALM["max_context"] // 4)) for _ in range(8))
         variants = [*({"prompt": text, "max_tokens": 8} for text in texts), wide]
         with suppress(TimeoutError):
             async with asyncio.timeout(self._pace.longest_s):
@@ -115,12 +111,12 @@ class Besieged:
         if load not in self._gaps:
             loading = [asyncio.create_task(self._ordinary(random)) for _ in range(load)]
             try:
-                measured = await calm(self._testimony, self._pace.load_s)
+                measured_s = await calm_gap_s(self._testimony, self._pace.load_s)
             finally:
                 for task in loading:
                     task.cancel()
                 await asyncio.gather(*loading, return_exceptions=True)
-            self._gaps[load] = max(measured.gap_s, self._gaps[0])
+            self._gaps[load] = max(measured_s, self._gaps[0])
             await has_round(self._testimony, time.monotonic())
         return self._gaps[load]
 
@@ -133,7 +129,7 @@ class Besieged:
 
     async def run(self, harms: Sequence[Harm], random: Random) -> Row:
         """One attack, or several at a time."""
-        calm_gap_s = await self._calm_gap_s(sum(attack.load for attack in harms), random)
+        gap_s = await self._calm_gap_s(sum(attack.load for attack in harms), random)
         kills = {process for attack in harms for process in attack.kills}
         before, began = self._pids(), time.monotonic()
         self._testimony.forget(began - 2 * ALIVE_S)
@@ -149,15 +145,14 @@ class Besieged:
         after = self._pids()
         if kills:
             await self._warm(random)
-        honest = self._testimony.summary(Window(began, ended if is_answered else time.monotonic()))
         is_alone = len(harms) == 1
         return Row(
             name=" + ".join(attack.name for attack in harms),
             title=harms[0].title if is_alone else "",
             family=harms[0].family if is_alone else MIXTURE,
             took_s=time.monotonic() - began,
-            honest=honest,
-            calm_gap_s=calm_gap_s,
+            honest=self._testimony.summary(Window(began, ended if is_answered else time.monotonic())),
+            calm_gap_s=gap_s,
             limit_s=KILL_GAP_S if kills else GAP_S,
             broken=[] if is_answered else ["the witness is not served any more"],
             ends=dict(Counter(str(answer) for found in answers for answer in found)),

@@ -1,4 +1,4 @@
-"""Files of a running mesh: removed, replaced, on a full disk, or on one that nobody may write to."""
+"""Files of a running mesh: removed, garbled, on a full disk, or on one that nobody may write to."""
 
 import asyncio
 import subprocess
@@ -7,13 +7,15 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from functools import partial
 from pathlib import Path
 
+from bench.harm.attacks.ground import Answer, Ground, ImpossibleHereError
+from bench.harm.attacks.ways import Run
 from bench.harm.harm import Harm
+from bench.harm.meshes import KEYED, KEYS, RIVAL
 from bench.harm.observer import SUPERVISOR
 from bench.harm.running import until
-from bench.harm.siege.attack import ImpossibleHereError, Run
-from bench.harm.siege.ground import Answer, Ground
 
 BACK_S = 60.0
+NOTICED_S = 1.5  # until a gateway has looked at its file of keys again
 KEPT = (".inbox", ".status")  # sockets
 RUNNING = (".lock", ".pid")
 ODD_INCARNATIONS = ("", "\x00\xff", "9" * 5000)  # that are no number, or that no clock has reached
@@ -25,8 +27,7 @@ async def asks(ground: Ground) -> list[Answer]:
     return await ground.send_all([ground.completion({"max_tokens": 8})] * 6, at_once=4)
 
 
-async def kill_and_wait(ground: Ground, process: str) -> None:
-    ground.mesh.kill(process)
+async def is_back(ground: Ground, process: str) -> None:
     await until(lambda: ground.mesh.observer.is_ready(process), f"{process} is back", BACK_S)
 
 
@@ -39,7 +40,8 @@ def remove(which: Callable[[Path], bool], then_kill: str | None = None) -> Run:
                 with suppress(OSError):
                     (path.rmdir if path.is_dir() else path.unlink)()
         if then_kill is not None:
-            await kill_and_wait(ground, then_kill)
+            ground.mesh.kill(then_kill)
+            await is_back(ground, then_kill)
         return await asks(ground)
 
     return run
@@ -58,11 +60,29 @@ def is_state(path: Path) -> bool:
     return not path.is_dir() and path.suffix not in RUNNING
 
 
-async def garbled(ground: Ground) -> Sequence[Answer]:
+async def incarnations_garbled(ground: Ground) -> Sequence[Answer]:
     for text in ODD_INCARNATIONS:
         (ground.folder / "decode.incarnation").write_text(text)
-        await kill_and_wait(ground, "decode")
+        ground.mesh.kill("decode")
+        await is_back(ground, "decode")
     return await asks(ground)
+
+
+async def keys_garbled(ground: Ground) -> Sequence[Answer]:
+    """The file breaks, grows, or goes away under the running mesh: those who had keys keep them."""
+    path = ground.mesh.deployment.path.parent / KEYS
+    whole, answers = path.read_bytes(), list[Answer]()
+    try:
+        for content in (b"", b"\xff" * 1000, b"[" * 100_000, whole[:-20]):
+            path.write_bytes(content)
+            await asyncio.sleep(NOTICED_S)
+            answers.append(await ground.send(ground.completion({"max_tokens": 1}, ground.key(RIVAL))))
+        path.unlink()
+        await asyncio.sleep(NOTICED_S)
+    finally:
+        path.write_bytes(whole)
+        path.chmod(0o600)
+    return answers
 
 
 def while_unwritable(
@@ -81,7 +101,7 @@ def while_unwritable(
             await asyncio.sleep(min(most_s, ground.hold_s))
             answers += await asks(ground) if kills is None else []
         if kills is not None:
-            await until(lambda: ground.mesh.observer.is_ready(kills), f"{kills} is back", BACK_S)
+            await is_back(ground, kills)
         return answers
 
     return run
@@ -128,17 +148,18 @@ async def supervisor_killed(ground: Ground) -> Sequence[Answer]:
 
 
 _f = partial(Harm, "files", mixes=False)
-_d = partial(Harm, "files", mixes=False, kills=("decode",))
-_p = partial(Harm, "files", mixes=False, kills=("prefill",))
+_d = partial(_f, kills=("decode",))
+_p = partial(_f, kills=("prefill",))
 
 ATTACKS = (
     _f("logs-removed", remove(is_log), CLEANER, in_short=True),
     _d("logs-removed-then-killed", remove(is_log, "decode"), CLEANER, in_short=True),
     _p("log-folder-removed-then-killed", remove(is_log_or_folder, "prefill"), CLEANER),
     _d("runtime-files-removed-then-killed", remove(is_state, "decode"), CLEANER),
-    _d("runtime-files-garbled", garbled),
+    _d("runtime-files-garbled", incarnations_garbled),
     _f("disk-full", while_unwritable(full, 3.0), in_short=True),
     _d("disk-full-then-killed", while_unwritable(full, 30.0, "decode")),
     _p("read-only", while_unwritable(read_only, 5.0, "prefill")),
     _f("supervisor-killed", supervisor_killed, "a supervisor that dies, and `mesh up` again", kills=(SUPERVISOR,)),
+    Harm("access", "key-file-garbled", keys_garbled, mesh=KEYED),
 )

@@ -1,6 +1,6 @@
 """An honest client in a process of its own: it asks all the time, and says on its output what came of it.
 
-    python -m bench.harm.siege.witness PORT HEADERS
+    python -m bench.harm.witness PORT HEADERS
 
 One account in JSON for each request; the first says that the text of the stream is known: from then on each stream must
 be the same. It ends when its input does. HEADERS are those that it sends, as JSON.
@@ -18,10 +18,10 @@ from typing import Any
 import msgspec
 
 from bench.harm.clients import Ask, Client
-from bench.harm.deployment import MODEL
 from bench.harm.http import exchange, request
+from bench.harm.meshes import MODEL
 from bench.harm.running import WaitedInVainError, until
-from bench.harm.testimony import Account, Accounts, Fate, Honest, Window, account_of
+from bench.harm.testimony import Account, Accounts, Fate, Window, account_of
 
 READY = "ready"
 READY_S, ROUND_S = 120.0, 90.0
@@ -101,7 +101,7 @@ async def witnessing(port: int, headers: Mapping[str, str]) -> AsyncIterator[Acc
     """A witness with these headers. Raise `WaitedInVainError` if the mesh does not serve it."""
     testimony = Accounts()
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bench.harm.siege.witness", str(port), json.dumps(headers)),
+        *(sys.executable, "-m", "bench.harm.witness", str(port), json.dumps(headers)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
@@ -132,13 +132,13 @@ async def has_round(testimony: Accounts, since: float) -> bool:
     return False
 
 
-async def calm(testimony: Accounts, seconds: float) -> Honest:
-    """Listen while nothing happens, or what the caller does."""
+async def calm_gap_s(testimony: Accounts, seconds: float) -> float:
+    """The worst gap while nothing happens, or what the caller does."""
     began = time.monotonic()
     await asyncio.sleep(seconds)
     ended = time.monotonic()
     await has_round(testimony, began)
-    return testimony.summary(Window(began, ended))
+    return testimony.summary(Window(began, ended)).gap_s
 
 
 if __name__ == "__main__":

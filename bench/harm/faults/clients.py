@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from bench.harm.chaos.trial import LONG_PROMPT, Trial
 from bench.harm.clients import Client
+from bench.harm.faults.trial import LONG_PROMPT, Trial
 from bench.harm.harm import Harm
 from bench.harm.meshes import RELAYED, WORDY_MODEL
-from bench.harm.rules import Passing, Which, hold, is_migration, is_transfer
+from bench.harm.relay import Passing, Which, hold, is_migration, is_transfer
 from bench.harm.running import until
 from bench.harm.watch import own
 
@@ -21,7 +21,6 @@ MEMORY_LIMIT = 32 * 2**20  # bytes that a gateway may grow by for four clients t
 
 async def cancel_queued(trial: Trial) -> None:
     await trial.background()
-    trial.fault()
     asks = trial.asks(24, tokens=16, prompt=LONG_PROMPT)
     ahead, leavers = trial.start(asks[:12]), trial.start(asks[12:])
     await asyncio.sleep(0.15)
@@ -33,7 +32,6 @@ async def cancel_decode(trial: Trial) -> None:
     await trial.background()
     leavers = trial.start(trial.asks(8))
     await trial.decoding(leavers)
-    trial.fault()
     await _leave(trial, leavers, "in_decode")
 
 
@@ -41,7 +39,6 @@ async def cancel_many(trial: Trial) -> None:
     await trial.background()
     leavers = trial.start(trial.asks(MANY, tokens=100, prompt=(16, 128)))
     await asyncio.sleep(1.5)
-    trial.fault()
     await _leave(trial, leavers, "at_once")
 
 
@@ -59,7 +56,6 @@ async def _leave(trial: Trial, leavers: list[Client], note: str) -> None:
 
 async def cancel_transfer(trial: Trial) -> None:
     await trial.background()
-    trial.fault()
 
     async def begin() -> list[Client]:
         return trial.start(trial.asks(1, tokens=64, prompt=LONG_PROMPT))
@@ -71,7 +67,6 @@ async def cancel_transfer(trial: Trial) -> None:
 async def cancel_migration(trial: Trial) -> None:
     async def begin() -> list[Client]:
         streams = await trial.background(4)
-        trial.fault()
         trial.migrate(streams[:1])
         return streams
 
@@ -108,7 +103,6 @@ async def slow_client(trial: Trial) -> None:
     for one in slow:
         one.may_read.set()
     await trial.decoding(slow)
-    trial.fault()
     for one in slow:
         one.may_read.clear()
     pause = asyncio.create_task(asyncio.sleep(PAUSE_S))
@@ -126,14 +120,13 @@ def _memory(trial: Trial) -> dict[str, int]:
     return {gateway: own(trial.mesh.pid(gateway)) for gateway in trial.mesh.deployment.gateways}
 
 
-client = partial(Harm, "clients")
-SCENARIOS = (
-    client("cancel-queued", cancel_queued, "clients leave while their requests are queued"),
-    client(
-        "cancel-transfer", cancel_transfer, "clients leave while their KV is under way", mesh=RELAYED, in_short=True
-    ),
-    client("cancel-decode", cancel_decode, "clients leave in mid-stream"),
-    client("cancel-migration", cancel_migration, "clients leave while their requests migrate", mesh=RELAYED),
-    client("cancel-200", cancel_many, f"{MANY} clients leave at once"),
-    client("slow-client", slow_client, f"four clients do not read for {PAUSE_S:g} s; others go on, memory is bounded"),
+_c = partial(Harm, "clients")
+_r = partial(_c, mesh=RELAYED)
+FAULTS = (
+    _c("cancel-queued", cancel_queued, "clients leave while their requests are queued"),
+    _r("cancel-transfer", cancel_transfer, "clients leave while their KV is under way", in_short=True),
+    _c("cancel-decode", cancel_decode, "clients leave in mid-stream"),
+    _r("cancel-migration", cancel_migration, "clients leave while their requests migrate"),
+    _c("cancel-200", cancel_many, f"{MANY} clients leave at once"),
+    _c("slow-client", slow_client, f"four clients do not read for {PAUSE_S:g} s; others go on, memory is bounded"),
 )

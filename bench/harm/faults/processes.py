@@ -1,4 +1,4 @@
-"""Processes are killed, stopped for a while, or asked to end."""
+"""Processes are killed, stopped for a while, asked to end, or hang; and hosts and services go away."""
 
 import asyncio
 import signal
@@ -6,18 +6,21 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from bench.harm.chaos.trial import Run, Trial
+from bench.harm.faults.trial import Run, Trial
 from bench.harm.harm import Harm
 from bench.harm.http import fetch
-from bench.harm.meshes import HOSTS
+from bench.harm.meshes import HOSTS, OTHER_MODEL, PLACED, PLACEMENT
 from bench.harm.observer import SUPERVISOR
 from bench.harm.running import until
 from mesh.addresses import supervisor_id
-from mesh.wire.control import ProcessState, Role, SetRole
+from mesh.wire.control import Announce, EnginePlace, ProcessState, Role, SetRole
+from mesh.wire.placement import PlacementStatus
 
 NUM_LONG = 6
+MEDIUM_PROMPT = (800, 1200)  # tokens
 SHORT_STOP_S, LONG_STOP_S, GATEWAY_STOP_S = 0.6, 3.0, 1.5  # the lease is 1 s
 DOWN_S = 5.0
+NUM_CHANGES = 3  # of places
 
 Victim = Callable[[Trial], Awaitable[str]]  # loads the mesh, and says whom to harm
 
@@ -30,7 +33,7 @@ async def decode(trial: Trial) -> str:
 async def prefill(trial: Trial) -> str:
     """While prompts are computed, and KV is on its way."""
     await trial.background()
-    trial.start(trial.asks(NUM_LONG, tokens=32, prompt=(800, 1200)))
+    trial.start(trial.asks(NUM_LONG, tokens=32, prompt=MEDIUM_PROMPT))
     engine = trial.mesh.observer.engine
     await until(lambda: (now := engine("prefill")) and now.prefill_remaining_s > 0, "the prefill engine has work")
     return "prefill"
@@ -41,11 +44,13 @@ async def gateway(trial: Trial) -> str:
     return trial.mesh.deployment.gateways[0]
 
 
+async def healthy(trial: Trial) -> None:
+    await trial.background()
+
+
 def kill(victim: Victim) -> Run:
     async def run(trial: Trial) -> None:
-        process = await victim(trial)
-        trial.fault()
-        trial.mesh.kill(process)
+        trial.mesh.kill(await victim(trial))
 
     return run
 
@@ -54,7 +59,6 @@ def terminate(victim: Victim) -> Run:
     async def run(trial: Trial) -> None:
         process = await victim(trial)
         pid = trial.mesh.pid(process)
-        trial.fault()
         trial.mesh.signal(pid, signal.SIGTERM)
         await trial.mesh.born_again(process, pid)
 
@@ -64,7 +68,6 @@ def terminate(victim: Victim) -> Run:
 def stop(victim: Victim, for_s: float) -> Run:
     async def run(trial: Trial) -> None:
         process = await victim(trial)
-        trial.fault()
         pid = await trial.mesh.stop(process, for_s)
         await trial.all_over()
         await trial.mesh.rest()
@@ -73,17 +76,11 @@ def stop(victim: Victim, for_s: float) -> Run:
     return run
 
 
-async def healthy(trial: Trial) -> None:
-    await trial.background()
-    trial.fault()
-
-
 async def kill_gateway(trial: Trial) -> None:
     streams = await trial.background()
     victim, port = trial.mesh.deployment.gateways[0], trial.mesh.deployment.ports[0]
     its, others = ([one for one in streams if (one.port == port) is is_its] for is_its in (True, False))
     trial.excused_ports.add(port)
-    trial.fault()
     trial.mesh.kill(victim)
     await until(lambda: all(one.is_over for one in its), "its clients know")
     trial.expect(its, "the gateway that was killed had streams")
@@ -93,11 +90,9 @@ async def kill_gateway(trial: Trial) -> None:
 async def kill_supervisor(trial: Trial) -> None:
     mesh = trial.mesh
     await trial.background()
-    trial.fault()
     mesh.kill(SUPERVISOR)
     await trial.all_over()
     streams = await trial.background()
-    trial.fault()
     before = mesh.observer.pids()
     await mesh.start_host()
     trial.expect(before == mesh.observer.pids(), "`mesh up` adopted all that ran")
@@ -108,10 +103,9 @@ async def kill_supervisor(trial: Trial) -> None:
 async def term_mesh(trial: Trial) -> None:
     mesh = trial.mesh
     await trial.background()
-    trial.start(trial.asks(NUM_LONG, tokens=32, prompt=(800, 1200)))
+    trial.start(trial.asks(NUM_LONG, tokens=32, prompt=MEDIUM_PROMPT))
     trial.start(trial.asks(4, tokens=32, stream=False))
     await asyncio.sleep(0.3)  # all of them were accepted
-    trial.fault()
     mesh.signal(mesh.pid(SUPERVISOR), signal.SIGTERM)
     await trial.all_over()
     await until(mesh.has_ended, "every process has ended")
@@ -121,9 +115,7 @@ async def term_mesh(trial: Trial) -> None:
 async def hang_decode(trial: Trial) -> None:
     observer = trial.mesh.observer
     victim = await decode(trial)
-    pid = trial.mesh.pid(victim)
-    began_at = time.monotonic()
-    trial.fault()
+    pid, began_at = trial.mesh.pid(victim), time.monotonic()
     (trial.mesh.deployment.hangs / victim).touch()
     await until(
         lambda: (status := observer.engine(victim)) and status.state is ProcessState.STUCK,
@@ -138,7 +130,6 @@ async def hang_decode(trial: Trial) -> None:
 async def no_prefill(trial: Trial) -> None:
     await trial.background()
     _set_roles(trial, Role.DECODE)
-    trial.fault()
     killing = asyncio.create_task(trial.mesh.keep_dead(["prefill"], DOWN_S))
     await asyncio.sleep(0.1)
     during = trial.start(trial.asks(trial.num_streams, tokens=48))
@@ -158,7 +149,6 @@ def _set_roles(trial: Trial, role: Role) -> None:
 async def no_engines(trial: Trial) -> None:
     await trial.background()
     mesh, engines, began_at = trial.mesh, trial.mesh.deployment.engines, time.monotonic()
-    trial.fault()
     killing = asyncio.create_task(mesh.keep_dead(engines, 3.0))
     await asyncio.sleep(1.5)  # their leases have ended
     refused = trial.start(trial.asks(4, tokens=8), headers={"x-slo-ttft-ms": "200"})
@@ -178,7 +168,6 @@ async def restart_request(trial: Trial) -> None:
     await trial.background()
     for _ in range(1 if trial.is_short else 2):
         victim = trial.busiest()
-        trial.fault()
         pid = trial.mesh.kill(victim)
         trial.start(trial.asks(4, tokens=16))
         await trial.mesh.born_again(victim, pid)
@@ -190,33 +179,78 @@ async def restart_request(trial: Trial) -> None:
 
 async def lose_host(trial: Trial) -> None:
     host = await decode(trial)  # named after its engine
-    trial.fault()
     for process in (supervisor_id(host), host):
         trial.mesh.kill(process)
     await trial.all_over()
     await trial.mesh.start_host(host)
 
 
-process = partial(Harm, "processes")
-host = partial(Harm, "hosts", mesh=HOSTS)
-SCENARIOS = (
-    process("healthy", healthy, "nothing"),
-    process("kill-decode", kill(decode), "SIGKILL of a decode engine in mid-stream", in_short=True),
-    process("kill-prefill", kill(prefill), "SIGKILL of the prefill engine while prompts are computed"),
-    process("kill-gateway", kill_gateway, "SIGKILL of a gateway in mid-stream: its own streams end, no others"),
-    process("kill-supervisor", kill_supervisor, "SIGKILL of the supervisor; `mesh up` again while requests run"),
-    process("term-decode", terminate(decode), "SIGTERM of a decode engine with work in flight"),
-    process("term-prefill", terminate(prefill), "SIGTERM of the prefill engine with prompts and KV in flight"),
-    process("term-mesh", term_mesh, "SIGTERM of the whole mesh with work in flight"),
-    process("stop-short", stop(decode, SHORT_STOP_S), "SIGSTOP of a decode engine for less than its lease"),
-    process("stop-long", stop(decode, LONG_STOP_S), "SIGSTOP of a decode engine for three leases", in_short=True),
-    process("stop-prefill", stop(prefill, LONG_STOP_S), "SIGSTOP of the prefill engine for three leases"),
-    process("stop-gateway", stop(gateway, GATEWAY_STOP_S), "SIGSTOP of a gateway for longer than its lease"),
-    process("hang-decode", hang_decode, "a step of a decode engine never ends: its supervisor kills it, others go on"),
-    process("no-prefill", no_prefill, f"all prefill engines gone for {DOWN_S:g} s: decode engines take over"),
-    process("no-engines", no_engines, "all engines gone for 3 s and back: 503 for new requests, then recovery"),
-    process("restart-request", restart_request, "a decode engine restarts, and its first requests come at once"),
-    host("hosts-kill-decode", kill(decode), "SIGKILL of a decode engine on another host"),
-    host("hosts-stop-long", stop(decode, LONG_STOP_S), "SIGSTOP of an engine on another host for three leases"),
-    host("hosts-lose-one", lose_host, "a host with a decode engine dies, its supervisor too: nobody tells of it"),
+# --- where services are placed ----------------------------------------------------------------------------------------
+
+
+async def kill_placement(trial: Trial) -> None:
+    """Plans are announced as a daemon does, and it dies as soon as it has begun to carry one out."""
+    for _ in range(1 if trial.is_short else NUM_CHANGES):
+        others = trial.start(trial.asks(trial.num_streams // 2), model=OTHER_MODEL)
+        await trial.background()
+        await trial.decoding(others)
+        places = _swapped(trial)
+        wanted = {engine: place.services for engine, place in places.items()}
+        for engine, place in places.items():
+            trial.mesh.observer.order(engine, Announce(place))
+        await until(lambda: _is_changing(trial), "the daemon has begun to carry the plan out")
+        await trial.mesh.born_again(PLACEMENT, trial.mesh.kill(PLACEMENT))
+        await until(lambda: _held(trial) == wanted, "the plan is carried out")  # noqa: B023
+        trial.note(killed=1)
+
+
+def _is_changing(trial: Trial) -> bool:
+    status = trial.mesh.observer.status(PLACEMENT)
+    return isinstance(status, PlacementStatus) and status.doing.startswith("plan")
+
+
+def _swapped(trial: Trial) -> dict[str, EnginePlace]:
+    """What one decode engine holds goes to the other."""
+    statuses = trial.mesh.observer.engines().values()
+    number = max((status.place.number for status in statuses if status.place is not None), default=0) + 1
+    held = _held(trial)
+    one, other = trial.decoders()
+    services = {**held, one: held[other], other: held[one]}
+    roles = {engine: Role.MULTIPLEX if engine in (one, other) else Role.PREFILL for engine in services}
+    return {engine: EnginePlace(number, len(held), those, roles[engine]) for engine, those in services.items()}
+
+
+def _held(trial: Trial) -> dict[str, tuple[str, ...]]:
+    """By engine; a service that is leaving is there yet."""
+    statuses = trial.mesh.observer.engines().items()
+    return {engine: tuple(sorted(service.name for service in status.services)) for engine, status in statuses}
+
+
+_p = partial(Harm, "processes")
+_h = partial(Harm, "hosts", mesh=HOSTS)
+FAULTS = (
+    _p("healthy", healthy, "nothing"),
+    _p("kill-decode", kill(decode), "SIGKILL of a decode engine in mid-stream", in_short=True),
+    _p("kill-prefill", kill(prefill), "SIGKILL of the prefill engine while prompts are computed"),
+    _p("kill-gateway", kill_gateway, "SIGKILL of a gateway in mid-stream: its own streams end, no others"),
+    _p("kill-supervisor", kill_supervisor, "SIGKILL of the supervisor; `mesh up` again while requests run"),
+    _p("term-decode", terminate(decode), "SIGTERM of a decode engine with work in flight"),
+    _p("term-prefill", terminate(prefill), "SIGTERM of the prefill engine with prompts and KV in flight"),
+    _p("term-mesh", term_mesh, "SIGTERM of the whole mesh with work in flight"),
+    _p("stop-short", stop(decode, SHORT_STOP_S), "SIGSTOP of a decode engine for less than its lease"),
+    _p("stop-long", stop(decode, LONG_STOP_S), "SIGSTOP of a decode engine for three leases", in_short=True),
+    _p("stop-prefill", stop(prefill, LONG_STOP_S), "SIGSTOP of the prefill engine for three leases"),
+    _p("stop-gateway", stop(gateway, GATEWAY_STOP_S), "SIGSTOP of a gateway for longer than its lease"),
+    _p("hang-decode", hang_decode, "a step of a decode engine never ends: its supervisor kills it, others go on"),
+    _p("no-prefill", no_prefill, f"all prefill engines gone for {DOWN_S:g} s: decode engines take over"),
+    _p("no-engines", no_engines, "all engines gone for 3 s and back: 503 for new requests, then recovery"),
+    _p("restart-request", restart_request, "a decode engine restarts, and its first requests come at once"),
+    _h("hosts-kill-decode", kill(decode), "SIGKILL of a decode engine on another host"),
+    _h("hosts-stop-long", stop(decode, LONG_STOP_S), "SIGSTOP of an engine on another host for three leases"),
+    _h("hosts-lose-one", lose_host, "a host with a decode engine dies, its supervisor too: nobody tells of it"),
+    Harm(
+        *("placement", "kill-placement", kill_placement),
+        "SIGKILL of the placement daemon while two services change places, again and again",
+        mesh=PLACED,
+    ),
 )

@@ -1,10 +1,10 @@
 """The catalogue and the order in which it runs."""
 
 from bench.harm.__main__ import parse
+from bench.harm.attacks.ground import Answer
 from bench.harm.harm import PLAIN, TURNED_AWAY, End, Harm
 from bench.harm.meshes import TWO_HOSTS
-from bench.harm.siege.campaign import AT_ONCE, HARMS, mixtures, plan, restarted, wrong_of
-from bench.harm.siege.ground import Answer
+from bench.harm.siege import AT_ONCE, HARMS, mixtures, plan, restarted, wrong_of
 
 
 async def nothing(_):

@@ -1,6 +1,6 @@
 """An engine whose computing can be made to hang for good.
 
-    python -m bench.harm.chaos.hanging FILE -m engines ARGUMENTS
+    python -m bench.harm.faults.hanging FILE -m engines ARGUMENTS
 
 As ``python -m engines ARGUMENTS``, but the step that finds ``FILE`` removes it and never ends. The process does all
 else that it does: it hears, says that it lives, and copies blocks.

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
-from bench.harm.chaos.trial import LONG_PROMPT, Run, Trial
+from bench.harm.faults.trial import LONG_PROMPT, Run, Trial
 from bench.harm.harm import Harm
 from bench.harm.meshes import RELAYED
-from bench.harm.rules import (
+from bench.harm.relay import (
     Passing,
     Rule,
     Which,
@@ -35,7 +35,6 @@ def under(make: Callable[[Trial], Rule]) -> Run:
     """Hand-overs all the time, and some migrations, while a rule is in force."""
 
     async def run(trial: Trial) -> None:
-        trial.fault()
         async with trial.rule(make(trial)):
             streams = await trial.background(at_least=1)
             for _ in range(2 if trial.is_short else 4):
@@ -45,6 +44,10 @@ def under(make: Callable[[Trial], Rule]) -> Run:
             await trial.all_over()
 
     return run
+
+
+def _is_second_part(message: Passing) -> bool:
+    return message.kind == "Blocks" and message.body.get("seq") == 1
 
 
 async def kill_in_transfer(trial: Trial) -> None:
@@ -81,11 +84,7 @@ def _is_at(stage: str, message: Passing) -> bool:
 async def _killing(trial: Trial, which: Which, whom: Callable[[Passing], str]) -> AsyncIterator[Rule]:
     """What is done in the block lets such a message pass, which kills."""
 
-    def kill(message: Passing) -> None:
-        trial.fault()
-        trial.mesh.kill(whom(message))
-
-    watched = watch(which, kill)
+    watched = watch(which, lambda message: trial.mesh.kill(whom(message)))
     async with trial.rule(watched):
         yield watched
         await until(watched.happened.is_set, "the message passes")
@@ -105,7 +104,6 @@ async def cut_engines(trial: Trial) -> None:
 async def _cut(trial: Trial, one: str) -> None:
     """Off from the busiest decode engine."""
     healed = asyncio.Event()
-    trial.fault()
     async with trial.rule(hold(between([one], [trial.busiest()]), healed)):
         await asyncio.sleep(0.1)
         trial.start(trial.asks(trial.num_streams, tokens=48))
@@ -114,25 +112,21 @@ async def _cut(trial: Trial, one: str) -> None:
         await asyncio.sleep(0.2)
 
 
-def _is_second_part(message: Passing) -> bool:
-    return message.kind == "Blocks" and message.body.get("seq") == 1
-
-
 def _lose(probability: float, which: Which) -> Run:
     return under(lambda trial: lose(some(probability, trial.random, which)))
 
 
 lose_any = _lose(0.01, lambda message: not message.is_status)
 corrupt_kv = under(lambda trial: corrupt(every(2, lambda message: message.payload), trial.random))
-migrate_kill_source, migrate_kill_target = (kill_migrating(kills_source=which) for which in (True, False))
-relayed = partial(Harm, "messages", mesh=RELAYED)
-SCENARIOS = (
-    relayed("kill-in-transfer", kill_in_transfer, "SIGKILL of the prefill engine in mid-transfer", in_short=True),
-    relayed("lose-5-percent", _lose(0.05, is_transfer), "5 % of all messages of transfers are lost", in_short=True),
-    relayed("lose-any", lose_any, "1 % of all messages are lost: submissions, answers, tokens, transfers"),
-    relayed("corrupt", corrupt_kv, "a byte of every 2nd message with KV blocks is changed", in_short=True),
-    relayed("cut-gateway", cut_gateway, f"partition between the gateway and a decode engine for {PARTITION_S:g} s"),
-    relayed("cut-engines", cut_engines, f"partition between the prefill and a decode engine for {PARTITION_S:g} s"),
-    relayed("migrate-kill-source", migrate_kill_source, "requests migrate, and where they come from is killed"),
-    relayed("migrate-kill-target", migrate_kill_target, "requests migrate, and where they go to is killed"),
+kill_source, kill_target = (kill_migrating(kills_source=which) for which in (True, False))
+_m = partial(Harm, "messages", mesh=RELAYED)
+FAULTS = (
+    _m("kill-in-transfer", kill_in_transfer, "SIGKILL of the prefill engine in mid-transfer", in_short=True),
+    _m("lose-5-percent", _lose(0.05, is_transfer), "5 % of all messages of transfers are lost", in_short=True),
+    _m("lose-any", lose_any, "1 % of all messages are lost: submissions, answers, tokens, transfers"),
+    _m("corrupt", corrupt_kv, "a byte of every 2nd message with KV blocks is changed", in_short=True),
+    _m("cut-gateway", cut_gateway, f"partition between the gateway and a decode engine for {PARTITION_S:g} s"),
+    _m("cut-engines", cut_engines, f"partition between the prefill and a decode engine for {PARTITION_S:g} s"),
+    _m("migrate-kill-source", kill_source, "requests migrate, and where they come from is killed"),
+    _m("migrate-kill-target", kill_target, "requests migrate, and where they go to is killed"),
 )

@@ -1,4 +1,4 @@
-"""Scenarios one after the other, each with a load whose answers are known.
+"""Faults one after the other, each beside a load whose answers are known.
 
 A mesh of one prefill engine, two decode engines and two gateways is started with `mesh up`; a second, healthy one says
 what answers should be. Streaming and other clients come in through the gateways' HTTP; greedy and sampled answers are
@@ -14,20 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from bench.harm.chaos.scenarios import churn, clients, messages, placement, processes
-from bench.harm.chaos.trial import Reference, Trial
+from bench.harm.faults import churn, clients, messages, processes
+from bench.harm.faults.trial import Reference, Trial
 from bench.harm.harm import Harm, choose
 from bench.harm.meshes import FAULTY, HEALTHY, deploy
 from bench.harm.running import RunningMesh, WaitedInVainError, running
-from bench.harm.verdict import Row, scenario_cells
+from bench.harm.verdict import Row
 from mesh.errors import UserError
 
-FAMILIES = (processes, clients, churn, placement, messages)
 MESHES = list(FAULTY)
-HARMS = sorted((one for family in FAMILIES for one in family.SCENARIOS), key=lambda one: MESHES.index(one.mesh))
+FAMILIES = (processes, clients, churn, messages)
+HARMS = sorted((one for family in FAMILIES for one in family.FAULTS), key=lambda one: MESHES.index(one.mesh))
 CHURN_S, SHORT_CHURN_S = 180.0, 8.0
-
-cells = scenario_cells
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -49,26 +47,22 @@ class Lab:
     is_short: bool
 
     async def run(self, harms: Sequence[Harm], random: Random) -> Row:
-        [scenario] = harms
-        began_at = time.monotonic()
+        [fault], began_at = harms, time.monotonic()
         trial = Trial(self.mesh, self.reference, random, self.churn_s, self.is_short)
         try:
             trial.probe()
-            await scenario.run(trial)
+            await fault.run(trial)
         except (WaitedInVainError, UserError) as error:
             trial.broken.append(str(error))
         await trial.finish()
-        fault_at, ready_at = trial.fault_at, trial.ready_at
         return Row(
-            name=scenario.name,
-            family=scenario.family,
-            title=scenario.title,
+            name=fault.name,
+            family=fault.family,
+            title=fault.title,
             took_s=time.monotonic() - began_at,
             honest=trial.testimony.summary(),
             limit_s=trial.limit_s,
             broken=trial.broken,
-            recovery_s=trial.recovery_s,
-            ready_s=None if fault_at is None or ready_at is None else ready_at - fault_at,
             notes=trial.notes,
         )
 

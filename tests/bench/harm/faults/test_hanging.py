@@ -1,7 +1,7 @@
 import threading
 from pathlib import Path
 
-from bench.harm.chaos.hanging import hanging
+from bench.harm.faults.hanging import hanging
 from engines.scheduling.batch import Batch, StepResult
 
 BATCH, RESULT = Batch("chat", []), StepResult([], 0.5)

@@ -1,1 +1,0 @@
-"""What is done to a mesh, one function a scenario."""

@@ -1,1 +1,0 @@
-"""The catalogue of attacks, each module with the attacks of one or two classes."""

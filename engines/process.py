@@ -28,8 +28,10 @@ from engines.effects import (
     RestoreBlocks,
 )
 from engines.loading import Loaded, load
+from engines.metrics.serving import EngineMetrics
 from engines.node import EngineNode
 from engines.scheduling.batch import Batch, StepResult
+from engines.scheduling.step import Step
 from engines.settings import EngineSettings
 from engines.step_failures.errors import classify
 from kvtransfer.freed_memory import keep_freed_memory
@@ -55,7 +57,7 @@ T = TypeVar("T")
 log = structlog.get_logger()
 
 
-def settings_of(topology: Topology, engine: EngineSpec) -> EngineSettings:
+def settings_of(topology: Topology, engine: EngineSpec, metrics_url: str = "") -> EngineSettings:
     """Return the settings of a real engine: any service of the topology may be loaded."""
     return EngineSettings.of(
         topology,
@@ -64,6 +66,7 @@ def settings_of(topology: Topology, engine: EngineSpec) -> EngineSettings:
         message_bytes=TransferLimits().message_bytes if engine.device == "cpu" else MESSAGE_BYTES,
         num_devices=num_devices_of(engine),
         loadable=frozenset(service.name for service in topology.services),
+        metrics_url=metrics_url,
     )
 
 
@@ -137,7 +140,8 @@ class EngineProcess:
         self._compute_thread = compute
         self._copy_thread = ThreadPoolExecutor(1, "copy")
         self._load_thread = ThreadPoolExecutor(1, "load")
-        core = EngineCore(settings_of(topology, engine), loaded.services, peers.can_open)
+        self._metrics = EngineMetrics(shell, engine, sockets.counters)
+        core = EngineCore(settings_of(topology, engine, self._metrics.url), loaded.services, peers.can_open)
         self._node = EngineNode(core, topology, engine.id, topology.timing.lease_s)
         self._tasks = asyncio.TaskGroup()
         self._pulse: Pulse | None = None
@@ -162,6 +166,7 @@ class EngineProcess:
                     self._run_timers(),
                     self._end_turns(),
                     self._drain_when_asked(),
+                    self._metrics.run(),
                 )
                 background = [tasks.create_task(pump) for pump in pumps]
                 await self._rests.wait()
@@ -216,7 +221,7 @@ class EngineProcess:
                 case Send():
                     self._sockets.send(effect.to, effect.message, effect.payload)
                 case Compute(step):
-                    self._running = self._tasks.create_task(self._finish(self._compute(step.batch())))
+                    self._running = self._tasks.create_task(self._finish(step, self._compute(step.batch())))
                 case EndTurn():
                     self._turn_ends.set()
                 case Publish():
@@ -255,7 +260,8 @@ class EngineProcess:
     def _publish(self) -> None:
         if self._pulse is not None:
             self._pulse.sign()
-        self._sockets.publish(self._node.status(self._clock.now()))
+        self._metrics.status = status = self._node.status(self._clock.now())
+        self._sockets.publish(status)
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
@@ -263,14 +269,16 @@ class EngineProcess:
         """Let it begin at once: the executor is not to wait for the next turn of the event loop."""
         return asyncio.get_running_loop().run_in_executor(self._compute_thread, self._loaded.executor.execute, batch)
 
-    async def _finish(self, computed: "asyncio.Future[StepResult]") -> None:
+    async def _finish(self, step: Step, computed: "asyncio.Future[StepResult]") -> None:
         try:
             result = await computed
         except Exception as error:
             log.exception("a step failed")
             self._carry_out(self._node.fail_step(classify(error), str(error), first_line(error)))
         else:
-            self._carry_out(self._node.finish_step(result, self._clock.now()))
+            now = self._clock.now()
+            self._metrics.steps.computed(step, now)
+            self._carry_out(self._node.finish_step(result, now))
 
     async def _recover(self, *, frees_memory: bool) -> None:
         """Faults of kernels show when their device is waited for, at the latest."""

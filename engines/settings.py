@@ -36,6 +36,7 @@ class EngineSettings:
     offload_bytes: int = 0  # of host memory, for KV of requests that are offloaded
     usual: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # tokens of prompts and answers, by service
     loadable: frozenset[str] = frozenset()  # services that it may be told to load
+    metrics_url: str = ""  # where Prometheus asks it; empty: nowhere
 
     @classmethod
     def of(
@@ -48,6 +49,7 @@ class EngineSettings:
         num_devices: int,
         loadable: frozenset[str],
         deliver_every: int = 1,
+        metrics_url: str = "",
     ) -> "EngineSettings":
         """Return the settings of one engine. ``message_bytes``: of KV blocks that one message announces, at most."""
         return cls(
@@ -75,4 +77,5 @@ class EngineSettings:
             starvation_s=engine.starvation_s,
             strict_phases=engine.strict_phases,
             loadable=loadable,
+            metrics_url=metrics_url,
         )

@@ -155,6 +155,7 @@ class Service:
             0 if self.queue.slice_tokens is None else self.queue.growth_blocks,
             self._held_by_priority() if 2 * self.pool.num_free < self.pool.num_blocks else [],
             self.identity,
+            len(self.queue.waiting) + len(self.queue.unreserved),
         )
 
     def _held_by_priority(self) -> list[tuple[int, int]]:

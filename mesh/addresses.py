@@ -31,6 +31,14 @@ def _is_private(folder: Path) -> bool:
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
 
 
+def reached_at(listening: str, host_address: str) -> str:
+    """Return where others reach what listens at an address: where its host is, if that stands for all addresses. It is
+    in the form that URLs take.
+    """
+    found = (host_address or "127.0.0.1") if listening in ("*", "0.0.0.0", "::") else listening
+    return f"[{found}]" if ":" in found else found
+
+
 SUCCESSOR = "~"  # at the end of a name; names in a topology never have it
 
 

@@ -4,22 +4,24 @@ import asyncio
 import secrets
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from random import Random
 
 import structlog
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 
 from engines.models.store import prepared_dir
 from mesh.addresses import gateway_names, other_seat, owner_of
+from mesh.metrics.processes import WireHealth
 from mesh.process.garbage import spare_what_is_loaded
 from mesh.process.process import ProcessShell, run_process
 from mesh.sockets.listeners import Inheritance, handover_file, offer
 from mesh.sockets.sockets import Sockets
 from mesh.topology.access_checks import is_loopback
 from mesh.topology.schema import GatewaySpec, Topology
+from mesh.wire.hosts import HostPlace
 from mesh.wire.messages import GatewayMessage
 from mesh.wire.requests import RequestSpec
 from router.api.access.keyed import KeyedCallers
@@ -29,10 +31,12 @@ from router.api.http.browsers import BrowserRules
 from router.api.http.callers import Callers, ClientPeers, OpenCallers
 from router.api.http.connections import Connections
 from router.api.http.server import HttpServer, Listeners, certificate_of, connections_of, url_of
-from router.api.metrics.faults import ConnectionHealth, EngineHealth, WireHealth
+from router.api.metrics.faults import BreakerHealth, ConnectionHealth
 from router.api.metrics.gateway import GatewayMetrics, LengthCalibration, RecordingCounter
+from router.api.metrics.mesh import MeshHealth
 from router.api.metrics.placement import PlacementHealth
 from router.api.openai.models import Models, ServedModel
+from router.api.targets import Target, targets_of
 from router.gateway import Router
 from router.history.recorder import Recorder, RecordingFile
 from router.history.records import RECORDING_FORMAT, Header
@@ -64,12 +68,14 @@ async def serve(shell: ProcessShell) -> None:
     with _timelines(shell, spec, registry, tallies, metrics) as timelines:
         router = Router(shell.topology, shell.me.process, sockets, shell.clock, policy, timelines, tallies)
         registry.register(LengthCalibration(router.lengths.calibration))
-        registry.register(EngineHealth(router.statuses, router.breakers, shell.clock))
+        registry.register(MeshHealth(shell.topology, router.readers))
+        registry.register(BreakerHealth(router.breakers, shell.clock))
         registry.register(WireHealth(sockets.counters))
+        ProcessCollector(registry=registry)
         registry.register(PlacementHealth(router.marks, shell.clock))
         peers, keyring = ClientPeers(spec.trusted_proxies), _keyring(shell.topology)
         callers = _callers(shell, router, peers, keyring)
-        apps = _apps(shell, spec, router, models, registry, metrics, callers)
+        apps = _apps(shell, spec, router, models, registry, metrics, callers, sockets.place)
         connections = connections_of(spec)
         registry.register(ConnectionHealth(connections.__len__, connections.refused))
         server = HttpServer(apps.public, listeners.public, STOP_S, connections, peers, certificate)
@@ -123,7 +129,15 @@ def _apps(
     registry: CollectorRegistry,
     metrics: GatewayMetrics,
     callers: Callers,
+    place: Callable[[str], HostPlace | None],
 ) -> Apps:
+    def targets() -> list[Target]:
+        return list(targets_of(shell.topology, router.admin_urls(), router.statuses(), address_of))
+
+    def address_of(host: str) -> str:
+        found = place(host)
+        return shell.topology.host(host).address if found is None else found.address
+
     return create_apps(
         ApiConfig(
             gateway=shell.me.process,
@@ -140,6 +154,7 @@ def _apps(
             rules=BrowserRules.of(spec.address, spec.allowed_hosts, spec.cors_origins),
             operator_rules=BrowserRules.of(spec.admin_address, spec.allowed_hosts, ()),
             registry=registry,
+            targets=targets,
         )
     )
 

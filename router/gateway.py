@@ -17,6 +17,7 @@ from mesh.wire.frames import Sender
 from mesh.wire.messages import BroadcastMessage, GatewayMessage
 from mesh.wire.requests import RequestSpec
 from mesh.wire.status import EngineStatus, GatewayStatus
+from router.api.metrics.mesh import MeshReaders
 from router.effects import DeclinePolicy, Deliver, Fail, GatewayEffect, SendToEngine, SetRoute, TakePolicy, TellPlaces
 from router.gateway_core import GatewayCore, GatewayParts
 from router.generation import Generation, Route, RouterError, TokenBatch
@@ -103,6 +104,22 @@ class Router:
     def breakers(self) -> Mapping[str, Breaker]:
         """Return how this gateway fared with the engines."""
         return self._core.dispatcher.breakers.known()
+
+    @property
+    def readers(self) -> MeshReaders:
+        """Return what metrics read of the mesh, when they are asked for."""
+        dispatcher = self._core.dispatcher
+        return MeshReaders(
+            self.statuses,
+            self._core.heard.children,
+            lambda: dispatcher.wanted(self._clock.now()),
+            dispatcher.num_by_service,
+            dispatcher.num_waiting_by_service,
+        )
+
+    def admin_urls(self) -> Mapping[str, str]:
+        """Return where operators reach the living gateways, this one included."""
+        return self._core.admin_urls(self._clock.now())
 
     @property
     def marks(self) -> MarkKeeper:

@@ -35,6 +35,7 @@ from router.history.timeline import RequestTimeline
 from router.policies.in_force import PolicyInForce
 from router.requests.dispatcher import Dispatcher
 from router.view.monitor import Monitor
+from router.view.processes import HeardProcesses
 
 MAX_LAG_S: Final = 0.05  # of a timer; beyond it, statuses have been waiting to be read, and silence proves nothing
 
@@ -70,6 +71,8 @@ class GatewayCore:
         self._timing = timing = topology.timing
         self._pace = StatusPace(timing.heartbeat_s, timing.status_gap_s)
         self._supervisor_of: Mapping[str, str] = supervisors(topology)
+        silence_s = 2 * max(timing.lease_s, timing.heartbeat_s)
+        self.heard: Final = HeardProcesses(set(self._supervisor_of.values()), self._supervisor_of.keys(), silence_s)
         self._unknown_choice: PolicyChoice | None = None  # the last one that this gateway could not take
         self._has_successor = False
         self._url, self._admin_url = f"{spec.scheme}://{spec.address}:{spec.port}", ""
@@ -134,8 +137,10 @@ class GatewayCore:
             case EngineStatus():
                 return self._told(self.dispatcher.observe(sender, status, now))
             case SupervisorStatus():
+                self.heard.hear_supervisor(sender.process, status)
                 return self._declare_dead(sender.process, status, now)
             case GatewayStatus():
+                self.heard.hear_gateway(sender.process, status, now)
                 self.dispatcher.hear_gateway(sender, status, now)
                 return [] if status.policy is None else self._consider(status.policy, now)
             case PlacementStatus():
@@ -175,6 +180,11 @@ class GatewayCore:
         """The API listens at ``url``, and for operators at ``admin_url``: the gateway is ready."""
         self.state, self._url, self._admin_url = ProcessState.READY, url, admin_url
         return [self._publish(now)]
+
+    def admin_urls(self, now: float) -> dict[str, str]:
+        """Return where operators reach the living gateways, this one included, by id."""
+        mine = {owner_of(self._name): self._admin_url} if self._admin_url else {}
+        return self.heard.admin_urls(now) | mine
 
     def welcome(self, now: float) -> list[GatewayEffect]:
         """Somebody began to listen: a status follows, as soon as the pace allows."""

@@ -1,18 +1,21 @@
-"""The page of a gateway's Prometheus metrics, made from the calls that name them in ``router/api/metrics``."""
+"""The page of the Prometheus metrics of gateways and engines, made from the calls that name them."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from docs.tools.tables import table
 
-_FOLDER = Path(__file__).parents[2] / "router/api/metrics"
+_ROOT = Path(__file__).parents[2]
+_FOLDERS = {"router/api/metrics": "gateway", "engines/metrics": "engine", "mesh/metrics": "both"}
 _INTRODUCTION = """# Metrics
 
-This page is made from `router/api/metrics`. A gateway serves these metrics at `/metrics` of its address for operators
-(1000 above its port; see [the topology file](topology.md)). Names that begin with `vllm:` are those of vLLM, so that
-dashboards made for vLLM work. Counters end in `_total` on the wire.
+This page is made from `router/api/metrics`, `engines/metrics` and `mesh/metrics`. A gateway serves its metrics at
+`/metrics` of its address for operators (1000 above its port), an engine at `/metrics` of its own address for metrics;
+see [the topology file](topology.md). [Watch it](../guides/watch-it.md) shows how to scrape both. Names that begin with
+`vllm:` are those of vLLM, so that dashboards made for vLLM work. Counters end in `_total` on the wire. Both also serve
+the usual `process_*` metrics of Prometheus' Python client.
 """
 _PREFIXES = ("meshserve_", "vllm:")
 _MADE_LABELS = {"seconds": ("model_name",), "tokens": ("model_name",), "count": ("model_name",)}
@@ -23,32 +26,41 @@ class Metric(NamedTuple):
     kind: str
     text: str
     labels: tuple[str, ...]
+    served_by: str = ""  # "gateway", "engine" or "both"
 
 
 def page() -> str:
     rows = [
-        (f"`{metric.name}`", metric.kind, ", ".join(f"`{label}`" for label in metric.labels) or "-", metric.text)
+        (f"`{metric.name}`", metric.kind, _told(metric.labels), metric.served_by, metric.text)
         for metric in sorted(found(), key=lambda metric: metric.name)
     ]
-    return f"{_INTRODUCTION}\n{table(('metric', 'kind', 'labels', 'meaning'), rows)}"
+    return f"{_INTRODUCTION}\n{table(('metric', 'kind', 'labels', 'served by', 'meaning'), rows)}"
 
 
 def found() -> Iterator[Metric]:
     """Every metric whose name stands in the code, whole or behind the prefix that its helper adds."""
-    for path in sorted(_FOLDER.glob("*.py")):
-        tree = ast.parse(path.read_text())
-        helpers = dict(_prefixing_helpers(tree))
-        metrics: dict[Metric, None] = {}
-        for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
-            names = dict(_named_values(function))
-            calls = (node for node in ast.walk(function) if isinstance(node, ast.Call))
-            metrics |= {metric: None for call in calls if (metric := _metric(call, helpers, names))}
-        yield from metrics
+    for folder, served_by in _FOLDERS.items():
+        for path in sorted((_ROOT / folder).glob("*.py")):
+            yield from (metric._replace(served_by=served_by) for metric in _named_in(ast.parse(path.read_text())))
 
 
-def _named_values(function: ast.FunctionDef) -> Iterator[tuple[str, ast.expr]]:
+def _named_in(tree: ast.Module) -> dict[Metric, None]:
+    helpers, constants = dict(_prefixing_helpers(tree)), dict(_named_values(tree.body))
+    metrics: dict[Metric, None] = {}
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        names = constants | dict(_named_values(ast.walk(function)))
+        calls = (node for node in ast.walk(function) if isinstance(node, ast.Call))
+        metrics |= {metric: None for call in calls if (metric := _metric(call, helpers, names))}
+    return metrics
+
+
+def _told(labels: tuple[str, ...]) -> str:
+    return ", ".join(f"`{label}`" for label in labels) or "-"
+
+
+def _named_values(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
     """Texts and labels that stand in a variable before the call that takes them."""
-    for node in ast.walk(function):
+    for node in nodes:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             yield node.targets[0].id, node.value
 

@@ -98,6 +98,7 @@ class Account:
             loading=list(self._residency.loading),
             failed_loads=list(self._residency.failed.values()),
             weight_memory=self._settings.weight_memory_bytes,
+            metrics_url=self._settings.metrics_url,
         )
 
 

@@ -120,6 +120,10 @@ class Sockets(Generic[M]):
         self._inbox.bind(mine.inbox)
         self._broadcast.bind(mine.broadcast)
 
+    def place(self, host: str) -> HostPlace | None:
+        """Return where a host is; None: nowhere, or hosts are where the topology says."""
+        return self._directory.place(host)
+
     @property
     def known(self) -> Iterable[str]:
         """All processes of the mesh that are somewhere."""

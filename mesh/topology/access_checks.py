@@ -6,7 +6,7 @@ from ipaddress import ip_address
 from mesh.access.keys import UNLIMITED
 from mesh.topology.lines import KeyPath
 from mesh.topology.report import Report
-from mesh.topology.schema import AccessSpec, GatewaySpec, Topology
+from mesh.topology.schema import AccessSpec, EngineSpec, GatewaySpec, Topology
 
 WANTED = 'write keys = "keys.json" under [access] and make keys with `mesh keys add`, or open = true there'
 
@@ -16,15 +16,20 @@ def check_access(topology: Topology, processes: Iterable[tuple[KeyPath, object]]
         _check_table(topology.access, report)
         return
     for table, spec in dict(processes).items():
-        if not isinstance(spec, GatewaySpec):
-            continue
-        for key, address in (("address", spec.address), ("admin_address", spec.admin_address)):
+        for key, address in _addresses(spec).items():
             if not is_loopback(address):
                 problem = f"{address} lets other machines in, and nothing says who may come"
-                wanted = (
-                    'write keys = "keys.json" under [access] and make keys with `mesh keys add`, or open = true there'
-                )
-                report.add((*table, key), f"{problem}; {wanted}")
+                report.add((*table, key), f"{problem}; {WANTED}")
+
+
+def _addresses(spec: object) -> dict[str, str]:
+    """Where a process lets others in, by key."""
+    match spec:
+        case GatewaySpec():
+            return {"address": spec.address, "admin_address": spec.admin_address}
+        case EngineSpec():
+            return {"metrics_address": spec.metrics_address}
+    return {}
 
 
 def _check_table(access: AccessSpec, report: Report) -> None:

@@ -36,6 +36,7 @@ def check_topology(topology: Topology, processes: Processes, report: Report) -> 
     if report.is_empty:
         _check_roles(topology, report)
     _check_gateway_ports(processes, report)
+    _check_metrics_ports(processes, report)
     check_access(topology, [(placed.table, placed.spec) for placed in processes], report)
     _check_recordings(processes, report)
     _check_transport(topology, report)
@@ -131,6 +132,18 @@ def _check_gateway_ports(processes: Processes, report: Report) -> None:
             if _overlap(spec.address, other.address):
                 report.add((*table, "port"), f"{spec.port} is already the port of {other.id}; use another one")
         taken[(spec.host, spec.port)].append(spec)
+
+
+def _check_metrics_ports(processes: Processes, report: Report) -> None:
+    taken: dict[tuple[str, int], str] = {}
+    for table, spec in [(placed.table, placed.spec) for placed in processes]:
+        if not isinstance(spec, EngineSpec) or spec.metrics_port is None:
+            continue
+        key, port = (*table, "metrics_port"), spec.metrics_port
+        if port > 65535:
+            report.add(key, f"the port of {spec.id} would be {port}; the largest is 65535")
+        elif (other := taken.setdefault((spec.host, port), spec.id)) != spec.id:
+            report.add(key, f"{port} is already the port of {other}; use another one")
 
 
 def _check_recordings(processes: Processes, report: Report) -> None:

@@ -107,6 +107,8 @@ ENGINE: Keys = {
     "num_devices": Key("num_devices", integer(1, 1024)),
     "profile": Key("profile", text),
     "python": Key("python", text),
+    "metrics_address": Key("metrics_address", ip_or_any),
+    "metrics_port": Key("metrics_port", integer(1, 65535)),
     "options": Key("options", options),
 }
 

@@ -204,12 +204,15 @@ def _pool(source: _Source, name: str, fields: dict[str, Any], spread: Spread) ->
     """The engines of one table."""
     count, num_standby = fields.pop("count", 1), fields.pop("standby", 0)
     at_least, hosts = fields.pop("at_least", max(1, count - num_standby)), spread.over(fields.pop("host", None))
+    first_port, on_host = fields.pop("metrics_port", None), Counter[str]()
     for key, number in (("standby", num_standby), ("at_least", at_least)):
         if number > count:
             source.report.add(("engines", name, key), f"{number} is more than count = {count}; use at most that")
     for index, (engine_id, host) in enumerate(zip(names_of(name, count), hosts, strict=False)):
-        is_standby = index >= count - num_standby
-        yield EngineSpec(id=engine_id, pool=name, host=host, at_least=at_least, is_standby=is_standby, **fields)
+        own = {"is_standby": index >= count - num_standby}
+        own["metrics_port"] = None if first_port is None else first_port + on_host[host]
+        on_host[host] += 1
+        yield EngineSpec(id=engine_id, pool=name, host=host, at_least=at_least, **own, **fields)
 
 
 def _gateways(source: _Source, spread: Spread) -> list[Placed[GatewaySpec]]:

@@ -107,6 +107,8 @@ class EngineSpec:
     profile: str | None = None  # what it costs when modelled: a preset, or the path of a file that ends in .toml
     python: str | None = None  # interpreter; None: the supervisor's own
     options: Mapping[str, object] = field(default_factory=dict, hash=False)  # the backend's own
+    metrics_address: str = "127.0.0.1"  # where Prometheus asks it
+    metrics_port: int | None = None  # None: one that is free
 
 
 @dataclass(frozen=True, slots=True)

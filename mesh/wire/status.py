@@ -95,6 +95,7 @@ class ServiceStatus(msgspec.Struct, frozen=True):
     growth_blocks: Count = 0  # free ones that are promised to slices of what runs; 0: there are no slices
     held_by_priority: list[tuple[Priority, Count]] = []  # blocks of what runs; nothing while half of all are free
     model: Name = ""  # which one it is (`engines.models.identity`); empty: not known
+    num_waiting: Count = 0  # requests that hold no blocks here: accepted, not begun
 
 
 class PendingPrefill(NamedTuple):
@@ -163,6 +164,7 @@ class EngineStatus(msgspec.Struct, frozen=True, tag=True):
     failed_loads: list[FailedLoad] = []
     weight_memory: Count | None = None  # bytes that weights may take in all; None: nobody said
     error: str | None = None
+    metrics_url: Name = ""  # where Prometheus asks it; empty: nowhere
 
 
 class ServiceTally(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from router.api.http.browsers import BrowserRules, CrossOrigin
 from router.api.http.callers import CallerCheck, Callers
 from router.api.http.fast_path import FastRoute, FastRoutes
 from router.api.http.outer_layer import OuterLayer, install_error_handlers
-from router.api.metrics.gateway import EngineGauges, GatewayMetrics
+from router.api.metrics.gateway import GatewayMetrics
 from router.api.openai.generate import GenerateRoutes
 from router.api.openai.input.background import Background
 from router.api.openai.input.intake import OrderIntake
@@ -24,6 +24,7 @@ from router.api.openai.openapi import describe_answers
 from router.api.openai.tokens import TokenRoutes
 from router.api.operations import HealthRoutes, MetricRoutes, ModelRoutes
 from router.api.request_stories import RequestRoutes
+from router.api.targets import Target, TargetRoutes
 from router.generation import RequestRouter
 from router.history.timelines import Timelines
 from router.view.cluster_view import ClusterView
@@ -47,6 +48,7 @@ class ApiConfig:
     rules: BrowserRules
     operator_rules: BrowserRules
     registry: CollectorRegistry
+    targets: Callable[[], list[Target]] = list  # whom Prometheus is to scrape
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,6 @@ class Apps:
 def create_apps(config: ApiConfig) -> Apps:
     public = _framework(config.callers, config.rules)
     admin = _framework(config.operators, config.operator_rules)
-    config.registry.register(EngineGauges(config.view))
     intake = OrderIntake(config.gateway, config.router, config.metrics, config.clock)
     admission = BodyAdmission.of_bodies(config.max_body_bytes)
     background = Background()
@@ -76,6 +77,7 @@ def create_apps(config: ApiConfig) -> Apps:
     for app in (public, admin):
         health.install(app)
     MetricRoutes(config.registry).install(admin)
+    TargetRoutes(config.targets).install(admin)
     RequestRoutes(config.gateway, config.timelines, config.clock).install(admin)
     for app in (public, admin):
         describe_answers(app)

@@ -1,14 +1,13 @@
 """Answers operators and load balancers: models, health, metrics."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 from fastapi import FastAPI, Request, Response
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from prometheus_client.core import Metric
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry
 
+from mesh.metrics.exposition import written
 from mesh.wire.control import ProcessState
 from router.api.errors import ApiError
 from router.api.http.callers import caller_of
@@ -68,20 +67,11 @@ class MetricRoutes:
     def install(self, app: FastAPI) -> None:
         app.add_api_route("/metrics", self.metrics, methods=["GET"])
 
-    async def metrics(self) -> Response:
+    async def metrics(self, request: Request) -> Response:
         """Numbers are read at one moment. Their text takes ten times as long, and is made beside the event loop."""
-        read = _Read(list(self._registry.collect()))
-        return Response(await asyncio.to_thread(generate_latest, read), media_type=CONTENT_TYPE_LATEST)
-
-
-class _Read(Collector):
-    """Metrics that have their values."""
-
-    def __init__(self, metrics: Sequence[Metric]) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> Sequence[Metric]:
-        return self._metrics
+        read = list(self._registry.collect())
+        text, kind = await asyncio.to_thread(written, read, request.headers.get("accept", ""))
+        return Response(text, headers={"content-type": kind})
 
 
 def _json(value: object) -> Response:

@@ -8,6 +8,7 @@ epoch shuts out the old owner (`router.requests.recovery`). Events in (methods),
 sockets, no clock.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from mesh.membership.membership import Joined, Restarted, Stale
@@ -86,6 +87,13 @@ class Dispatcher:
     @property
     def num_waiting(self) -> int:
         return len(self._in_flight.waiting)
+
+    def num_by_service(self) -> Counter[str]:
+        """Return how many requests of each service are in flight, those that wait among them."""
+        return Counter(request.spec.service for request in self._in_flight)
+
+    def num_waiting_by_service(self) -> Counter[str]:
+        return Counter(request.spec.service for request in self._in_flight.waiting)
 
     def wanted(self, now: float) -> list[Wanted]:
         """Engines that those that wait would fill, if the policy knows."""

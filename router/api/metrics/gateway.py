@@ -4,14 +4,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
-from router.api.metrics.plain import Counter, Histogram
+from mesh.metrics.plain import Counter, Histogram
 from router.history.lengths import Calibration
 from router.history.records import Outcome, Record
 from router.history.timeline import RequestTimeline
-from router.view.cluster_view import ClusterView
 
 LATENCY_BUCKETS: Final = (
     0.001, 0.0025, 0.005, 0.0075, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5,
@@ -190,33 +189,3 @@ class LengthCalibration(Collector):
             predicted.add_metric((service,), found.predicted_tokens)
             actual.add_metric((service,), found.tokens)
         return judged, within, predicted, actual
-
-
-class EngineGauges(Collector):
-    """What this gateway knows of the engines when Prometheus asks."""
-
-    def __init__(self, view: Callable[[], ClusterView]) -> None:
-        self._view = view
-
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        labels = ("model_name", "engine")
-        running = GaugeMetricFamily("vllm:num_requests_running", "Requests in decode batches", labels=labels)
-        waiting = GaugeMetricFamily("vllm:num_requests_waiting", "Prefills that run or wait in engines", labels=labels)
-        kv_usage = GaugeMetricFamily("vllm:kv_cache_usage_perc", "KV blocks in use, 1 is all", labels=labels)
-        gpu_usage = GaugeMetricFamily("vllm:gpu_cache_usage_perc", "The same under its older name", labels=labels)
-        step_error = GaugeMetricFamily(
-            "meshserve_step_prediction_error",
-            "Of the engine's predictions of its recent steps: 90th percentile of |measured / predicted - 1|",
-            labels=(*labels, "step"),
-        )
-        for engine in self._view().engines.values():
-            names = ",".join(engine.services)
-            running.add_metric((names, engine.id), engine.num_running)
-            waiting.add_metric((names, engine.id), engine.num_prefills)
-            for name, service in engine.services.items():
-                kv_usage.add_metric((name, engine.id), service.watermark)
-                gpu_usage.add_metric((name, engine.id), service.watermark)
-                for step, error in (("prefill", service.prefill_error), ("decode", service.decode_error)):
-                    if error is not None:
-                        step_error.add_metric((name, engine.id, step), error)
-        return (running, waiting, kv_usage, gpu_usage, step_error)

@@ -5,6 +5,8 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 
+from mesh.metrics.exposition import OPENMETRICS
+
 TOKEN_PATHS: Final = ("/v1/completions", "/v1/chat/completions")
 
 Json = dict[str, Any]
@@ -80,7 +82,7 @@ def _describe(path: str, method: str, responses: Json) -> None:
     if path in TOKEN_PATHS:
         answer["content"]["text/event-stream"] = {}
     if path == "/metrics":
-        answer["content"] = {"text/plain": {"schema": {"type": "string"}}}
+        answer["content"] = {kind: {"schema": {"type": "string"}} for kind in ("text/plain", OPENMETRICS)}
     for status, what in _errors(method):
         headers = _REQUEST_ID | (_RETRY_AFTER if status in (429, 503) else {})
         content = {"application/json": {"schema": _ERROR}}

@@ -323,6 +323,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
                     "growth_blocks": 0,
                     "held_by_priority": [],
                     "model": "",
+                    "num_waiting": 0,
                 }
             ],
             "num_running": 1,
@@ -356,6 +357,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             "failed_loads": [],
             "weight_memory": None,
             "error": None,
+            "metrics_url": "",
         },
     ),
     (

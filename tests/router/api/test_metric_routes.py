@@ -2,6 +2,7 @@
 
 import threading
 
+from fastapi import Request
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
@@ -22,16 +23,16 @@ class Asked(Collector):
 
 
 async def test_numbers_are_read_in_the_event_loop_and_written_out_beside_it(monkeypatch):
-    writers, generate, registry = [], operations.generate_latest, CollectorRegistry(auto_describe=False)
+    writers, written, registry = [], operations.written, CollectorRegistry(auto_describe=False)
 
-    def watched(metrics):
+    def watched(metrics, accept):
         writers.append(threading.get_ident())
-        return generate(metrics)
+        return written(metrics, accept)
 
-    monkeypatch.setattr(operations, "generate_latest", watched)
+    monkeypatch.setattr(operations, "written", watched)
     registry.register(asked := Asked())
     asked.threads.clear()
-    answer = await MetricRoutes(registry).metrics()
+    answer = await MetricRoutes(registry).metrics(Request({"type": "http", "headers": []}))
     assert b"asked_total 1.0" in answer.body
     assert asked.threads == [threading.get_ident()]
     assert writers != asked.threads

@@ -6,8 +6,8 @@ import prometheus_client as library
 import pytest
 from prometheus_client import CollectorRegistry
 
+from mesh.metrics.plain import Counter, Histogram
 from router.api.metrics.gateway import LATENCY_BUCKETS
-from router.api.metrics.plain import Counter, Histogram
 from tests.seeds import each_seed
 
 SECONDS, TOKENS = "vllm:inter_token_latency_seconds", "vllm:generation_tokens"

@@ -1,8 +1,10 @@
+"""Messages that a process dropped."""
+
 from collections import Counter
 
 from prometheus_client import CollectorRegistry
 
-from router.api.metrics.faults import WireHealth
+from mesh.metrics.processes import WireHealth
 
 
 def test_dropped_messages_are_counted_by_what_was_wrong():

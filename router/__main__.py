@@ -33,6 +33,7 @@ from router.api.http.connections import Connections
 from router.api.http.server import HttpServer, Listeners, certificate_of, connections_of, url_of
 from router.api.metrics.faults import BreakerHealth, ConnectionHealth
 from router.api.metrics.gateway import GatewayMetrics, LengthCalibration, RecordingCounter
+from router.api.metrics.keys import KeyUse
 from router.api.metrics.mesh import MeshHealth
 from router.api.metrics.placement import PlacementHealth
 from router.api.openai.models import Models, ServedModel
@@ -64,7 +65,8 @@ async def serve(shell: ProcessShell) -> None:
     models = Models(ServedModel.load(service, prepared_dir(service.model)) for service in shell.topology.services)
     sockets: Sockets[GatewayMessage] = shell.sockets(GatewayMessage)
     registry = CollectorRegistry()
-    tallies, metrics = Tallies(), GatewayMetrics(registry)
+    promises = {service.name: service.slo for service in shell.topology.services}
+    tallies, metrics = Tallies(), GatewayMetrics(registry, promises)
     with _timelines(shell, spec, registry, tallies, metrics) as timelines:
         router = Router(shell.topology, shell.me.process, sockets, shell.clock, policy, timelines, tallies)
         registry.register(LengthCalibration(router.lengths.calibration))
@@ -74,6 +76,8 @@ async def serve(shell: ProcessShell) -> None:
         ProcessCollector(registry=registry)
         registry.register(PlacementHealth(router.marks, shell.clock))
         peers, keyring = ClientPeers(spec.trusted_proxies), _keyring(shell.topology)
+        if keyring is not None:
+            registry.register(KeyUse(keyring.__iter__))
         callers = _callers(shell, router, peers, keyring)
         apps = _apps(shell, spec, router, models, registry, metrics, callers, sockets.place)
         connections = connections_of(spec)

@@ -1,1 +1,1 @@
-"""What the processes of a mesh offer Prometheus: numbers, their text, and a listener for those without HTTP."""
+"""Offers Prometheus the numbers of processes: plain numbers, their text, a listener for those without HTTP."""

@@ -3,13 +3,15 @@
 The library's own take a lock or two for each number and search their buckets one by one. These are for one thread.
 """
 
+import time
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 from prometheus_client.utils import floatToGoString
 
 
@@ -25,16 +27,33 @@ class Count:
 class Buckets:
     """How often which values were seen: by bucket, the last one for what is above all bounds; and their sum."""
 
-    __slots__ = ("_bounds", "counts", "total")
+    __slots__ = ("_bounds", "_exemplars", "_names", "counts", "total")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
+        self._names = [*map(floatToGoString, bounds), "+Inf"]
+        self._exemplars: list[Exemplar | None] = []  # the last one of each bucket, once there is any
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
     def observe(self, value: float) -> None:
         self.counts[bisect_left(self._bounds, value)] += 1
         self.total += value
+
+    def observe_traced(self, value: float, trace: str) -> None:
+        """The same, of a request with a trace: OpenMetrics shows the last one of each bucket."""
+        self.observe(value)
+        if not self._exemplars:
+            self._exemplars = [None] * len(self.counts)
+        self._exemplars[bisect_left(self._bounds, value)] = Exemplar({"trace_id": trace}, value, time.time())
+
+    def told(self) -> list[tuple[str, float] | tuple[str, float, Exemplar]]:
+        """Return the buckets, cumulated, in the form that the library takes."""
+        sums = zip(self._names, map(float, accumulate(self.counts)), strict=True)
+        if not self._exemplars:
+            return list(sums)
+        told = zip(sums, self._exemplars, strict=True)
+        return [one if exemplar is None else (*one, exemplar) for one, exemplar in told]
 
 
 class Counter(Collector):
@@ -61,19 +80,28 @@ class Counter(Collector):
 
 
 class Histogram(Collector):
-    """Counts like the library's histogram. ``bounds``: the upper ends of its buckets, without infinity."""
+    """Counts like the library's histogram. ``bounds``: the upper ends of its buckets, without infinity, of all series;
+    ``bounds_of`` adds those of a single one, by the value of its first label.
+    """
 
     def __init__(
-        self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float], registry: CollectorRegistry
+        self,
+        name: str,
+        text: str,
+        labels: Sequence[str],
+        bounds: Sequence[float],
+        registry: CollectorRegistry,
+        bounds_of: Callable[[str], Iterable[float]] = lambda _: (),
     ) -> None:
         self._name, self._text, self._labels, self._bounds = name, text, labels, tuple(bounds)
-        self._bucket_names = [*map(floatToGoString, self._bounds), "+Inf"]
+        self._bounds_of = bounds_of
         self._of: dict[tuple[str, ...], Buckets] = {}
         registry.register(self)
 
     def labels(self, *values: str) -> Buckets:
         if (found := self._of.get(values)) is None:
-            found = self._of[values] = Buckets(self._bounds)
+            bounds = sorted({*self._bounds, *self._bounds_of(values[0])})
+            found = self._of[values] = Buckets(bounds)
         return found
 
     def describe(self) -> Iterable[Metric]:
@@ -82,6 +110,5 @@ class Histogram(Collector):
     def collect(self) -> Iterable[Metric]:
         family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
         for values, one in self._of.items():
-            buckets = list(zip(self._bucket_names, map(float, accumulate(one.counts)), strict=True))
-            family.add_metric(values, buckets, one.total)
+            family.add_metric(values, one.told(), one.total)
         return [family]

@@ -1,4 +1,4 @@
-"""What every process of the mesh tells Prometheus of itself."""
+"""Offers Prometheus what every process of the mesh knows of its sockets."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,7 +1,7 @@
 """The keys that a gateway knows: those of its file, read anew when the file changes, away from the event loop."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -53,6 +53,10 @@ class Keyring:
             return None
         held = self._held.get(parts[0])
         return held if held is not None and held.key.matches(parts[1]) else None
+
+    def __iter__(self) -> Iterator[HeldKey]:
+        """Iterate over all keys, in the order of the file: new ones come last."""
+        return iter(self._held.values())
 
     async def run(self) -> None:
         """Keep up with the file. Never returns; cancel it."""

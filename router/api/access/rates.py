@@ -43,9 +43,11 @@ class Bucket:
 class Meter:
     """Meters one key in one gateway, which lets one of ``num_gateways`` equal parts of the key's limits through."""
 
-    __slots__ = ("_num_in_flight", "_requests", "_tokens")
+    __slots__ = ("_num_in_flight", "_requests", "_tokens", "num_requests", "num_tokens")
 
     def __init__(self) -> None:
+        self.num_requests = 0  # for answers, that were let through
+        self.num_tokens = 0  # of prompts and answers, of those that have ended
         self._requests = Bucket()
         self._tokens = Bucket()
         self._num_in_flight = 0
@@ -77,10 +79,12 @@ class Meter:
                 raise rate_limited(message, wait_s, self.headers(limits, num_gateways, now))
             self._tokens.used += num_tokens
         self._num_in_flight += 1
+        self.num_requests += 1
 
     def end(self, num_reserved: int, num_used: int) -> None:
         """End a request; what was reserved when it began is corrected."""
         self._num_in_flight -= 1
+        self.num_tokens += num_used
         self._tokens.used = max(0.0, self._tokens.used + num_used - num_reserved)
 
     def raw_headers(self, limits: KeyLimits, num_gateways: int, now: float) -> RawHeaders:

@@ -1,6 +1,7 @@
 """Prometheus metrics of a gateway: under the names that vLLM's dashboards know, and our own as ``meshserve_*``."""
 
 from collections.abc import Callable, Iterable, Mapping
+from math import inf
 from typing import Final
 
 from prometheus_client import CollectorRegistry
@@ -8,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from mesh.metrics.plain import Counter, Histogram
+from mesh.topology.schema import Slo
 from router.history.lengths import Calibration
 from router.history.records import Outcome, Record
 from router.history.timeline import RequestTimeline
@@ -20,12 +22,27 @@ RATIO_BUCKETS: Final = (0.25, 0.5, 0.67, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.25, 1
 TOKEN_BUCKETS: Final = tuple(float(2**exponent) for exponent in range(18))
 
 
-class GatewayMetrics:
-    """All metrics of one gateway, registered once in ``registry``."""
+PROMISE_FACTORS: Final = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        def seconds(name: str, text: str) -> Histogram:
-            return Histogram(name, text, ("model_name",), LATENCY_BUCKETS, registry)
+
+def edges_around(promise_s: float) -> list[float]:
+    """Return bounds of buckets from which attainment can be read: the promise itself, and parts and multiples of it."""
+    if not 0 < promise_s < inf:
+        return []
+    return [promise_s if factor == 1.0 else float(f"{factor * promise_s:.9g}") for factor in PROMISE_FACTORS]
+
+
+class GatewayMetrics:
+    """All metrics of one gateway, registered once in ``registry``. ``promises``: what services promise, by name."""
+
+    def __init__(self, registry: CollectorRegistry, promises: Mapping[str, Slo] | None = None) -> None:
+        slos = promises or {}
+
+        def seconds(name: str, text: str, edges: Callable[[Slo], Iterable[float]] = lambda _: ()) -> Histogram:
+            def bounds_of(service: str) -> Iterable[float]:
+                return edges(slos[service]) if service in slos else ()
+
+            return Histogram(name, text, ("model_name",), LATENCY_BUCKETS, registry, bounds_of)
 
         def tokens(name: str, text: str) -> Histogram:
             return Histogram(name, text, ("model_name",), TOKEN_BUCKETS, registry)
@@ -34,10 +51,18 @@ class GatewayMetrics:
             return Counter(name, text, ("model_name", *labels), registry)
 
         self.registry = registry
-        self.ttft = seconds("vllm:time_to_first_token_seconds", "From arrival to the first token")
+        self.ttft = seconds(
+            "vllm:time_to_first_token_seconds",
+            "From arrival to the first token; one bucket ends at the service's promise",
+            lambda slo: edges_around(slo.ttft_s),
+        )
         self.itl = seconds("vllm:inter_token_latency_seconds", "Between two tokens of a request")
         self.generated_tokens = count("vllm:generation_tokens", "Tokens generated")
-        self.tpot = seconds("vllm:time_per_output_token_seconds", "Mean time of a request's tokens after the first")
+        self.tpot = seconds(
+            "vllm:time_per_output_token_seconds",
+            "Mean time of a request's tokens after the first; one bucket ends at the service's promise",
+            lambda slo: edges_around(slo.tpot_s),
+        )
         self.e2e = seconds("vllm:e2e_request_latency_seconds", "From arrival to the last token")
         self.queue = seconds("vllm:request_queue_time_seconds", "Time that a request waited in the gateway")
         self.prefill = seconds("vllm:request_prefill_time_seconds", "From dispatch to the first token")

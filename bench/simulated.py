@@ -67,6 +67,11 @@ def serve(simulation: Simulation, service: str, requests: Iterable[TraceRequest]
     return records
 
 
+def attainment(records: Sequence[Record]) -> float:
+    """Return the share of the requests that met both promises."""
+    return sum(record.meets_slo for record in records) / max(1, len(records))
+
+
 def run_cases(work: Callable[[CaseT], ResultT], cases: Sequence[CaseT], num_processes: int) -> dict[CaseT, ResultT]:
     """Return the result of each case."""
     return dict(zip(cases, run_jobs(work, cases, num_processes), strict=True))

@@ -7,6 +7,8 @@ import numpy as np
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from bench.models.llama_config import LlamaShape, write_config
+
 HIDDEN, INTERMEDIATE, LAYERS, HEADS, KV_HEADS, HEAD_DIM = 64, 96, 2, 4, 2, 16
 MAX_CONTEXT = 2048  # tokens
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -20,25 +22,8 @@ def write_tiny_model(folder: Path, seed: int = 0, max_context: int = MAX_CONTEXT
     """Write the model and return its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     vocab_size = _write_tokenizer(folder)
-    config = {
-        "model_type": "llama",
-        "architectures": ["LlamaForCausalLM"],
-        "vocab_size": vocab_size,
-        "hidden_size": HIDDEN,
-        "intermediate_size": INTERMEDIATE,
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": HEADS,
-        "num_key_value_heads": KV_HEADS,
-        "head_dim": HEAD_DIM,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 10000.0,
-        "max_position_embeddings": max_context,
-        "tie_word_embeddings": True,
-        "bos_token_id": vocab_size - 3,
-        "eos_token_id": vocab_size - 1,
-        "torch_dtype": "float32",
-    }
-    (folder / "config.json").write_text(json.dumps(config))
+    shape = LlamaShape(LAYERS, HIDDEN, INTERMEDIATE, HEADS, KV_HEADS, vocab_size)
+    write_config(folder, shape, max_context, tied=True, bos=vocab_size - 3, eos=vocab_size - 1)
     save_file(_weights(vocab_size, seed), folder / "model.safetensors", {"format": "pt"})
     return folder
 

@@ -1,1 +1,1 @@
-"""Placement of services, the autoscaler and role flips, in simulation."""
+"""The autoscaler and role flips, in simulation, and services to place."""

@@ -9,10 +9,10 @@ better split would bring another. With a TPOT SLO of 40 ms, about 90 answers at 
 would take some 400, and a simulation would be of little but decode steps.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
-from itertools import product, takewhile
+from itertools import chain, product, takewhile
 from operator import attrgetter
 from random import Random
 
@@ -20,11 +20,10 @@ from rich.table import Table
 
 from bench.harness.arguments import add_jobs, add_seeds, script_parser
 from bench.harness.tables import make_console, make_table
-from bench.simulated import make_fleet, make_simulation, modelled_engine, run_cases, serve
+from bench.simulated import attainment, make_fleet, make_simulation, modelled_engine, run_cases, serve
 from engines.costs.profiles import load_profile
 from mesh.topology.schema import PolicySpec, ServiceSpec, Slo, Topology
 from mesh.wire.control import Role
-from router.history.records import Record
 from simulation.cluster import Simulation
 from simulation.loads.arrival_processes import Arrivals
 from simulation.loads.trace_request import TraceRequest
@@ -95,21 +94,14 @@ class Flip:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One simulation: what a worker process does."""
-
     contender: Contender
     phase_s: float
     seed: int
 
-    def requests(self) -> Iterator[TraceRequest]:
-        random = Random(f"{self.seed}/load")
-        for number, phase in enumerate(PHASES):
-            yield from phase.requests(number * self.phase_s, self.phase_s, random)
-
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Attainments are shares of the requests that met both SLOs: of all, and of those that arrived in each phase."""
+    """Shares of the requests that met both SLOs: of all, and of those that arrived in each phase."""
 
     attainment: float
     by_phase: Sequence[float]
@@ -121,17 +113,15 @@ def run_case(case: Case) -> Result:
     timeline = Timeline(Simulation.origin_s)
     topology, profile = make_topology(case.contender), load_profile(PROFILE)
     simulation = make_simulation(topology, profile, case.seed, slo=SloRule(TTFT_FACTOR), timeline=timeline)
-    records = serve(simulation, "model", case.requests())
+    random = Random(f"{case.seed}/load")
+    spans = [phase.requests(number * case.phase_s, case.phase_s, random) for number, phase in enumerate(PHASES)]
+    records = serve(simulation, "model", chain(*spans))
     by_phase = [
-        _attained([record for record in records if int(record.arrived_s // case.phase_s) == number])
+        attainment([record for record in records if int(record.arrived_s // case.phase_s) == number])
         for number in range(len(PHASES))
     ]
     goodput = sum(record.meets_slo for record in records) / (case.phase_s * len(PHASES))
-    return Result(_attained(records), by_phase, goodput, flips_of(timeline))
-
-
-def _attained(records: Sequence[Record]) -> float:
-    return sum(record.meets_slo for record in records) / len(records)
+    return Result(attainment(records), by_phase, goodput, flips_of(timeline))
 
 
 def flips_of(timeline: Timeline) -> list[Flip]:

@@ -13,18 +13,19 @@ promises at its rate in a simulation of their own, of constant load, and no time
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import count, pairwise, product
-from math import cos, pi
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+from math import ceil, cos, pi
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from rich.table import Table
 
 from bench.harness.arguments import add_jobs, add_seeds, script_parser
 from bench.harness.jobs import run_jobs
 from bench.harness.tables import make_console, make_table
-from bench.simulated import make_fleet, make_simulation, modelled_engine, run_cases, serve
+from bench.simulated import attainment, make_fleet, make_simulation, modelled_engine, run_cases, serve
 from engines.costs.profiles import load_profile
 from mesh.errors import UserError
 from mesh.topology.schema import (
@@ -52,13 +53,10 @@ SIZES = (1, 2, 4, 8)  # of fleets whose capacity is found
 TRIAL_S = 120.0
 MOST, STARTED, FIXED = 12, 2, 8  # engines: of a fleet that scales, that it begins with, and of one that stays the same
 ELASTIC = PolicySpec("elastic")
-RULES: Mapping[str, ScalingSpec | None] = {
-    "promises": ScalingSpec(down_after_s=30.0),
-    **{
-        f"utilisation {share:g}": ScalingSpec(rule=ScalingRule.UTILISATION, utilisation=share, down_after_s=30.0)
-        for share in (0.3, 0.2, 0.15)
-    },
-    f"{FIXED} engines": None,
+PROMISES = ScalingSpec(down_after_s=30.0)
+RULES: Mapping[str, ScalingSpec | None] = {"promises": PROMISES, f"{FIXED} engines": None} | {
+    f"utilisation {share:g}": replace(PROMISES, rule=ScalingRule.UTILISATION, utilisation=share)
+    for share in (0.15, 0.2, 0.3)
 }
 
 
@@ -100,12 +98,9 @@ def made_up_day(mean: float, seconds: float) -> Day:
 def recorded_day(path: Path, mean: float, seconds: float) -> Day:
     """Raise `TraceError` for a file that cannot be read so."""
     totals: dict[float, float] = defaultdict(float)
-    try:
-        with open_text(path) as file:
-            for row in csv_rows(path, file):
-                totals[row.seconds("window_start_s")] += row.seconds("rate_rps")
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error}") from None
+    with open_text(path) as file:
+        for row in csv_rows(path, file):
+            totals[row.seconds("window_start_s")] += row.seconds("rate_rps")
     starts, number = sorted(start_s for start_s in totals if start_s < DAY_S), round(seconds / WINDOW_S)
     if not starts:
         raise TraceError(f"{path}: no windows of a first day")
@@ -120,16 +115,10 @@ def _scaled(shape: Sequence[float], mean: float) -> Day:
 def make_topology(
     size: int, scaling: ScalingSpec | None, num_started: int = STARTED, policy: PolicySpec = ELASTIC
 ) -> Topology:
+    bounds: dict[str, Any] = {"max_running": 256, "max_waiting": 64, "pool": "engine", "at_least": 1}
     engines = [
         modelled_engine(
-            f"engine-{index:02}",
-            SERVICE,
-            PROFILE,
-            max_running=256,
-            max_waiting=64,
-            pool="engine",
-            at_least=1,
-            is_standby=scaling is not None and index >= num_started,
+            f"engine-{index:02}", SERVICE, PROFILE, is_standby=scaling is not None and index >= num_started, **bounds
         )
         for index in range(size)
     ]
@@ -150,7 +139,7 @@ def simulate(topology: Topology, requests: Iterable[TraceRequest], seconds: floa
     engine_s = sum(supervisor.engine_seconds(seconds) for supervisor in supervisors)
     return Result(
         engine_s if supervisors else len(topology.engines) * seconds,
-        sum(record.meets_slo for record in records) / max(1, len(records)),
+        attainment(records),
         min((sum(window) / len(window) for window in windows.values() if len(window) >= 10), default=1.0),
         sum(supervisor.num_changes for supervisor in supervisors),
         len(records),
@@ -191,14 +180,9 @@ def capacity_of(size: int) -> float:
 
 def least_engines(capacities: Mapping[int, float], rate: float) -> int:
     """Go by lines between the sizes whose capacity is known, and beyond the largest."""
-    return next(number for number in count(1) if _capacity(capacities, number) >= rate)
-
-
-def _capacity(capacities: Mapping[int, float], number: int) -> float:
-    pairs = list(pairwise([0, *sorted(capacities)]))
-    low, high = next((pair for pair in pairs if number <= pair[1]), pairs[-1])
-    known = {0: 0.0, **capacities}
-    return known[low] + (known[high] - known[low]) * (number - low) / (high - low)
+    known = list(pairwise([(0, 0.0), *sorted(capacities.items())]))
+    (low, low_rate), (high, high_rate) = next((pair for pair in known if rate <= pair[1][1]), known[-1])
+    return max(1, ceil(low + (rate - low_rate) * (high - low) / (high_rate - low_rate)))
 
 
 def main() -> None:
@@ -212,7 +196,7 @@ def main() -> None:
     shape = options.mean, options.day
     try:
         day = made_up_day(*shape) if options.arrivals is None else recorded_day(options.arrivals, *shape)
-    except UserError as error:
+    except (UserError, OSError) as error:
         raise SystemExit(str(error)) from None
     capacities = dict(zip(SIZES, run_jobs(capacity_of, SIZES, options.jobs, "capacities"), strict=True))
     cases = [Case(rule, day, seed) for rule, seed in product(RULES, range(options.seeds))]

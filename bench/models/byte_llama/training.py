@@ -10,7 +10,8 @@ start on.
 import hashlib
 import math
 import shutil
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,10 +22,11 @@ from torch.nn import functional
 
 from bench.harness.arguments import script_parser
 from bench.harness.jobs import progress_bar
-from bench.models.byte_llama.muon import Muon
 from bench.models.byte_llama.network import BEGIN, END, ByteLlama, Shape
 from bench.models.byte_llama.text import standard_library
 
+MOMENTUM = 0.95
+NEWTON_SCHULZ = 5, (3.4445, -4.7750, 2.0315)  # steps and coefficients of the iteration
 STEP_TOKENS = 2048
 SHORT, LONG_EVERY = 256, 4  # tokens of a sequence; each fourth step has whole contexts
 WARM_UP, DECAY = 0.05, 0.5  # of the steps: rates rise at first, and fall to nothing in the end
@@ -54,6 +56,45 @@ class Stream:
         begins = self.starts[torch.randint(len(self.starts), (count,), generator=generator)].clamp(max=last)
         begin = torch.where(torch.arange(count) % 2 == 0, begins, anywhere)
         return self.tokens[begin[:, None] + torch.arange(length + 1)]
+
+
+class Muon:
+    """Muon (Jordan et al. 2024): steps in the direction of the momentum with all its singular values made one.
+
+    For the matrices of the layers it needs about half the steps of AdamW. torch's own works in bfloat16, which is slow
+    on CPUs without it, and on one matrix at a time: here matrices of one shape are stepped together.
+    """
+
+    def __init__(self, matrices: Iterable[Tensor]) -> None:
+        by_shape = defaultdict(list)
+        for matrix in matrices:
+            by_shape[matrix.shape].append(matrix)
+        self._groups = [(group, torch.zeros(len(group), *shape)) for shape, group in by_shape.items()]
+
+    @torch.no_grad()
+    def step(self, rate: float) -> None:
+        """Take a step of root mean square ``rate`` with each matrix, and drop its gradient."""
+        for matrices, momentum in self._groups:
+            gradient = torch.stack([matrix.grad for matrix in matrices if matrix.grad is not None])
+            momentum.lerp_(gradient, 1 - MOMENTUM)
+            direction = orthogonal(gradient.lerp_(momentum, MOMENTUM))
+            size = rate * max(direction.shape[-2:]) ** 0.5  # an orthogonal matrix has rows or columns of length one
+            for matrix, own in zip(matrices, direction, strict=True):
+                matrix.sub_(own, alpha=size)
+                matrix.grad = None
+
+
+def orthogonal(matrices: Tensor) -> Tensor:
+    """``[n, rows, columns]`` with singular values near one (0.7 to 1.2)."""
+    is_tall = matrices.shape[-2] > matrices.shape[-1]
+    x = matrices.mT if is_tall else matrices
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    steps, (a, b, c) = NEWTON_SCHULZ
+    for _ in range(steps):
+        square = x @ x.mT
+        x = a * x + (b * square + c * square @ square) @ x
+    out: Tensor = x.mT if is_tall else x
+    return out
 
 
 def train(network: ByteLlama, shape: Shape, stream: Stream, num_steps: int, generator: torch.Generator) -> None:

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from bench.placement import mesh
 from mesh.topology.schema import PlacementSpec
 from router.history.records import Outcome
 from router.placement.change.replacement import Proposal, Verdict
@@ -16,6 +15,7 @@ from simulation.faults.faults import FailLoad, Kill
 from simulation.loads.workload import SloRule
 from simulation.placement.daemon import ModelledSearch, SearchResult
 from simulation.placement.evaluator import LocalSimulators
+from tests.simulation.placement import mesh
 
 INTERVAL_S, SEARCH_S = 30.0, 6.0
 BEFORE = [("s0", "s1"), ("s0", "s2"), ("s0", "s3"), ("s0", "s4")]

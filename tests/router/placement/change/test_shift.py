@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from bench.placement import mesh, setting
-from bench.placement.shift import Case, Mode, run_case
+from bench.placement import setting
 from mesh.wire.status import ServiceTally
 from router.placement.change.replacement import Verdict, judge, risk_of
 from router.placement.observe.bursts import WINDOW_S, Windows
@@ -172,19 +171,3 @@ def test_a_shift_is_felt_and_attainment_is_back_within_two_intervals(seed, bound
     assert len(replaced(steps)) <= 2
     for step in steps[6:]:
         assert step.achieved > step.within_reach - 0.06
-
-
-def test_a_run_of_the_bench_tells_what_was_decided_and_what_became_of_requests():
-    run = run_case(Case(Mode.FIXED, 0, has_shift=False, rate=0.3, num_intervals=2, num_batches=0))
-    assert (run.num_lost, len(run.decisions), run.changed_at_s) == (0, 1, [])
-    assert run.attainment(0.0, run.end_s) == 1.0
-
-
-def test_loads_that_shift_keep_their_sum():
-    load = mesh.Load(2.0, 2000.0, seed=1, shift_at_s=1000.0)
-    trace = load.trace()
-    for service, before in (("s0", 1.2), ("s1", 0.2)):
-        times = [request.at_s for request in trace if request.service == service]
-        assert sum(at_s < 1000.0 for at_s in times) / 1000.0 == pytest.approx(before, abs=0.1)
-        assert sum(at_s >= 1000.0 for at_s in times) / 1000.0 == pytest.approx(1.4 - before, abs=0.1)
-    assert len(trace) / 2000.0 == pytest.approx(2.0, abs=0.1)

@@ -14,7 +14,7 @@ from statistics import fmean
 
 from bench.harness.arguments import add_jobs, add_json, add_seeds, script_parser
 from bench.harness.files import write_json
-from bench.harness.tables import make_console, make_table
+from bench.harness.tables import print_table
 from bench.simulated import make_fleet, modelled_engine, run_cases
 from engines.costs.profiles import EngineProfile
 from mesh.topology.schema import PolicySpec, ServiceSpec, Slo
@@ -83,15 +83,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for rate in rates[case]
     ]
     results = run_cases(attainment_of, runs, options.jobs)
+
+    def kept(case: str, policy: str, rate: float) -> str:
+        seeds = range(options.seeds)
+        return f"{100 * fmean(results[Run(case, policy, rate, seed, options.requests)] for seed in seeds):.1f}"
+
     for case in options.cases:
-        table = make_table(f"{case}: promises kept, %", ["policy"], [f"{rate:g}/s" for rate in rates[case]])
-        for policy in options.policies:
-            kept = [
-                fmean(results[Run(case, policy, rate, seed, options.requests)] for seed in range(options.seeds))
-                for rate in rates[case]
-            ]
-            table.add_row(policy, *[f"{100 * share:.1f}" for share in kept])
-        make_console().print(table)
+        rows = [[policy, *(kept(case, policy, rate) for rate in rates[case])] for policy in options.policies]
+        print_table(f"{case}: promises kept, %", ["policy"], [f"{rate:g}/s" for rate in rates[case]], rows)
     if options.json is not None:
         write_json(options.json, [{"run": run, "attainment": results[run]} for run in runs])
 

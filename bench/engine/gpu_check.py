@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness.arguments import script_parser
-from bench.harness.tables import make_console, make_table
+from bench.harness.tables import print_table
 
 Rows = list[tuple[str, str, str]]  # what, measured, goal
 Tell = Callable[[Any], Rows]
@@ -96,21 +96,14 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("gpu-check: torch sees no CUDA device here; run it on a machine with an NVIDIA GPU", file=sys.stderr)
         return 1
-    table = make_table(
-        f"{torch.cuda.get_device_name()}, torch {torch.__version__}",
-        ("what", "measured", "goal"),
-    )
-    is_well, ends_at = True, time.monotonic() + BUDGET_S
+    ends_at = time.monotonic() + BUDGET_S
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.out or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        for task in tasks(options.device, folder):
-            went_well, rows = run(task, folder, ends_at - time.monotonic())
-            is_well &= went_well
-            for row in rows:
-                table.add_row(*row)
-    make_console().print(table)
-    return 0 if is_well else 1
+        found = [run(task, folder, ends_at - time.monotonic()) for task in tasks(options.device, folder)]
+    title = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
+    print_table(title, ("what", "measured", "goal"), (), [row for _, rows in found for row in rows])
+    return 0 if all(went_well for went_well, _ in found) else 1
 
 
 if __name__ == "__main__":

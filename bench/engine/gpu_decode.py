@@ -13,10 +13,11 @@ from pathlib import Path
 
 from bench.engine.under_test import BLOCK_SIZE, EngineUnderTest
 from bench.harness.arguments import add_json, script_parser
+from bench.harness.clock import timed
 from bench.harness.files import write_json
 from bench.models.llama_config import LlamaShape
 from bench.models.random_llama import LLAMA2_7B, SMALL, write_random_llama
-from bench.transfer.speed import device_copy, timed
+from bench.transfer.speed import device_copy
 
 WARM_UP, STEPS, COPIES = 5, 20, 6
 COPY_BYTES = {"cpu": 2**26}  # else 2 GiB

@@ -7,9 +7,8 @@ prefill is its multiplications at the rate of a large square product.
 """
 
 import statistics
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 
 import psutil
@@ -17,8 +16,9 @@ import torch
 
 from bench.engine.under_test import EngineUnderTest, add_model_argument
 from bench.harness.arguments import add_json, script_parser
+from bench.harness.clock import timed
 from bench.harness.files import write_json
-from bench.harness.tables import make_console, make_table
+from bench.harness.tables import print_table
 from engines.models.files.model_config import ModelConfig
 from engines.models.store import prepared_dir
 
@@ -39,25 +39,16 @@ class Row:
 
     def cells(self) -> list[str]:
         exact = f"{self.exact_ms:.1f} ({self.exact_ms / self.floor_ms:.2f}x floor)"
-        return [
-            f"{self.floor_ms:.1f}",
-            exact,
-            f"{self.int8_ms:.1f} ({self.exact_ms / self.int8_ms:.2f}x float32's rate)",
-        ]
+        int8 = f"{self.int8_ms:.1f} ({self.exact_ms / self.int8_ms:.2f}x float32's rate)"
+        return [self.what, f"{self.floor_ms:.1f}", exact, int8]
 
 
 def medians_ms(runs: Sequence[Callable[[], object]], repeat: int) -> list[float]:
     """Median time of each of the runs, which take turns."""
     for run in runs:
         run()
-    rounds = [[_elapsed_ms(run) for run in runs] for _ in range(repeat)]
+    rounds = [[1e3 * timed(run) for run in runs] for _ in range(repeat)]
     return [statistics.median(times) for times in zip(*rounds, strict=True)]
-
-
-def _elapsed_ms(run: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    run()
-    return 1e3 * (time.perf_counter() - started)
 
 
 def layer_parameters(config: ModelConfig) -> int:
@@ -94,14 +85,10 @@ def main() -> None:
     exact = EngineUnderTest(folder, "float32", capacity, arguments.threads)
     rss_mib = psutil.Process().memory_info().rss / 2**20
     rows = measure(ModelConfig.load(folder), exact, EngineUnderTest(folder, "int8", capacity, arguments.threads))
-    table = make_table("ms (medians)", ("",), ("floor", "float32", "int8"))
-    for row in rows:
-        table.add_row(row.what, *row.cells())
-    make_console().print(table)
+    print_table("ms (medians)", ("",), ("floor", "float32", "int8"), [row.cells() for row in rows])
     print(f"resident with float32 loaded and KV of {capacity} tokens: {rss_mib:.0f} MiB")
     if arguments.json:
-        figures = {"rss_mib": rss_mib, "rows": [asdict(row) for row in rows]}
-        write_json(arguments.json, figures)
+        write_json(arguments.json, {"rss_mib": rss_mib, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -18,15 +18,8 @@ from random import Random
 
 from rich.console import Console
 
-from bench.fidelity.predicting import (
-    Profiles,
-    Records,
-    physics_of,
-    probe_ratios,
-    profile_of,
-    simulate,
-    simulated_latencies,
-)
+from bench.fidelity import predicting
+from bench.fidelity.predicting import Profiles, Records
 from bench.harness.arguments import add_json, script_parser
 from bench.harness.files import write_json
 from bench.harness.jobs import progress_bar
@@ -49,7 +42,7 @@ def simulate_served(topology: Topology, profiles: Profiles, served: Served, phys
         TraceRequest(answer.sent_s, len(sending.prompt), sending.max_tokens)
         for sending, answer in zip(served.sendings, served.answers, strict=True)
     ]
-    return simulate(topology, profiles, trace, physics)
+    return predicting.simulate(topology, profiles, trace, physics)
 
 
 def learnt_profiles(profiles: Profiles, learnt: Learnt) -> Profiles:
@@ -60,8 +53,6 @@ def learnt_profiles(profiles: Profiles, learnt: Learnt) -> Profiles:
     }
 
 
-# --- what is shown ----------------------------------------------------------------------------------------------------
-
 Predictions = Mapping[str, Records]  # by what the simulation knew of costs
 
 
@@ -70,7 +61,7 @@ def report(
 ) -> None:
     measured = served.latencies()
     for costs, records in predictions.items():
-        simulated = simulated_latencies(records, overheads)
+        simulated = predicting.simulated_latencies(records, overheads)
         title = f"{costs}: {len(measured)} of {len(served.answers)} requests served, {len(simulated)} in the simulation"
         console.print(agreement_table(title, agreements(measured, simulated)))
         console.print(f"the same engines and rule for {_same_placement(served, records):.0%} of the requests")
@@ -82,7 +73,7 @@ def report(
     console.print(f"beside another engine: decode steps {sharing.decode:.2f}x, prefills {sharing.prefill:.2f}x")
     console.print(f"machine: {served.contention}; requests were sent at most {1e3 * served.late_s:.0f} ms late")
     for when, probes in (("before", served.probes_before), ("after", served.probes_after)):
-        prefill, decode = probe_ratios(probes, profiles, overheads)
+        prefill, decode = predicting.probe_ratios(probes, profiles, overheads)
         console.print(f"idle mesh {when}: prefill {prefill:.2f}x and decode step {decode:.2f}x of the profile")
 
 
@@ -96,9 +87,6 @@ def _same_placement(served: Served, records: Records) -> float:
         else:
             same += answer.status == TOO_MANY and record.outcome is Outcome.REJECTED
     return same / len(served.answers)
-
-
-# --- the command ------------------------------------------------------------------------------------------------------
 
 
 def _bounds(text: str) -> tuple[int, int]:
@@ -129,8 +117,8 @@ def run(arguments: argparse.Namespace) -> None:
         progress.update(task, description="starting, warming up, measuring the idle mesh, then serving")
         with live_mesh(arguments.topology) as mesh:
             served = serve(mesh, workload, Random(arguments.seed), lambda: progress.advance(task))
-    profiles = {engine.id: profile_of(engine, topology) for engine in topology.engines}
-    physics = physics_of(overheads, served.sharing)
+    profiles = {engine.id: predicting.profile_of(engine, topology) for engine in topology.engines}
+    physics = predicting.physics_of(overheads, served.sharing)
     as_learnt = replace(physics, shared_decode=1.0, shared_prefill=1.0)
     predictions = {
         "costs of the profile": simulate_served(topology, profiles, served, physics),

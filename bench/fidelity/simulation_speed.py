@@ -1,7 +1,6 @@
 """How fast the simulator is: requests and events a second of real time, and peak memory, on one core.
 
-    python -m bench.fidelity.simulation_speed [--engines 64] [--rate 100] [--duration S] [--policy P] [--exact]
-        [--records FILE]
+    python -m bench.fidelity.simulation_speed [--engines 64] [--rate 100] [--duration S] [--policy P]
 
 The load is made up: lengths with the means and medians of Azure's conversations of 2023 (1155 and 1020 tokens in, 211
 and 129 out), Poisson arrivals, on engines that cost what a Llama 2 70B on four A100 costs, three in eight of them for
@@ -17,18 +16,13 @@ from pathlib import Path
 from random import Random
 
 from bench.harness.arguments import script_parser
+from bench.simulated import make_simulation, serve
 from engines.costs.profiles import load_profile
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
 from mesh.wire.control import Role
-from router.history.records import Record, write_records
 from router.policies.registry import policies
-from simulation.cluster import Simulation
-from simulation.engines.physics import Physics
-from simulation.garbage import rare_collections
 from simulation.loads.arrival_processes import Arrivals
 from simulation.loads.trace_request import TraceRequest
-from simulation.loads.workload import SloRule
-from simulation.reports.summary import Distribution, Summary, summarize
 
 SERVICE = "chat"
 PROFILE = "a100-llama2-70b-tp4"
@@ -64,36 +58,17 @@ def _tokens(median: int, mean: int, most: int, random: Random) -> int:
 
 def measure(options: argparse.Namespace) -> None:
     what = topology(options.engines, options.policy)
-    profile = load_profile(PROFILE)
-    profiles = {engine.id: profile for engine in what.engines}
-    coasts = not options.exact
-    simulation = Simulation(what, profiles, seed=options.seed, physics=Physics(), slo=SloRule(), coasts=coasts)
-    records: list[Record] = []
-    trace = load(options.rate, options.duration, Random(f"{options.seed}/load"))
+    simulation = make_simulation(what, load_profile(PROFILE), options.seed, coasts=True)
     start = time.process_time()
-    with rare_collections():
-        simulation.run(SERVICE, trace, records.append)
-    print(_report(summarize(what.policy.name, records, None), simulation, time.process_time() - start))
-    if options.records is not None:
-        write_records(options.records, records)
-
-
-def _report(summary: Summary, simulation: Simulation, cpu_s: float) -> str:
-    num_requests, num_events = summary.num_requests, simulation.kernel.num_events
+    records = serve(simulation, SERVICE, load(options.rate, options.duration, Random(f"{options.seed}/load")))
+    cpu_s, simulated_s = time.process_time() - start, simulation.kernel.now
+    num_requests, num_events = len(records), simulation.kernel.num_events
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    simulated_s = simulation.kernel.now
-    return (
+    print(
         f"{num_requests} requests, {simulated_s:.0f} s simulated in {cpu_s:.1f} s of CPU ({simulated_s / cpu_s:.1f}x): "
         f"{num_requests / cpu_s:.0f} requests/s, {num_events / cpu_s:.0f} events/s, "
-        f"{num_events / num_requests:.1f} events a request; peak memory {peak_bytes / MIB:.0f} MiB\n"
-        f"attainment {summary.attainment:.4f}; {_milliseconds('TTFT', summary.ttft)}; "
-        f"{_milliseconds('TPOT', summary.tpot)}"
+        f"{num_events / num_requests:.1f} events a request; peak memory {peak_bytes / MIB:.0f} MiB"
     )
-
-
-def _milliseconds(name: str, of: Distribution | None) -> str:
-    assert of is not None, "requests have ended"
-    return f"{name} " + ", ".join(f"p{percent} {of.percentile(percent) * 1e3:.1f} ms" for percent in (50, 90, 99))
 
 
 def main() -> None:
@@ -102,9 +77,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=100.0, metavar="R", help="requests a second (default: 100)")
     parser.add_argument("--duration", type=float, default=60.0, metavar="S", help="of arrivals (default: 60)")
     parser.add_argument("--policy", choices=sorted(policies()), default="tropical")
-    parser.add_argument("--exact", action="store_true", help="compute every step, pass none by")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
-    parser.add_argument("--records", type=Path, metavar="FILE", help="write what became of each request, to compare")
     measure(parser.parse_args())
 
 

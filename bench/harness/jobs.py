@@ -6,17 +6,8 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import TypeVar
 
+from rich import progress as bars
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 Job = TypeVar("Job")
 Answer = TypeVar("Answer")
@@ -46,13 +37,14 @@ def run_jobs(
 
 
 @contextmanager
-def progress_bar(*more: ProgressColumn) -> Iterator[Progress]:
+def progress_bar(*more: bars.ProgressColumn) -> Iterator[bars.Progress]:
     """On standard error, with ``more`` columns at its end. It leaves nothing behind."""
-    columns = (TextColumn("{task.description:<26}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn(), *more, console=Console(stderr=True), transient=True) as progress:
+    known = bars.TextColumn("{task.description:<26}"), bars.BarColumn(), bars.MofNCompleteColumn()
+    times = bars.TimeElapsedColumn(), bars.TimeRemainingColumn()
+    with bars.Progress(*known, *times, *more, console=Console(stderr=True), transient=True) as progress:
         yield progress
 
 
-def _advanced(progress: Progress, task: TaskID, answer: Answer) -> Answer:
+def _advanced(progress: bars.Progress, task: bars.TaskID, answer: Answer) -> Answer:
     progress.advance(task)
     return answer

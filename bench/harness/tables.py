@@ -17,6 +17,14 @@ def make_table(title: str, words: Iterable[str], numbers: Iterable[str] = ()) ->
     return table
 
 
+def print_table(title: str, words: Iterable[str], numbers: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+    """The whole table at once."""
+    table = make_table(title, words, numbers)
+    for row in rows:
+        table.add_row(*row)
+    make_console().print(table)
+
+
 def make_console(width: int = 120) -> Console:
     """``width`` is for output into a file or a pipe."""
     return Console(width=None if sys.stdout.isatty() else width)

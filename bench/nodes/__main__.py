@@ -6,13 +6,13 @@ Needs root and Ray: each node is a set of namespaces in this machine.
 import argparse
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 
 from bench.harness.arguments import add_json, script_parser
 from bench.harness.files import write_json
-from bench.harness.tables import make_console, make_table
+from bench.harness.tables import print_table
 from bench.models.tiny_llama import write_tiny_model
 from bench.nodes import trials
 from bench.nodes.cluster import mesh_on_nodes
@@ -47,19 +47,17 @@ def _run(options: argparse.Namespace) -> dict[str, list[Outcome]]:
 
 def _print(found: dict[str, list[Outcome]]) -> None:
     numbers = ("wrong answers", "worst gap: median, s", "most, s", "without a fault, most, s", "elsewhere: median, s")
-    table = make_table(f"{trials.NUM_STREAMS} streams of {trials.NUM_TOKENS} tokens in each run", ("fault",), numbers)
-    for fault, outcomes in found.items():
-        backs = [outcome.back_s for outcome in outcomes if outcome.back_s is not None]
-        gaps = [outcome.worst_gap_s for outcome in outcomes]
-        cells = (
-            f"{sum(len(outcome.wrong) for outcome in outcomes)} of {len(outcomes) * trials.NUM_STREAMS}",
-            f"{median(gaps):.2f}",
-            f"{max(gaps):.2f}",
-            f"{max(outcome.undisturbed_gap_s for outcome in outcomes):.2f}",
-            f"{median(backs):.1f}" if backs else "",
-        )
-        table.add_row(fault, *cells)
-    make_console().print(table)
+    title = f"{trials.NUM_STREAMS} streams of {trials.NUM_TOKENS} tokens in each run"
+    print_table(title, ("fault",), numbers, [(fault, *_cells(outcomes)) for fault, outcomes in found.items()])
+
+
+def _cells(outcomes: list[Outcome]) -> Iterator[str]:
+    yield f"{sum(len(outcome.wrong) for outcome in outcomes)} of {len(outcomes) * trials.NUM_STREAMS}"
+    gaps_s = [outcome.worst_gap_s for outcome in outcomes]
+    usual_s = max(outcome.undisturbed_gap_s for outcome in outcomes)
+    yield from (f"{gap_s:.2f}" for gap_s in (median(gaps_s), max(gaps_s), usual_s))
+    backs_s = [outcome.back_s for outcome in outcomes if outcome.back_s is not None]
+    yield f"{median(backs_s):.1f}" if backs_s else ""
 
 
 if __name__ == "__main__":

@@ -63,9 +63,6 @@ class Node:
         self.process = psutil.Process(self._holder.pid).children()[0].pid
         self._network = _network_of(self.process)
 
-    def __repr__(self) -> str:
-        return f"<Node {self.name} {self.address}>"
-
     @property
     def within(self) -> list[str]:
         """The beginning of a command that has another one see the network of the node, and nothing else of it."""

@@ -36,9 +36,6 @@ class Wiring:
         self._nodes: set[str] = set()
         self._homes: dict[bytes, str] = {}  # the node of each hardware address
 
-    def __repr__(self) -> str:
-        return f"<Wiring of {sorted(self._nodes)}: {len(self.cuts)} cuts>"
-
     def plug(self, node: str) -> None:
         self._nodes.add(node)
 

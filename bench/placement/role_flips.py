@@ -9,17 +9,15 @@ better split would bring another. With a TPOT SLO of 40 ms, about 90 answers at 
 would take some 400, and a simulation would be of little but decode steps.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from itertools import chain, product, takewhile
 from operator import attrgetter
 from random import Random
 
-from rich.table import Table
-
 from bench.harness.arguments import add_jobs, add_seeds, script_parser
-from bench.harness.tables import make_console, make_table
+from bench.harness.tables import print_table
 from bench.simulated import attainment, make_fleet, make_simulation, modelled_engine, run_cases, serve
 from engines.costs.profiles import load_profile
 from mesh.topology.schema import PolicySpec, ServiceSpec, Slo, Topology
@@ -154,17 +152,15 @@ def main() -> None:
     add_jobs(parser)
     options = parser.parse_args()
     cases = [Case(contender, options.phase, seed) for seed, contender in product(range(options.seeds), CONTENDERS)]
-    make_console().print(_table(run_cases(run_case, cases, options.jobs)))
-
-
-def _table(results: Mapping[Case, Result]) -> Table:
     numbers = ("seed", *(phase.name for phase in PHASES), "all", "goodput", "flips")
-    table = make_table("both SLOs met, % of requests, by phase", ("policy, prefill + multiplexing",), numbers)
-    for case, result in results.items():
-        shares = (f"{100 * share:.1f}" for share in (*result.by_phase, result.attainment))
-        flips = str(len(result.flips)) if case.contender.flips else ""
-        table.add_row(case.contender.name, str(case.seed), *shares, f"{result.goodput:.2f}", flips)
-    return table
+    rows = [cells(*found) for found in run_cases(run_case, cases, options.jobs).items()]
+    print_table("both SLOs met, % of requests, by phase", ("policy, prefill + multiplexing",), numbers, rows)
+
+
+def cells(case: Case, result: Result) -> list[str]:
+    shares = (f"{100 * share:.1f}" for share in (*result.by_phase, result.attainment))
+    flips = str(len(result.flips)) if case.contender.flips else ""
+    return [case.contender.name, str(case.seed), *shares, f"{result.goodput:.2f}", flips]
 
 
 if __name__ == "__main__":

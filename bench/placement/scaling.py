@@ -20,11 +20,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from rich.table import Table
-
 from bench.harness.arguments import add_jobs, add_seeds, script_parser
 from bench.harness.jobs import run_jobs
-from bench.harness.tables import make_console, make_table
+from bench.harness.tables import print_table
 from bench.simulated import attainment, make_fleet, make_simulation, modelled_engine, run_cases, serve
 from engines.costs.profiles import load_profile
 from mesh.errors import UserError
@@ -200,19 +198,17 @@ def main() -> None:
         raise SystemExit(str(error)) from None
     capacities = dict(zip(SIZES, run_jobs(capacity_of, SIZES, options.jobs, "capacities"), strict=True))
     cases = [Case(rule, day, seed) for rule, seed in product(RULES, range(options.seeds))]
-    make_console().print(_table(day, capacities, run_cases(run_case, cases, options.jobs)))
-
-
-def _table(day: Day, capacities: Mapping[int, float], results: Mapping[Case, Result]) -> Table:
     least_s = sum(WINDOW_S * least_engines(capacities, rate) for rate in day.rates)
     rates = f"{min(day.rates):.1f} to {max(day.rates):.1f} requests/s"
     numbers = ("rule", "seed", "engine-hours", "of the least", "attainment", "worst half minute", "changes")
-    table = make_table(f"{rates}; who knows the day: {least_s / 3600:.2f} engine-hours", (), numbers)
-    for case, result in results.items():
-        engines = f"{result.engine_s / 3600:.2f}", f"{result.engine_s / least_s:.2f}x"
-        kept = f"{result.attainment:.3f}", f"{result.worst_window:.2f}"
-        table.add_row(case.rule, str(case.seed), *engines, *kept, str(result.num_changes))
-    return table
+    rows = [cells(*found, least_s) for found in run_cases(run_case, cases, options.jobs).items()]
+    print_table(f"{rates}; who knows the day: {least_s / 3600:.2f} engine-hours", (), numbers, rows)
+
+
+def cells(case: Case, result: Result, least_s: float) -> list[str]:
+    engines = f"{result.engine_s / 3600:.2f}", f"{result.engine_s / least_s:.2f}x"
+    kept = f"{result.attainment:.3f}", f"{result.worst_window:.2f}"
+    return [case.rule, str(case.seed), *engines, *kept, str(result.num_changes)]
 
 
 if __name__ == "__main__":

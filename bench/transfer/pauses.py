@@ -30,7 +30,7 @@ from typing import Any
 from bench.engine.under_test import add_model_argument
 from bench.harness.arguments import add_json, number_list, script_parser
 from bench.harness.files import write_json
-from bench.harness.tables import make_console, make_table
+from bench.harness.tables import print_table
 from bench.models.random_llama import LLAMA2_7B, SMALL, write_random_llama
 from bench.transfer.engine_client import EngineClient, engine_processes
 from mesh.process.process import make_runtime_dir
@@ -158,8 +158,6 @@ async def _move(client: EngineClient, name: str, context: int) -> Move:
     return Move(context, statistics.median(before), max(before), max(around), gaps[num_moved - 2], copying_ms)
 
 
-# --- the engines ------------------------------------------------------------------------------------------------------
-
 TOKEN_IDS = range(100, 1000)  # that any model knows
 ENDLESS = Sampling(max_tokens=10_000, seed=0, temperature=0.0, ignore_eos=True)
 TOPOLOGY = """
@@ -253,12 +251,9 @@ async def measure(topology: Topology, options: argparse.Namespace) -> Any:
 
 def show(found: Any) -> None:
     if isinstance(found, dict):
-        table, rows = make_table("medians", ("",), ("",)), [(name, f"{value:.3f}") for name, value in found.items()]
+        print_table("medians", ("",), ("",), [(name, f"{value:.3f}") for name, value in found.items()])
     else:
-        table, rows = make_table("ms", (), MOVES), [move.cells() for move in found]
-    for row in rows:
-        table.add_row(*row)
-    make_console().print(table)
+        print_table("ms", (), MOVES, [move.cells() for move in found])
 
 
 def main() -> None:

@@ -26,8 +26,9 @@ import psutil
 import zmq
 
 from bench.harness.arguments import add_json, script_parser
+from bench.harness.clock import timed
 from bench.harness.files import write_json
-from bench.harness.tables import make_console, make_table
+from bench.harness.tables import print_table
 from kvtransfer.freed_memory import keep_freed_memory
 from kvtransfer.gpu.device import MESSAGE_BYTES
 from kvtransfer.gpu.device_memory import DeviceKVMemory, DeviceMemory
@@ -56,13 +57,20 @@ class Setting:
     """A pool as each of the processes has one."""
 
     device: str
-    shape: KVShape
-    num_blocks: int
+    block_kib: int
     checksum: bool = False
 
     @property
     def is_gpu(self) -> bool:
         return self.device != "cpu"
+
+    @property
+    def shape(self) -> KVShape:
+        return LLAMA2_7B if self.is_gpu else KVShape(1, 1, self.block_kib * 128, block_size=1, dtype="float32")
+
+    @property
+    def num_blocks(self) -> int:
+        return (GPU_POOL_BYTES if self.is_gpu else POOL_BYTES) // block_bytes(self.shape)
 
     @property
     def num_bytes(self) -> int:
@@ -80,13 +88,6 @@ class Setting:
         return [slice(first, min(first + step, num_blocks)) for first in range(0, num_blocks, step)]
 
 
-def setting_of(device: str, block_kib: int, checksum: bool = False) -> Setting:
-    if device != "cpu":
-        return Setting(device, LLAMA2_7B, GPU_POOL_BYTES // block_bytes(LLAMA2_7B))
-    shape = KVShape(num_layers=1, num_kv_heads=1, head_dim=block_kib * 128, block_size=1, dtype="float32")
-    return Setting(device, shape, POOL_BYTES // block_bytes(shape), checksum)
-
-
 class End:
     """A pool and its transports in this process."""
 
@@ -102,9 +103,6 @@ class End:
         else:
             self.memory = KVMemory.alone(setting.shape, setting.num_blocks)
         self.transports = transports_of(self.memory, peers, lambda _: setting.checksum)
-
-
-# --- the sending process ----------------------------------------------------------------------------------------------
 
 
 def send(pipe: Connection, setting: Setting, frames_address: str, port: int) -> None:
@@ -147,9 +145,6 @@ def receiver(setting: Setting) -> "Iterator[Receiver]":
             yield Receiver(setting, here, frames, stream, process.pid or 0)
             here.send(None)
             process.join()
-
-
-# --- the receiving one ------------------------------------------------------------------------------------------------
 
 
 class Receiver:
@@ -233,9 +228,6 @@ def device_copy(device: str, num_bytes: int) -> Move:
     return copy
 
 
-# --- figures ----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Row:
     """Medians of rounds. CPU is that of both processes; ``latency_ms`` of one block, from the wish to its place."""
@@ -246,6 +238,10 @@ class Row:
     ratio: float  # to the plain copy
     cpu_s_per_gb: float
     latency_ms: float
+
+    def cells(self) -> list[str]:
+        figures = f"{self.gb_per_s:.2f}", f"{self.ratio:.2f}", f"{self.cpu_s_per_gb:.2f}", f"{self.latency_ms:.3f}"
+        return [f"{self.block_kib} KiB", self.way, *figures]
 
 
 def measure(receiver: Receiver, move: Move) -> tuple[float, float, float]:
@@ -261,17 +257,10 @@ def measure(receiver: Receiver, move: Move) -> tuple[float, float, float]:
     return gb / took_s, cpu_s / gb, 1e3 * statistics.median(singles_s)
 
 
-def timed(run: Callable[[], object]) -> float:
-    """Seconds."""
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
-
-
 @contextmanager
 def ways_of(device: str, block_kib: int) -> Iterator[dict[str, tuple[Receiver, Move]]]:
     """The plain copy is the first."""
-    setting = setting_of(device, block_kib)
+    setting = Setting(device, block_kib)
     if setting.is_gpu:
         with receiver(setting) as only:
             only.connect()
@@ -280,7 +269,7 @@ def ways_of(device: str, block_kib: int) -> Iterator[dict[str, tuple[Receiver, M
             moves |= {way: partial(only.sent, way) for way in (CUDA_IPC, NCCL, TCP)}
             yield {name: (only, move) for name, move in moves.items()}
         return
-    with receiver(setting) as plain, receiver(setting_of(device, block_kib, checksum=True)) as checked:
+    with receiver(setting) as plain, receiver(Setting(device, block_kib, checksum=True)) as checked:
         yield {
             "memcpy": (plain, plain.memcpy),
             "shm": (plain, plain.shm),
@@ -312,11 +301,7 @@ def main() -> None:
     sizes = options.blocks if options.device == "cpu" else [block_bytes(LLAMA2_7B) // 1024]
     rows = [row for size in sizes for row in compare(options.device, size, options.rounds)]
     numbers = ("GB/s", "of a copy", "CPU s/GB, both ends", "one block, ms")
-    table = make_table(f"medians of {options.rounds} rounds", ("block", "way"), numbers)
-    for row in rows:
-        figures = f"{row.gb_per_s:.2f}", f"{row.ratio:.2f}", f"{row.cpu_s_per_gb:.2f}", f"{row.latency_ms:.3f}"
-        table.add_row(f"{row.block_kib} KiB", row.way, *figures)
-    make_console().print(table)
+    print_table(f"medians of {options.rounds} rounds", ("block", "way"), numbers, [row.cells() for row in rows])
     if options.json is not None:
         write_json(options.json, {"rows": rows})
 

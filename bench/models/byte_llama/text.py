@@ -14,9 +14,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 LEFT_OUT = ("site-packages", "test", "tests", "idle_test", "_bundled")  # folders
 SHORTEST = 40  # bytes of a document
 HELD_OUT_OF = 20
@@ -87,21 +84,11 @@ def _long_enough(texts: "Iterator[str] | Sequence[str]") -> Iterator[bytes]:
 
 def _unlike(documents: Sequence[bytes], others: Sequence[bytes]) -> list[bytes]:
     """Those that share no long stretch with any of the others."""
-    known = np.unique(np.concatenate([_stretches(other) for other in others]))
-
-    def is_known(document: bytes) -> bool:
-        asked = _stretches(document)
-        places = np.minimum(np.searchsorted(known, asked), len(known) - 1)
-        return bool((known[places] == asked).any())
-
-    return [one for one in documents if not is_known(one)]
+    known = set[int]().union(*map(_stretches, others))
+    return [one for one in documents if known.isdisjoint(_stretches(one))]
 
 
-def _stretches(document: bytes) -> NDArray[np.uint64]:
+def _stretches(document: bytes) -> set[int]:
     """Hashes of all stretches of `SHARED_BYTES`, or of the whole of a shorter document."""
     size = min(SHARED_BYTES, len(document))
-    data = np.frombuffer(document, np.uint8).astype(np.uint64)
-    hashes = np.full(len(data) - size + 1, size, np.uint64)
-    for offset in range(size):
-        hashes = hashes * np.uint64(0x9E3779B97F4A7C15) + data[offset : offset + len(hashes)]
-    return hashes
+    return {hash(document[first : first + size]) for first in range(len(document) - size + 1)}

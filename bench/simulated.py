@@ -33,11 +33,7 @@ def modelled_engine(
 
 
 def make_fleet(
-    name: str,
-    service: ServiceSpec,
-    engines: Iterable[EngineSpec],
-    policy: PolicySpec,
-    **settings: Any,
+    name: str, service: ServiceSpec, engines: Iterable[EngineSpec], policy: PolicySpec, **settings: Any
 ) -> Topology:
     """A topology of one service whose gateway refuses nobody."""
     gateway = GatewaySpec("gateway", max_requests=MANY, max_waiting=MANY)

@@ -43,12 +43,6 @@ class LiveMesh:
         if done.returncode:
             raise UserError(f"policy {policy.name}: {done.stderr.strip()}")
 
-    def apply(self, plan: Path) -> None:
-        """Return once it is carried out. Raise `UserError` if it is not."""
-        done = _mesh(self.environment, START_S, "plan", str(self.topology.path), "apply", str(plan))
-        if done.returncode:
-            raise UserError(f"{plan}: {done.stderr.strip()}")
-
     def answers(
         self,
         sendings: Sequence[Sending],
@@ -78,13 +72,6 @@ def live_mesh(path: Path) -> Iterator[LiveMesh]:
             yield LiveMesh(topology, topology.gateways[0].port, environment)
         finally:
             _mesh(environment, STOP_S, "down", str(path), "--now")
-
-
-def measure_profile(path: Path) -> None:
-    """What engines of this topology cost, kept for them. Raise `UserError` if they cannot be measured."""
-    done = _mesh(os.environ, START_S, "profile", str(path), "--repeats", "1")
-    if done.returncode:
-        raise UserError(f"{path}: not measured: {done.stderr.strip()}")
 
 
 def _mesh(environment: Mapping[str, str], limit_s: float, *arguments: str) -> "subprocess.CompletedProcess[str]":

@@ -16,8 +16,17 @@ from rich.table import Table
 
 from bench.harness.arguments import add_jobs, add_out, add_seeds, script_parser
 from bench.harness.tables import make_console, make_table
-from bench.papers.llumnix.run import Latencies, Result, run_case
-from bench.papers.llumnix.setting import CONTENDERS, DISPATCH, INFAAS, LLUMNIX, NUM_ENGINES, Case
+from bench.papers.llumnix.setting import (
+    CONTENDERS,
+    DISPATCH,
+    INFAAS,
+    LLUMNIX,
+    NUM_ENGINES,
+    Case,
+    Latencies,
+    Result,
+    run_case,
+)
 from bench.simulated import run_cases, write_results
 
 RATES = {  # requests a second: from where the P99 of TTFT begins to grow

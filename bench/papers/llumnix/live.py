@@ -4,29 +4,23 @@
 
 Engines take the time of an A10 with Llama-2-7B instead of computing (`backend = "simulated"`), but hold, move and lose
 their KV blocks as any do. The same requests go, one after the other, to a mesh that dispatches as INFaaS does, to one
-that dispatches by freeness, and to one whose engines move requests besides. Beside each stands what the simulator says.
+that dispatches by freeness, and to one whose engines move requests besides.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 
 from bench.harness.arguments import script_parser
 from bench.harness.tables import make_console, make_table
-from bench.live.http_load import Answer
-from bench.live.mesh import LiveMesh
 from bench.live.ports import free_port
-from bench.live.serving import latency_of
+from bench.live.serving import latency_of, sendings_of
 from bench.models.references import DEFAULT_MODEL
-from bench.papers.live import sendings_of, serve_in_turn, total
-from bench.papers.llumnix.run import mean_and_p99, preempted_and_moved
-from bench.simulated import make_simulation, serve
-from engines.costs.profiles import load_profile
+from bench.papers.live import serve_in_turn, total
+from bench.papers.llumnix.setting import PROFILE, mean_and_p99
 from simulation.loads.arrival_processes import Arrivals, synthesize
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.workload_lengths import PREFIX, described_lengths
 
-PROFILE = "a10-llama2-7b-tp1"
 RATE = 3.4  # requests a second
 MOST_TOKENS = 1500  # of a prompt, and of an answer, so that the last one ends some time
 CONTENDERS = {
@@ -54,20 +48,6 @@ max_requests = 4096
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """Seconds to the first token, and from token to token after it, of all requests: their mean and their P99."""
-
-    ttft_s: tuple[float, float]
-    tpot_s: tuple[float, float]
-    num_preempted: int
-    num_migrated: int
-
-    def cells(self) -> list[str]:
-        times = [f"{value:.2f}" for value in self.ttft_s] + [f"{1e3 * value:.1f}" for value in self.tpot_s]
-        return [*times, str(self.num_preempted), str(self.num_migrated)]
-
-
 def draw(duration_s: float) -> list[TraceRequest]:
     """Draw requests with ShareGPT's lengths as the paper has them, cut."""
     lengths = described_lengths(f"{PREFIX}sharegpt")
@@ -76,26 +56,6 @@ def draw(duration_s: float) -> list[TraceRequest]:
         replace(one, num_input=min(one.num_input, MOST_TOKENS), num_output=max(2, min(one.num_output, MOST_TOKENS)))
         for one in requests
     ]
-
-
-def measured(mesh: LiveMesh, answers: Sequence[Answer], trace: Sequence[TraceRequest]) -> Outcome:
-    latencies = [latency_of(answer, one.num_output) for answer, one in zip(answers, trace, strict=True)]
-    return Outcome(
-        mean_and_p99(one.ttft_s for one in latencies),
-        mean_and_p99(one.tpot_s for one in latencies),
-        total(mesh, "preemptions"),
-        total(mesh, "migrations"),
-    )
-
-
-def simulated(mesh: LiveMesh, trace: Sequence[TraceRequest]) -> Outcome:
-    simulation = make_simulation(mesh.topology, load_profile(PROFILE), 0, coasts=True)
-    records = serve(simulation, mesh.topology.services[0].name, trace)
-    return Outcome(
-        mean_and_p99(record.ttft_s for record in records),
-        mean_and_p99(record.tpot_s for record in records),
-        *preempted_and_moved(simulation),
-    )
 
 
 def topologies() -> dict[str, str]:
@@ -110,11 +70,13 @@ def main() -> None:
     parser = script_parser("bench.papers.llumnix.live", __doc__)
     parser.add_argument("--duration", type=float, default=150.0, help="seconds in which requests arrive")
     trace = draw(parser.parse_args().duration)
-    columns = ("TTFT mean, s", "p99", "a token, ms", "p99", "preempted", "migrated")
-    table = make_table(f"{len(trace)} requests, {RATE:g} a second", ("measured | simulated",), columns)
+    columns = ("TTFT mean, s", "P99", "a token, ms", "P99", "preempted", "migrated")
+    table = make_table(f"{len(trace)} requests, {RATE:g} a second", ("",), columns)
     for name, mesh, answers in serve_in_turn(topologies(), sendings_of(trace, Random("0/tokens"))):
-        sides = measured(mesh, answers, trace).cells(), simulated(mesh, trace).cells()
-        table.add_row(name, *map(" | ".join, zip(*sides, strict=True)))
+        latencies = [latency_of(answer, one.num_output) for answer, one in zip(answers, trace, strict=True)]
+        ttft_s, tpot_s = mean_and_p99(one.ttft_s for one in latencies), mean_and_p99(one.tpot_s for one in latencies)
+        times = [f"{value:.2f}" for value in ttft_s] + [f"{1e3 * value:.1f}" for value in tpot_s]
+        table.add_row(name, *times, str(total(mesh, "preemptions")), str(total(mesh, "migrations")))
     make_console().print(table)
 
 

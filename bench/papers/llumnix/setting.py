@@ -1,17 +1,20 @@
 """Llumnix's evaluation as values: engines, loads, contenders, and one run of them."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf
 from random import Random
 
-from bench.simulated import make_fleet, modelled_engine
+from bench.simulated import make_fleet, make_simulation, modelled_engine, serve
 from engines.costs.profiles import EngineProfile, load_profile
 from mesh.topology.schema import PolicySpec, Rescheduling, ServiceSpec, Slo, Topology, TransferSpec
+from router.history.records import Outcome, Record
 from simulation.engines.physics import Physics
 from simulation.loads.arrival_processes import Arrivals, synthesize
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.workload_lengths import PREFIX, described_lengths
+from simulation.reports.summary import Distribution
 
 SERVICE = "llama-7b"
 PROFILE = "a10-llama2-7b-tp1"
@@ -70,3 +73,52 @@ class Case:
         """Draw the requests, the same for every contender."""
         pool, random = described_lengths(PREFIX + self.lengths), Random(f"{self.seed}/trace")
         return list(islice(synthesize(pool, Arrivals(self.rate), inf, random), self.num_requests))
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """Seconds, over requests: until the first token (the paper's prefill), a decoded token, and the whole request."""
+
+    ttft_mean: float
+    ttft_p99: float
+    tpot_mean: float
+    tpot_p99: float
+    e2e_mean: float
+    e2e_p99: float
+
+    @classmethod
+    def of(cls, records: Sequence[Record]) -> "Latencies":
+        """Summarize records, of which one at least was answered."""
+        columns = zip(*((record.ttft_s, record.tpot_s, record.e2e_s) for record in records), strict=True)
+        return cls(*(value for column in columns for value in mean_and_p99(column)))
+
+
+def mean_and_p99(values: Iterable[float | None]) -> tuple[float, float]:
+    spread = Distribution.of(values)
+    assert spread is not None, "no request was answered"
+    return spread.mean, spread.percentile(99)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of one case. ``preempted`` and ``moves`` are for each request, on average."""
+
+    num_requests: int
+    num_failed: int
+    latencies: Latencies
+    preempted: float
+    moves: float
+
+
+def run_case(case: Case) -> Result:
+    topology, profile = make_topology(case.contender, case.num_engines), make_profile()
+    simulation = make_simulation(topology, profile, case.seed, physics=PHYSICS, coasts=case.coasts)
+    records = serve(simulation, SERVICE, case.requests())
+    statuses = [engine.core.status(simulation.kernel.now) for engine in simulation.engines.values()]
+    return Result(
+        num_requests=len(records),
+        num_failed=sum(record.outcome is not Outcome.FINISHED for record in records),
+        latencies=Latencies.of(records),
+        preempted=sum(status.preemptions_total for status in statuses) / len(records),
+        moves=sum(status.migrations_total for status in statuses) / len(records),
+    )

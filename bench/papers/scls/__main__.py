@@ -16,8 +16,7 @@ from rich.table import Table
 
 from bench.harness.arguments import add_jobs, add_out, script_parser
 from bench.harness.tables import make_console, make_table
-from bench.papers.scls.run import Result, run_case
-from bench.papers.scls.setting import CONTENDERS, Case, Kind
+from bench.papers.scls.setting import CONTENDERS, Case, Kind, Result, run_case
 from bench.simulated import run_cases, write_results
 
 RATES = (10.0, 15.0, 20.0, 25.0, 30.0)
@@ -55,18 +54,11 @@ def _cases(options: argparse.Namespace) -> Iterator[Case]:
 
 
 def _table(results: Results) -> Table:
-    of_a_request = (f"{heading} a request" for heading in ("pads", "invalid", "slices"))
-    figures = ("req/s", "throughput", "mean, s", "P95, s", "spread, s", *of_a_request)
+    figures = ("req/s", "throughput", "mean, s", "P95, s", "spread, s", "slices a request")
     table = make_table("by rate", ("engine", "scheduler"), figures)
     for case, result in results.items():
-        table.add_row(
-            case.kind,
-            case.contender.name,
-            f"{case.rate:g}",
-            *(f"{value:.2f}" for value in (result.throughput, result.mean_s, result.p95_s, result.spread_s)),
-            *(f"{value:.0f}" for value in (result.pad_tokens, result.invalid_tokens)),
-            f"{result.slices:.2f}",
-        )
+        values = result.throughput, result.mean_s, result.p95_s, result.spread_s, result.slices
+        table.add_row(case.kind, case.contender.name, f"{case.rate:g}", *(f"{value:.2f}" for value in values))
     return table
 
 

@@ -6,18 +6,21 @@ answers with a median of 150 tokens of which 5 % are longer than 512, prompts wi
 on a logarithmic scale as e. The latter is an assumption: the paper says nothing of it.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from math import exp, log
 from random import Random
-from statistics import NormalDist
+from statistics import NormalDist, fmean, pstdev
+from typing import Any
 
-from bench.simulated import MANY, make_fleet, modelled_engine
+from bench.simulated import MANY, make_fleet, make_simulation, modelled_engine, percentile, serve
 from engines.costs.profiles import EngineProfile, load_profile
 from mesh.topology.schema import PolicySpec, Scheduling, ServiceSpec, Slo, Timing, Topology
 from mesh.wire.status import DecodeCost
+from router.history.records import Outcome
 from simulation.loads.arrival_processes import Arrivals, synthesize
 from simulation.loads.trace_request import TraceRequest
 
@@ -117,18 +120,13 @@ class Case:
         return list(synthesize(codefuse_like(), Arrivals(self.rate), self.seconds, Random(f"{self.seed}/trace")))
 
     def topology(self) -> Topology:
-        one = self.contender
-        workers = [
-            modelled_engine(
-                f"worker-{index}",
-                SERVICE,
-                PROFILE,
-                scheduling=one.scheduling,
-                max_running=one.max_running,
-                chunk_tokens=one.chunk_tokens,
-            )
-            for index in range(self.num_workers)
-        ]
+        one, names = self.contender, [f"worker-{index}" for index in range(self.num_workers)]
+        engine: dict[str, Any] = {
+            "scheduling": one.scheduling,
+            "max_running": one.max_running,
+            "chunk_tokens": one.chunk_tokens,
+        }
+        workers = [modelled_engine(name, SERVICE, PROFILE, **engine) for name in names]
         policy = PolicySpec(one.policy, dict(one.parameters))
         return make_fleet("slices", ServiceSpec(SERVICE, PROFILE, PATIENT), workers, policy, timing=CALM)
 
@@ -145,3 +143,39 @@ def _log_normal(median: float, sigma: float) -> list[int]:
     """Return every length as often as its distribution says."""
     normal = NormalDist(log(median), sigma)
     return [min(LONGEST, max(1, round(exp(normal.inv_cdf((index + 0.5) / POOL))))) for index in range(POOL)]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """``throughput``: requests over the time until the last has ended. Times in seconds.
+
+    ``spread_s``: standard deviation of the workers' completion times. ``slices``: prefills of a request, on average.
+    """
+
+    num_requests: int
+    throughput: float
+    mean_s: float
+    p95_s: float
+    spread_s: float
+    slices: float
+
+
+def run_case(case: Case) -> Result:
+    """Raise RuntimeError if a request does not finish."""
+    simulation = make_simulation(case.topology(), profile(case.kind), case.seed, coasts=True)
+    records = serve(simulation, SERVICE, case.requests())
+    if failed := [record for record in records if record.outcome is not Outcome.FINISHED]:
+        raise RuntimeError(f"{len(failed)} requests did not finish; the first: {failed[0].reason}")
+    times, ends = list[float](), defaultdict[str | None, float](float)
+    for record in records:
+        assert record.e2e_s is not None
+        times.append(record.e2e_s)
+        ends[record.decode_engine] = max(ends[record.decode_engine], record.arrived_s + record.e2e_s)
+    return Result(
+        num_requests=len(records),
+        throughput=len(records) / max(ends.values()),
+        mean_s=fmean(times),
+        p95_s=percentile(times, 95),
+        spread_s=pstdev(ends.values()),
+        slices=fmean(record.attempts for record in records),
+    )

@@ -5,8 +5,7 @@ from importlib.resources import files
 
 import pytest
 
-from bench.papers.llumnix.run import run_case
-from bench.papers.llumnix.setting import INFAAS, KV_TOKENS, ROUND_ROBIN, Case, make_profile
+from bench.papers.llumnix.setting import INFAAS, KV_TOKENS, ROUND_ROBIN, Case, make_profile, run_case
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.profiles import load_profile
 

@@ -5,8 +5,7 @@ import statistics
 import pytest
 
 from bench.papers.scls.live import contenders, draw, topology_text
-from bench.papers.scls.run import run_case
-from bench.papers.scls.setting import CONTENDERS, LONGEST, Case, Kind, codefuse_like, profile, scls, sls
+from bench.papers.scls.setting import CONTENDERS, LONGEST, Case, Kind, codefuse_like, profile, run_case, scls, sls
 from engines.scheduling.slices.estimates import SliceEstimator
 from mesh.topology.parse import load
 
@@ -33,9 +32,6 @@ def test_every_contender_serves_all_requests(kind):
     results = {each.name: run_case(Case(kind, each, **SHORT)) for each in CONTENDERS[kind]}
     assert len({result.num_requests for result in results.values()}) == 1
     assert results["SLS"].slices == 1.0 < results["SCLS"].slices
-    assert results["SLS"].invalid_tokens > results["SCLS"].invalid_tokens > 0.0
-    if "ILS" in results:
-        assert results["ILS"].pad_tokens == results["ILS"].invalid_tokens == 0.0
 
 
 def test_a_run_does_not_depend_on_what_ran_before():

@@ -1,1 +1,0 @@
-"""Services that share two engines of a live mesh."""

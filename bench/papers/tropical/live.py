@@ -1,0 +1,173 @@
+"""Tropical's figure on this machine, smaller: real processes and a real model.
+
+    python -m bench.papers.tropical.live [TOPOLOGY] [--requests N] [--rounds N] [--rates R ...] [--out DIR]
+
+Serves the first service of a topology on two engines of one thread each: a prefill and a multiplexing one, or two
+multiplexing ones for policies that do not split. Each policy gets the same requests at several rates over HTTP (open
+loop, Poisson, long inputs, short outputs); TTFT SLO 5 times the request's own prefill and TPOT SLO 3 decode steps of an
+idle engine, as `mesh profile` measured them. Each policy has a mesh of its own, one after the other, in each round. Run
+it alone: it says what others, the client among them, used of the machine.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from math import inf
+from pathlib import Path
+from random import Random
+from statistics import fmean
+
+from rich.table import Table
+
+from bench.fidelity.predicting import profile_of
+from bench.harness.arguments import add_out, script_parser
+from bench.harness.files import write_json
+from bench.harness.jobs import progress_bar
+from bench.harness.tables import make_console, make_table
+from bench.live.contention import Watch
+from bench.live.lengths import Bounds
+from bench.live.mesh import LiveMesh
+from bench.live.ports import free_port
+from bench.live.serving import is_kept, sendings_of
+from bench.papers.live import turned, warm_mesh
+from bench.papers.tropical.setting import PROMISE, UNSPLIT
+from engines.costs.linear import decode_step_s, prefill_s
+from engines.costs.profiles import EngineProfile
+from mesh.errors import UserError
+from mesh.topology.parse import load
+from mesh.topology.schema import ServiceSpec
+from simulation.capacity import Trial, crossing
+from simulation.loads.arrival_processes import Arrivals, synthesize
+from simulation.loads.trace_request import TraceRequest
+
+POLICIES = ("colocated", "chunked", "disaggregated", "disaggregated_sjf", "tropical", "elastic")
+CHUNK_TOKENS = {"chunked": 64}  # chunked prefill has a budget of its own; the others compute prompts in large steps:
+LARGE_STEP = 256
+POOL = 2000  # requests that lengths are sampled from
+INPUT, OUTPUT = Bounds(64, 128, 1024, 0.9), Bounds(8, 16, 64, 0.7)
+TTFT_FACTOR, TPOT_FACTOR = 5.0, 3.0  # times what an idle engine takes
+
+
+def topology_text(policy: str, service: ServiceSpec) -> str:
+    """A prefill and a multiplexing engine if the policy splits, else two multiplexing ones; one thread each.
+
+    They refuse nobody, as the systems that baselines stand for would not.
+    """
+    lines = [f"[services.{json.dumps(service.name)}]\nmodel = {json.dumps(service.model)}"]
+    lines += [f'dtype = "{service.dtype}"\nmin_ttft_ms = 1\nmin_tpot_ms = 1']
+    lines += [f'[gateways.gateway]\nport = {free_port()}\n[policy]\nname = "{policy}"']
+    for engine, role in (("first", "multiplex" if policy in UNSPLIT else "prefill"), ("second", "multiplex")):
+        lines += [f'[engines.{engine}]\nrole = "{role}"\nchunk_tokens = {CHUNK_TOKENS.get(policy, LARGE_STEP)}']
+        lines += ['threads = 1\nkv_memory = "256MiB"\nmax_running = 32\nmax_waiting = 100000']
+    return "\n".join([*lines, ""])
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+def made_up_lengths() -> list[TraceRequest]:
+    """Draw long inputs and short outputs, the same each time."""
+    random = Random(0)
+    return [TraceRequest(0.0, INPUT.draw(random), OUTPUT.draw(random)) for _ in range(POOL)]
+
+
+def promised(lengths: Sequence[TraceRequest], profile: EngineProfile) -> list[TraceRequest]:
+    """Promise a TTFT of 5 times the own prefill on an idle engine, and a TPOT of 3 lonely decode steps."""
+    context = round(fmean(request.num_input + request.num_output / 2 for request in lengths))
+    tpot_s = TPOT_FACTOR * decode_step_s(profile.decode, 1, context)
+    return [
+        replace(request, slo_ttft_s=TTFT_FACTOR * prefill_s(profile.prefill, request.num_input), slo_tpot_s=tpot_s)
+        for request in lengths
+    ]
+
+
+def make_trace(pool: Sequence[TraceRequest], rate: float, num_requests: int, seed: int) -> list[TraceRequest]:
+    """Draw Poisson arrivals. Equal seeds give the same requests in the same pattern at all rates."""
+    return list(islice(synthesize(pool, Arrivals(rate), inf, Random(seed)), num_requests))
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Says of each request whether both SLOs were kept; a refusal keeps none.
+
+    Requests were sent ``late_s`` too late at most. ``others`` used so many cores, the client's among them.
+    """
+
+    policy: str
+    rate: float
+    kept: Sequence[bool]
+    others: float
+    late_s: float
+
+
+def serve(
+    mesh: LiveMesh, policy: str, rate: float, trace: Sequence[TraceRequest], on_answer: Callable[[], None]
+) -> Run:
+    with Watch(mesh.pids()) as watch:
+        answers = mesh.answers(sendings_of(trace, Random(f"{policy} {rate} {trace[-1].at_s}")), on_answer)
+    both = list(zip(trace, answers, strict=True))
+    late_s = max(answer.sent_s - request.at_s for request, answer in both)
+    return Run(policy, rate, [is_kept(request, answer) for request, answer in both], watch.contention.others, late_s)
+
+
+def run_all(options: argparse.Namespace) -> list[Run]:
+    """Serve all rates with one policy after the other, each round another one first."""
+    service, runs = load(options.topology).services[0], list[Run]()
+    with progress_bar() as progress:
+        task = progress.add_task("", total=options.rounds * len(POLICIES) * len(options.rates) * options.requests)
+        for number in range(options.rounds):
+            for policy in turned(POLICIES, number):
+                progress.update(task, description=f"round {number + 1}: {policy}")
+                with warm_mesh(topology_text(policy, service)) as mesh:
+                    pool = promised(made_up_lengths(), profile_of(mesh.topology.engines[0], mesh.topology))
+                    for rate in options.rates:
+                        trace = make_trace(pool, rate, options.requests, number)
+                        runs.append(serve(mesh, policy, rate, trace, lambda: progress.advance(task)))
+    return runs
+
+
+def trials(runs: Sequence[Run]) -> list[Trial]:
+    """Return attainment by rate; requests of all runs at a rate count alike."""
+    rates = sorted({run.rate for run in runs})
+    return [Trial(rate, fmean(kept for run in runs if run.rate == rate for kept in run.kept)) for rate in rates]
+
+
+def attainment_table(runs: Sequence[Run]) -> Table:
+    rates = [f"{rate:g}/s" for rate in sorted({run.rate for run in runs})]
+    table = make_table("requests that met both SLOs", ("policy",), (*rates, f"req/s at {PROMISE:.0%}"))
+    for policy in POLICIES:
+        found = trials([run for run in runs if run.policy == policy])
+        table.add_row(policy, *(f"{one.attainment:.0%}" for one in found), crossing(found, PROMISE).words(PROMISE))
+    return table
+
+
+def main() -> None:
+    options = _arguments()
+    try:
+        runs = run_all(options)
+    except UserError as error:
+        raise SystemExit(str(error)) from None
+    console = make_console()
+    console.print(attainment_table(runs))
+    others, late_ms = fmean(run.others for run in runs), 1e3 * max(run.late_s for run in runs)
+    console.print(f"others used {others:.2f} cores; requests were sent at most {late_ms:.0f} ms late")
+    write_json(options.out / "live_figure.json", runs)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = script_parser("bench.papers.tropical.live", __doc__)
+    parser.add_argument("topology", type=Path, nargs="?", default="deploy/topology.toml", metavar="TOPOLOGY")
+    parser.add_argument("--requests", type=int, default=24, metavar="N", help="of each policy and rate (default: 24)")
+    parser.add_argument("--rounds", type=int, default=1, metavar="N", help="times that all is served (default: 1)")
+    parser.add_argument("--rates", type=float, nargs="+", default=[0.5, 1.2, 1.9], metavar="R", help="a second")
+    add_out(parser, "live_figure")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

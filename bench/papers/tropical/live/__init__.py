@@ -1,1 +1,0 @@
-"""Tropical's figure with real processes and a real model."""

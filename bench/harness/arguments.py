@@ -27,6 +27,14 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
 
 
+def add_vllm(parser: argparse.ArgumentParser) -> None:
+    """An environment with vLLM, which comparisons need and this project does not."""
+    parser.add_argument("--vllm-python", type=Path, metavar="PATH", help="interpreter of `make vllm-env`'s environment")
+    parser.add_argument(
+        "--vllm-env", action="append", default=[], type=name_and_value, metavar="NAME=VALUE", help="such as LD_PRELOAD"
+    )
+
+
 def number_list(text: str) -> tuple[int, ...]:
     """The type of an argument such as ``8,64``."""
     return tuple(int(part) for part in text.split(","))

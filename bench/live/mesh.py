@@ -28,7 +28,7 @@ class LiveMesh:
 
     def status(self) -> dict[str, Any]:
         """What `mesh status --json` says."""
-        told = _mesh(self.environment, STOP_S, "status", str(self.topology.path), "--json").stdout
+        told = mesh_command(self.environment, STOP_S, "status", str(self.topology.path), "--json").stdout
         return json.loads(told)  # type: ignore[no-any-return]
 
     def pids(self) -> list[int]:
@@ -39,7 +39,7 @@ class LiveMesh:
     def use(self, policy: PolicySpec) -> None:
         """From now on. Raise `UserError` if the gateways do not take it."""
         settings = [f"{key}={json.dumps(value)}" for key, value in policy.parameters.items()]
-        done = _mesh(self.environment, STOP_S, "policy", str(self.topology.path), policy.name, *settings)
+        done = mesh_command(self.environment, STOP_S, "policy", str(self.topology.path), policy.name, *settings)
         if done.returncode:
             raise UserError(f"policy {policy.name}: {done.stderr.strip()}")
 
@@ -66,15 +66,15 @@ def live_mesh(path: Path) -> Iterator[LiveMesh]:
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"MESHSERVE_RUNTIME_DIR": folder}
         try:
-            up = _mesh(environment, START_S, "up", str(path), "--detach")
+            up = mesh_command(environment, START_S, "up", str(path), "--detach")
             if up.returncode:
                 raise UserError(f"{path}: the mesh did not start: {(up.stdout + up.stderr).strip()}")
             yield LiveMesh(topology, topology.gateways[0].port, environment)
         finally:
-            _mesh(environment, STOP_S, "down", str(path), "--now")
+            mesh_command(environment, STOP_S, "down", str(path), "--now")
 
 
-def _mesh(environment: Mapping[str, str], limit_s: float, *arguments: str) -> "subprocess.CompletedProcess[str]":
+def mesh_command(environment: Mapping[str, str], limit_s: float, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """Raise `UserError` if it takes longer than that."""
     command = [sys.executable, "-m", "mesh.cli", *arguments]
     try:

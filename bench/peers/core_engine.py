@@ -1,8 +1,6 @@
-"""Child of `bench.peers.engines`: our engine's core and an executor, joined as the engine process joins them.
+"""Child of `bench.peers.engines`: our engine's core and the torch executor, joined as the engine process joins them.
 
-python -m bench.peers.core_engine MODEL_FOLDER DTYPE [vllm]
-
-The executor is the torch engine's; with a third argument it is vLLM's, under an interpreter that has it.
+python -m bench.peers.core_engine MODEL_FOLDER DTYPE
 """
 
 import sys
@@ -25,7 +23,6 @@ from mesh.wire.requests import Epoch, RequestSpec, Sampling, StepTokens, Submit
 
 GATEWAY, SERVICE = "gateway", "model"
 SLO = Slo(ttft_s=60.0, tpot_s=10.0)
-VLLM = {"backend": "vllm", "block_size": 32, "options": {"enforce_eager": True}}
 
 
 class CoreEngine:
@@ -72,10 +69,6 @@ def _tokens(effects: Iterable[Effect]) -> dict[str, int]:
     return {delta.request: len(delta.tokens) for step in steps for delta in step.deltas}
 
 
-def main(folder: str, dtype: str, executor: str = "torch") -> None:
-    answers = Answers()
-    answers.serve(CoreEngine({SERVICE: folder}, dtype, **(VLLM if executor == "vllm" else {})))
-
-
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    answers = Answers()
+    answers.serve(CoreEngine({SERVICE: sys.argv[1]}, sys.argv[2]))

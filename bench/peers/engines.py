@@ -5,10 +5,9 @@
 
 ``PATH`` is the interpreter of an environment with vLLM, or with llama-cpp-python; they need nothing of this project.
 llama.cpp reads the model's GGUF file itself and rounds activations to 8 bits, as our int8 does. Transformers are those
-of this project, by ``generate`` and by continuous batching. ``core-vllm-eager`` is vLLM as the executor of our engine
-core, which tells what our core costs vLLM. All engines are loaded at once and take turns, round by round, so that what
-else the machine does falls on all of them. vLLM runs eager and compiled: the better of the two counts. Ratios are
-medians over the rounds. Linux only: processes are pinned to one core.
+of this project, by ``generate`` and by continuous batching. All engines are loaded at once and take turns, round by
+round, so that what else the machine does falls on all of them. vLLM runs eager and compiled: the better of the two
+counts. Ratios are medians over the rounds. Linux only: processes are pinned to one core.
 """
 
 import argparse
@@ -24,11 +23,10 @@ from pathlib import Path
 from rich.table import Table
 
 from bench.engine.under_test import add_model_argument
-from bench.harness.arguments import add_json, name_and_value, script_parser
+from bench.harness.arguments import add_json, add_vllm, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import make_console, make_table
-from bench.peers.child import Child, ChildError
-from bench.peers.rounds import Measured, Round
+from bench.peers.rounds import Child, ChildError, Measured, Round
 from engines.models.cache import Cache
 from engines.models.reference import parse_reference
 from engines.models.store import prepared_dir
@@ -69,7 +67,7 @@ class Engine:
     interpreter: str = ""
 
 
-OURS, VLLM, LLAMA_CPP, TRANSFORMERS, CORE_VLLM = "ours", "vLLM", "llama.cpp", "transformers", "core over vLLM"
+OURS, VLLM, LLAMA_CPP, TRANSFORMERS = "ours", "vLLM", "llama.cpp", "transformers"
 CORE_MODULE, VLLM_MODULE = "bench.peers.core_engine", "bench.peers.vllm_engine_speed"
 TRANSFORMERS_MODULE = "bench.peers.transformers_speed"
 ENGINES = {
@@ -79,14 +77,12 @@ ENGINES = {
     "vllm-eager": Engine(VLLM, VLLM_MODULE, ("eager", "float32"), True, "vllm"),
     "vllm-compiled": Engine(VLLM, VLLM_MODULE, ("compiled", "float32"), True, "vllm"),
     "vllm-bfloat16": Engine(VLLM, VLLM_MODULE, ("compiled", "bfloat16"), False, "vllm"),
-    "core-vllm-eager": Engine(CORE_VLLM, CORE_MODULE, ("float32", "vllm"), True, "vllm"),
     "llama.cpp": Engine(LLAMA_CPP, "bench.peers.llama_cpp_speed", (), False, "llama"),
     "generate": Engine(TRANSFORMERS, TRANSFORMERS_MODULE, ("generate", "float32"), True),
     "generate-bfloat16": Engine(TRANSFORMERS, TRANSFORMERS_MODULE, ("generate", "bfloat16"), False),
     "continuous": Engine(TRANSFORMERS, TRANSFORMERS_MODULE, ("continuous", "float32"), True),
     "continuous-bfloat16": Engine(TRANSFORMERS, TRANSFORMERS_MODULE, ("continuous", "bfloat16"), False),
 }
-RIVALS = ((OURS, VLLM), (OURS, LLAMA_CPP), (OURS, TRANSFORMERS), (CORE_VLLM, VLLM))
 VLLM_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1"}
 
 
@@ -118,7 +114,7 @@ def command_of(engine: Engine, options: argparse.Namespace) -> tuple[list[str], 
     environment = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     if engine.interpreter == "vllm":
         environment |= VLLM_ENVIRONMENT | {"VLLM_CPU_OMP_THREADS_BIND": str(options.core)} | dict(options.vllm_env)
-    return [python, "-m", engine.module, str(model), *engine.arguments], environment
+    return [str(python), "-m", engine.module, str(model), *engine.arguments], environment
 
 
 def gguf_of(model: str) -> Path:
@@ -170,10 +166,10 @@ def advantages(kind: str, values: Values) -> dict[str, float]:
     """Ours over the others, in float32 and each with the dtype that suits it best."""
     found = {}
     for exact, how in ((True, "float32"), (False, "best dtype")):
-        for family, rival in RIVALS:
-            mine, other = (best(kind, values, name, exact=exact) for name in (family, rival))
+        for rival in (VLLM, LLAMA_CPP, TRANSFORMERS):
+            mine, other = (best(kind, values, name, exact=exact) for name in (OURS, rival))
             if mine is not None and other is not None:
-                found[f"{family} / {rival}, {how}"] = advantage(kind, values, mine, other)
+                found[f"{OURS} / {rival}, {how}"] = advantage(kind, values, mine, other)
     return found
 
 
@@ -210,10 +206,7 @@ def main() -> None:
 def _parse() -> argparse.Namespace:
     parser = script_parser("bench.peers.engines", __doc__)
     add_model_argument(parser)
-    parser.add_argument("--vllm-python", help="interpreter of an environment with vLLM")
-    parser.add_argument(
-        "--vllm-env", action="append", default=[], type=name_and_value, metavar="NAME=VALUE", help="such as LD_PRELOAD"
-    )
+    add_vllm(parser)
     parser.add_argument("--llama-python", help="interpreter of an environment with llama-cpp-python")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)), help="the core all run on")

@@ -87,10 +87,6 @@ class LlamaCpp:
         return int(np.argmax(np.ctypeslib.as_array(address, shape=(self._vocabulary,))))
 
 
-def main(path: str) -> None:
-    answers = Answers()
-    answers.serve(LlamaCpp(path))
-
-
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    answers = Answers()
+    answers.serve(LlamaCpp(sys.argv[1]))

@@ -2,19 +2,22 @@
 
     python -m bench.peers.meshes --vllm-python PATH [--vllm-env NAME=VALUE] [--only NAME ...] [--json FILE]
 
-Each contestant is started, loaded at a few rates and stopped; then comes the next one. All serve the same model folder
-in float32 (``mesh-int8`` aside) with one computing thread a core. Requests are `mesh bench`'s: the same prompts,
-lengths and times of arrival for everybody, Poisson, open loop. A request is good if it is answered whole, with TTFT and
-TPOT within the promise; promises are also tried half and twice as long, from the same requests.
+Each contestant is started, loaded at a few rates by `mesh bench` and stopped; then comes the next one. All serve the
+same model folder under the same name, in float32 (``mesh-int8`` aside), with as many threads for computing as there are
+cores; a mesh has a prefill and a multiplexing engine. Requests are the same for everybody: prompts, lengths and times
+of arrival, Poisson, open loop. A request is good if it is answered whole, with TTFT and TPOT within the promise. Linux
+only: cores are given by affinity, which children inherit.
 """
 
 import argparse
-import asyncio
+import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from math import ceil
 from pathlib import Path
@@ -23,184 +26,217 @@ from typing import Any
 from rich.console import Console
 
 from bench.engine.under_test import add_model_argument
-from bench.gateway.servers import MODEL
-from bench.harness.arguments import add_json, name_and_value, script_parser
+from bench.gateway.servers import MODEL, started
+from bench.harness.arguments import add_json, add_vllm, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import make_console, make_table
-from bench.live.contention import Contention, Watch
-from bench.load.arguments import add_generator, add_load, add_promises, add_prompts, add_server
-from bench.load.asked import asked
-from bench.load.generator.running import Ended
-from bench.load.generator.running import run as drive
-from bench.load.results.confidence import Seen
-from bench.load.results.outcome import Outcome, Promise
-from bench.peers.contestants import CONTESTANTS, Running, Scene
+from bench.live.contention import Watch
+from bench.live.mesh import START_S, live_mesh, mesh_command
+from bench.live.ports import free_port
 from engines.models.store import prepared_dir
-from mesh.errors import CommandError, UserError
+from mesh.errors import UserError
 from simulation.capacity import Trial, crossing
 
 GOAL = 0.9
 TTFT_MS, TPOT_MS = 1500, 100  # the promise
-TIGHTNESS = (0.5, 1.0, 2.0)  # times the promise
 INPUT_TOKENS, OUTPUT_TOKENS = "32:256", "16:48"  # evenly between
 SEEDS_APART = 1000  # prompts of one rate are in nobody's cache at the next
+LOAD_S = 600.0  # at most, of one rate
+KV_GIB = 1  # of each engine
+VLLM_ENVIRONMENT = {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": str(KV_GIB)}
+TOPOLOGY = """
+[mesh]
+name = "contest-{port}"
+log_level = "warning"
+start_s = {start_s:.0f}
+[services.{model}]
+model = {folder}
+dtype = "{dtype}"
+ttft_ms = {ttft_ms}
+tpot_ms = {tpot_ms}
+[engines.prefill]
+role = "prefill"
+{engine}
+[engines.decode]
+role = "multiplex"
+{engine}
+[gateways.gateway]
+port = {port}
+[policy]
+name = "tropical"
+"""
+
+
+# --- contestants ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What all are started with. Half of the ``cores`` are for each of two engines."""
+
+    folder: Path  # of the model
+    cores: Sequence[int]
+    vllm_python: Path | None
+    vllm_env: Mapping[str, str]
+    logs: Path
+
+    def python(self) -> str:
+        """Return the interpreter that has vLLM. Raise `UserError` if it was not said."""
+        if self.vllm_python is None:
+            raise UserError("vLLM: say which interpreter has it with --vllm-python")
+        return str(self.vllm_python)
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A server that answers. ``pids``: its processes."""
+
+    url: str
+    pids: Sequence[int]
+
+
+@contextmanager
+def _mesh(scene: Scene, dtype: str = "float32", backend: str = "torch") -> Iterator[Running]:
+    """A prefill and a multiplexing engine, as in deploy/topology.toml."""
+    port = free_port()
+    path = scene.logs / f"mesh-{port}.toml"
+    engine = f'threads = {len(scene.cores) // 2}\nkv_memory = "{KV_GIB}GiB"\nbackend = "{backend}"'
+    if backend == "vllm":
+        engine += f"\nblock_size = 32\npython = {json.dumps(scene.python())}"
+    settings = {"port": port, "dtype": dtype, "ttft_ms": TTFT_MS, "tpot_ms": TPOT_MS, "start_s": START_S}
+    path.write_text(TOPOLOGY.format(model=MODEL, folder=json.dumps(str(scene.folder)), engine=engine, **settings))
+    with live_mesh(path) as mesh:
+        yield Running(f"http://127.0.0.1:{mesh.port}", mesh.pids())
+
+
+@contextmanager
+def _vllm(scene: Scene) -> Iterator[Running]:
+    """``vllm serve`` with all cores."""
+    port = free_port()
+    threads = {"VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, scene.cores))}
+    command = [scene.python(), "-m", "vllm.entrypoints.cli.main", "serve", str(scene.folder)]
+    command += ["--served-model-name", MODEL, "--dtype", "float32", "--host", "127.0.0.1", "--port", str(port)]
+    environment = VLLM_ENVIRONMENT | threads | dict(scene.vllm_env)
+    with started("vLLM", port, command, scene.logs / "vllm.log", environment) as server:
+        server.until_it_answers(START_S)
+        yield Running(server.url, server.pids())
+
+
+CONTESTANTS: Mapping[str, Callable[[Scene], AbstractContextManager[Running]]] = {
+    "mesh-torch": _mesh,
+    "mesh-int8": partial(_mesh, dtype="int8"),
+    "mesh-vllm": partial(_mesh, backend="vllm"),
+    "vllm": _vllm,
+}
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A contestant at a rate. ``figures`` are those of `mesh bench`."""
+    """A contestant at a rate. ``figures`` are those of `mesh bench`. Cores: what it used, and what others did."""
 
     contestant: str
     rate: float
-    promise: Promise
-    outcomes: Sequence[Outcome]
     figures: Mapping[str, Any]
-    contention: Contention
+    cores: float
+    others: float
 
-    def seen(self, tightness: float) -> Seen:
-        """Requests that kept the promise if it is so many times as long."""
-        limits = (self.promise.ttft_s, self.promise.tpot_s)
-        ttft_s, tpot_s = (limit and tightness * limit for limit in limits)
-        num_good = sum(outcome.keeps(Promise(ttft_s, tpot_s)) for outcome in self.outcomes)
-        return Seen(self.rate, num_good, len(self.outcomes))
-
-    def json(self) -> dict[str, Any]:
-        kept = {f"{factor:g}": self.seen(factor).attainment for factor in TIGHTNESS}
-        shares = {"ours": self.contention.ours, "others": self.contention.others}
-        return {
-            "contestant": self.contestant,
-            "rate": self.rate,
-            "attainment_by_tightness": kept,
-            "cores_used": shares,
-            "figures": {key: value for key, value in self.figures.items() if key != "distributions_ms"},
-        }
+    @property
+    def attainment(self) -> float:
+        return float(self.figures["slo_attainment"])
 
 
-def load_of(options: argparse.Namespace, url: str, rate: float, seed: int) -> argparse.Namespace:
-    """What `mesh bench` would be asked."""
-    parser = argparse.ArgumentParser()
-    for add in (add_server, add_load, add_prompts, add_promises, add_generator):
-        add(parser.add_argument_group())
-    words = ["--url", url, "--model", MODEL, "--tokenizer", str(options.folder), "--prompt-as", "text"]
-    words += ["--rate", str(rate), "--requests", str(ceil(rate * options.seconds)), "--seed", str(seed)]
+def load(options: argparse.Namespace, scene: Scene, url: str, index: int, rate: float) -> dict[str, Any]:
+    """Return the figures of `mesh bench` at a rate. Raise `UserError` if it fails."""
+    out = scene.logs / "figures.json"
+    words = ["--url", url, "--model", MODEL, "--tokenizer", str(scene.folder), "--prompt-as", "text"]
+    words += ["--rate", str(rate), "--requests", str(ceil(rate * options.seconds)), "--seed", str(SEEDS_APART * index)]
     words += ["--input-tokens", INPUT_TOKENS, "--output-tokens", OUTPUT_TOKENS]
     words += ["--goodput", f"ttft:{TTFT_MS}", f"tpot:{TPOT_MS}"]
-    words += ["--warmup", "2", "--timeout", "120", "--quiet"]
-    return parser.parse_args(words)
+    words += ["--warmup", "2", "--timeout", "120", "--quiet", "--json", str(out)]
+    done = mesh_command(os.environ, LOAD_S, "bench", *words)
+    if done.returncode:
+        raise UserError(f"`mesh bench` at {rate:g}/s: {done.stderr.strip()}")
+    figures: dict[str, Any] = json.loads(out.read_text())
+    return figures
 
 
-def measure(options: argparse.Namespace, name: str, running: Running) -> Iterable[Run]:
-    promise = Promise(TTFT_MS / 1e3, TPOT_MS / 1e3)
-    for index, rate in enumerate(options.rates):
-        load = load_of(options, running.url, rate, SEEDS_APART * index)
-        with Watch(running.pids) as watch:
-            ended = asyncio.run(_driven(load))
-        if ended.was_interrupted:
-            raise KeyboardInterrupt
-        for warning in ended.result.warnings:
-            _say(f"{name} at {rate:g}/s: {warning}")
-        run = Run(name, rate, promise, ended.result.counted, ended.result.json, watch.contention)
-        cores = watch.contention
-        used = f"{cores.ours:.2f} cores used, {cores.others:.2f} by others"
-        _say(f"{name} at {rate:g}/s: {run.seen(1.0).attainment:.1%} met their promise; {used}")
-        yield run
-
-
-async def _driven(load: argparse.Namespace) -> Ended:
-    return await drive(await asked(load), "", num_warmups=load.warmup, skip_s=0.0, rate=load.rate, is_shown=False)
+def measure(options: argparse.Namespace, scene: Scene, name: str) -> Iterable[Run]:
+    """Start a contestant and load it at all rates."""
+    _say(f"starting {name}")
+    with CONTESTANTS[name](scene) as running:
+        for index, rate in enumerate(options.rates):
+            with Watch(running.pids) as watch:
+                figures = load(options, scene, running.url, index, rate)
+            run = Run(name, rate, figures, watch.contention.ours, watch.contention.others)
+            for warning in figures["warnings"]:
+                _say(f"note: {warning}")
+            _say(f"{name} at {rate:g}/s: {run.attainment:.1%} met their promise; {run.others:.2f} cores used by others")
+            yield run
 
 
 def compare(options: argparse.Namespace, scene: Scene) -> list[Run]:
     """Contestants that cannot be started are left out, and said."""
     runs: list[Run] = []
     for name in options.only:
-        _say(f"starting {name}")
         try:
-            with CONTESTANTS[name](scene) as running:
-                runs += measure(options, name, running)
-        except (CommandError, UserError) as error:
+            runs += measure(options, scene, name)
+        except UserError as error:
             _say(f"without {name}: {error}")
     return runs
 
 
 # --- what comes of it -------------------------------------------------------------------------------------------------
 
-COLUMNS = ("median_ttft_ms", "p99_ttft_ms", "median_tpot_ms", "p99_tpot_ms", "output_throughput")
+FIGURES = ("median_ttft_ms", "p99_ttft_ms", "median_tpot_ms", "p99_tpot_ms", "output_throughput")
 
 
-def capacities(runs: Sequence[Run]) -> dict[str, dict[float, str]]:
-    """By contestant and tightness: the rate up to which `GOAL` of the requests are good."""
-    found: dict[str, dict[float, str]] = {}
-    for name, group in groupby(runs, key=lambda run: run.contestant):
-        of_name = list(group)
-        for factor in TIGHTNESS:
-            seen = [run.seen(factor) for run in of_name]
-            capacity = crossing([Trial(one.rate, one.attainment) for one in seen], GOAL)
-            found.setdefault(name, {})[factor] = capacity.words(GOAL)
-    return found
+def capacities(runs: Sequence[Run]) -> dict[str, str]:
+    """Return the rate up to which `GOAL` of the requests are good, by contestant."""
+    return {
+        name: crossing([Trial(run.rate, run.attainment) for run in group], GOAL).words(GOAL)
+        for name, group in groupby(runs, key=lambda run: run.contestant)
+    }
 
 
 def print_all(console: Console, runs: Sequence[Run]) -> None:
     heads = ("rate", "met", "good/s", "TTFT p50", "p99", "TPOT p50", "p99", "tokens/s", "cores", "others'")
     table = make_table(f"promise: TTFT {TTFT_MS} ms, TPOT {TPOT_MS} ms", ("",), heads)
-    for name, group in groupby(runs, key=lambda run: run.contestant):
-        for index, run in enumerate(group):
-            figures = [run.figures[key] for key in COLUMNS]
-            table.add_row(
-                "" if index else name,
-                f"{run.rate:g}",
-                f"{run.seen(1.0).attainment:.0%}",
-                f"{run.figures['request_goodput']:.2f}",
-                *("-" if value is None else f"{value:.0f}" for value in figures),
-                f"{run.contention.ours:.2f}",
-                f"{run.contention.others:.2f}",
-            )
-        table.add_section()
+    for run in runs:
+        figures = ("-" if run.figures[key] is None else f"{run.figures[key]:.0f}" for key in FIGURES)
+        kept = f"{run.attainment:.0%}", f"{run.figures['request_goodput']:.2f}"
+        table.add_row(run.contestant, f"{run.rate:g}", *kept, *figures, f"{run.cores:.2f}", f"{run.others:.2f}")
     console.print(table)
-    title = f"requests a second up to which {GOAL:.0%} keep the promise, times"
-    summary = make_table(title, ("", *(f"{factor:g}" for factor in TIGHTNESS)))
-    for name, by_factor in capacities(runs).items():
-        summary.add_row(name, *(by_factor[factor] for factor in TIGHTNESS))
-    console.print(summary)
-
-
-def document(runs: Sequence[Run], options: argparse.Namespace) -> dict[str, Any]:
-    """What is written as JSON."""
-    asked = {key: getattr(options, key) for key in ("rates", "seconds", "model")}
-    return {"asked": asked, "goal": GOAL, "capacities": capacities(runs), "runs": [run.json() for run in runs]}
+    for name, rate in capacities(runs).items():
+        console.print(f"{name}: {GOAL:.0%} keep the promise up to {rate} requests a second")
 
 
 def _say(words: str) -> None:
     print(words, file=sys.stderr, flush=True)
 
 
-def main() -> int:
+def main() -> None:
     options = _parse()
     os.sched_setaffinity(0, options.cores)  # the children inherit it
     with tempfile.TemporaryDirectory() as logs:
         try:
-            options.folder = prepared_dir(options.model)
-            python, more = options.vllm_python, dict(options.vllm_env)
-            scene = Scene(options.folder, TTFT_MS, TPOT_MS, options.cores, python, more, Path(logs))
-            runs = compare(options, scene)
+            more = options.vllm_python, dict(options.vllm_env), Path(logs)
+            runs = compare(options, Scene(prepared_dir(options.model), options.cores, *more))
         except UserError as error:
-            _say(str(error))
-            return 1
+            raise SystemExit(str(error)) from None
     if not runs:
-        return 1
+        raise SystemExit(1)
     print_all(make_console(), runs)
     if options.json is not None:
-        write_json(options.json, document(runs, options))
-    return 0
+        write_json(options.json, runs)
 
 
 def _parse() -> argparse.Namespace:
     parser = script_parser("bench.peers.meshes", __doc__)
     add_model_argument(parser)
-    parser.add_argument("--vllm-python", type=Path, metavar="PATH", help="interpreter of `make vllm-env`'s environment")
-    parser.add_argument(
-        "--vllm-env", action="append", default=[], type=name_and_value, metavar="NAME=VALUE", help="such as LD_PRELOAD"
-    )
+    add_vllm(parser)
     all_of_them = f"of {', '.join(CONTESTANTS)}"
     parser.add_argument(
         "--only", nargs="+", choices=CONTESTANTS, default=[*CONTESTANTS], metavar="NAME", help=all_of_them
@@ -216,4 +252,4 @@ def _parse() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,21 +1,28 @@
 """Rounds of generation, measured the same way in engines of any interpreter: the standard library alone is imported.
 
-A child process holds one engine and answers each round that its parent writes to it, one JSON line for one JSON line.
-What libraries print goes to standard error.
+A child process holds one engine (`Answers`) and answers each round that its parent (`Child`) writes to it, one JSON
+line for one JSON line. What libraries print goes to standard error.
 """
 
 import json
 import os
 import random
+import select
+import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import fmean
 from typing import Protocol
 
 TOKEN_IDS = range(100, 20_000)  # ordinary tokens of any vocabulary that is worth measuring
+ROOT = Path(__file__).resolve().parents[2]
+START_S = 900.0  # vLLM may compile for minutes
+ROUND_S = 600.0
+END_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +110,57 @@ class Answers:
     def _say(self, answer: Mapping[str, object]) -> None:
         self._out.write(json.dumps(answer) + "\n")
         self._out.flush()
+
+
+class ChildError(RuntimeError):
+    """An engine did not start, answer or keep its deadline. The message says which."""
+
+
+class Child:
+    """The parent's end: an engine in a process of its own, which has `Answers`."""
+
+    def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        self.name = name
+        self._log = log
+        with log.open("wb") as stderr:
+            self._process = subprocess.Popen(
+                command,
+                bufsize=0,  # nothing that `select` does not see waits in a buffer
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                cwd=ROOT,
+                env={**os.environ, **environment},
+            )
+
+    def until_ready(self, limit_s: float = START_S) -> None:
+        """Raise `ChildError` if it ends instead, or takes longer."""
+        self._answer(limit_s)
+
+    def measure(self, work: Round, limit_s: float = ROUND_S) -> Measured:
+        """Raise `ChildError` if it ends instead, or takes longer."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(asdict(work)).encode() + b"\n")
+        return Measured(**json.loads(self._answer(limit_s)))
+
+    def _answer(self, limit_s: float) -> bytes:
+        assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], limit_s)[0]:
+            self._process.kill()
+            raise ChildError(f"{self.name} did not answer within {limit_s:g} s")
+        if line := self._process.stdout.readline():
+            return line
+        words = self._log.read_text(errors="replace").strip().splitlines() or ["it printed nothing"]
+        raise ChildError(f"{self.name} ended: {words[-1]}")
+
+    def stop(self) -> None:
+        """Let it end; kill it if it does not."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()

@@ -1,6 +1,6 @@
 """Child of `bench.peers.engines`, under an interpreter that has vLLM: its engine core here, with no server around it.
 
-    python -m bench.peers.vllm_engine_speed MODEL_FOLDER eager|compiled [DTYPE]
+    python -m bench.peers.vllm_engine_speed MODEL_FOLDER eager|compiled DTYPE
 
 Needs nothing of this project but `bench.peers.rounds`. Tokens stay ids: no time goes into text.
 """
@@ -43,10 +43,6 @@ class VllmEngine:
             yield {output.request_id: len(output.outputs[0].token_ids) for output in self._engine.step()}
 
 
-def main(folder: str, mode: str, dtype: str = "float32") -> None:
-    answers = Answers()
-    answers.serve(VllmEngine(folder, mode, dtype))
-
-
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    answers = Answers()
+    answers.serve(VllmEngine(*sys.argv[1:]))

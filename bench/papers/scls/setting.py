@@ -121,12 +121,8 @@ class Case:
 
     def topology(self) -> Topology:
         one, names = self.contender, [f"worker-{index}" for index in range(self.num_workers)]
-        engine: dict[str, Any] = {
-            "scheduling": one.scheduling,
-            "max_running": one.max_running,
-            "chunk_tokens": one.chunk_tokens,
-        }
-        workers = [modelled_engine(name, SERVICE, PROFILE, **engine) for name in names]
+        batches: dict[str, Any] = {"max_running": one.max_running, "chunk_tokens": one.chunk_tokens}
+        workers = [modelled_engine(name, SERVICE, PROFILE, scheduling=one.scheduling, **batches) for name in names]
         policy = PolicySpec(one.policy, dict(one.parameters))
         return make_fleet("slices", ServiceSpec(SERVICE, PROFILE, PATIENT), workers, policy, timing=CALM)
 

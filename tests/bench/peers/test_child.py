@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.peers.child import Child, ChildError
-from bench.peers.rounds import Measured, Round
+from bench.peers.rounds import Child, ChildError, Measured, Round
 
 ANSWERS = """
 import json, sys

@@ -1,24 +1,19 @@
 """Goodput against load, up to three times what a mesh can sustain: it should stay where it peaked.
 
-    python -m bench.gateway.overload [--live] [--policies NAME ...] [--factors F ...] [--duration S] [--seeds N]
-        [--json FILE]
+    python -m bench.gateway.overload [--policies NAME ...] [--factors F ...] [--duration S] [--seeds N] [--json FILE]
 
 A prefill and a multiplexing engine, A100s with Llama-2-70B and tensor parallelism 4; long inputs, short outputs,
 Poisson arrivals; TTFT SLO 5 times the unloaded prefill, TPOT SLO 100 ms. Bounds of queues are the product's own. The
-sustainable load of a policy is where 90 % of its requests meet both SLOs, by simulation; goodput counts those that do.
-With ``--live`` real processes serve the same requests over HTTP, on engines that wait as long as the hardware would
-compute.
+sustainable load of a policy is where 90 % of its requests meet both SLOs; goodput counts those that do. Simulated.
 """
 
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
@@ -26,16 +21,11 @@ from bench.harness.arguments import add_json, add_seeds, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import make_console, make_table
 from bench.live.lengths import Bounds
-from bench.live.mesh import LiveMesh, live_mesh
-from bench.live.ports import free_port
-from bench.live.serving import OK, is_kept, sendings_of
-from bench.models.tiny_llama import write_tiny_model
 from bench.simulated import make_simulation, serve
 from engines.costs.linear import prefill_s
 from engines.costs.profiles import load_profile
-from mesh.errors import UserError
-from mesh.topology.parse import load
-from mesh.topology.schema import PolicySpec, Topology
+from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
+from mesh.wire.control import Role
 from router.history.records import Outcome, Record
 from simulation.capacity import find_capacity
 from simulation.loads.arrival_processes import Arrivals, synthesize
@@ -48,31 +38,8 @@ TTFT_FACTOR, TPOT_SLO_S = 5.0, 0.1
 DURATION_S, SEEDS = 180.0, 3
 WARM_UP = 0.1  # of the duration: the mesh is idle at first, and goodput is that of a mesh at work
 INPUT, OUTPUT = Bounds(128, 1024, 8192, 0.8), Bounds(16, 64, 256, 0.6)
-PROFILE = "a100-llama2-70b-tp4"
-ENGINE = f'backend = "simulated"\nprofile = "{PROFILE}"\nchunk_tokens = 2048'
-NUM_TOKEN_IDS = 250  # of the tiny model
-MAX_CONTEXT = 16_384
+SERVICE, PROFILE = "model", "a100-llama2-70b-tp4"
 POOL = 2000
-TOPOLOGY = """\
-[mesh]
-name = "overload"
-log_level = "warning"
-[services.model]
-model = "{model}"
-ttft_ms = 1000
-min_ttft_ms = 1
-tpot_ms = 100
-min_tpot_ms = 1
-[engines.prefill]
-role = "prefill"
-{engine}
-[engines.decode]
-role = "multiplex"
-{engine}
-max_running = 256
-[gateways.gateway]
-port = {port}
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +88,17 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
     return ordered[round(share * (len(ordered) - 1))]
 
 
-Pool = Sequence[TraceRequest]  # lengths and promises
 Serve = Callable[[str, float], list[Ended]]  # what became of a policy's requests at a rate
+
+
+def make_topology(policy: str) -> Topology:
+    roles = {"prefill": Role.PREFILL, "decode": Role.MULTIPLEX}
+    engines = [
+        EngineSpec(name, role, (SERVICE,), backend="simulated", profile=PROFILE, chunk_tokens=2048, max_running=256)
+        for name, role in roles.items()
+    ]
+    service = ServiceSpec(SERVICE, PROFILE, Slo(1.0, TPOT_SLO_S))
+    return Topology("overload", Path(), (service,), tuple(engines), (GatewaySpec("gateway"),), PolicySpec(policy))
 
 
 def make_pool() -> list[TraceRequest]:
@@ -134,38 +110,18 @@ def make_pool() -> list[TraceRequest]:
     ]
 
 
-def make_trace(pool: Pool, rate: float, duration_s: float, seed: int) -> list[TraceRequest]:
-    return list(synthesize(pool, Arrivals(rate), duration_s, Random(seed)))
-
-
-def simulated(topology: Topology, pool: Pool, duration_s: float, num_seeds: int) -> Serve:
+def simulated(pool: Sequence[TraceRequest], duration_s: float, num_seeds: int) -> Serve:
     """Serve in simulation, once a seed."""
 
     def serve_each(policy: str, rate: float) -> Iterator[Record]:
-        chosen = replace(topology, policy=PolicySpec(policy))
         for seed in range(num_seeds):
-            simulation = make_simulation(chosen, load_profile(PROFILE), seed, coasts=True)
-            yield from serve(simulation, "model", make_trace(pool, rate, duration_s, seed))
+            simulation = make_simulation(make_topology(policy), load_profile(PROFILE), seed, coasts=True)
+            yield from serve(simulation, SERVICE, synthesize(pool, Arrivals(rate), duration_s, Random(seed)))
 
     return lambda policy, rate: [
         Ended(record.arrived_s, record.outcome is Outcome.FINISHED, record.meets_slo, record.e2e_s or 0.0)
         for record in serve_each(policy, rate)
     ]
-
-
-def live(mesh: LiveMesh, pool: Pool, duration_s: float) -> Serve:
-    """Serve on a mesh that runs."""
-
-    def served(policy: str, rate: float) -> list[Ended]:
-        mesh.use(PolicySpec(policy))
-        trace = make_trace(pool, rate, duration_s, seed=0)
-        answers = mesh.answers(sendings_of(trace, Random(f"{policy} {rate}"), range(NUM_TOKEN_IDS)))
-        return [
-            Ended(one.at_s, answer.status == OK, is_kept(one, answer), answer.last_s - answer.sent_s)
-            for one, answer in zip(trace, answers, strict=True)
-        ]
-
-    return served
 
 
 def sustainable(on: Serve, policy: str) -> float:
@@ -176,6 +132,16 @@ def sustainable(on: Serve, policy: str) -> float:
         return sum(one.is_good for one in ended) / len(ended)
 
     return find_capacity(attainment, PROMISE, 1.0, 0.04).rate
+
+
+def run(options: argparse.Namespace) -> Iterator[Point]:
+    on = simulated(make_pool(), options.duration, options.seeds)
+    rates = {policy: sustainable(on, policy) for policy in options.policies}
+    for policy, factor in product(rates, options.factors):
+        rate = factor * rates[policy]
+        point = Point.of(policy, factor, rate, on(policy, rate))
+        print(f"{policy} at {factor:g} times its load: {point.goodput:.2f} good a second", file=sys.stderr)
+        yield point
 
 
 def show(points: Sequence[Point], console: Console) -> None:
@@ -196,47 +162,15 @@ def show(points: Sequence[Point], console: Console) -> None:
     console.print(table)
 
 
-@contextmanager
-def topology_file() -> Iterator[Path]:
-    with TemporaryDirectory() as folder:
-        model = write_tiny_model(Path(folder) / "model", max_context=MAX_CONTEXT)
-        path = Path(folder) / "overload.toml"
-        path.write_text(TOPOLOGY.format(model=model, engine=ENGINE, port=free_port()))
-        yield path
-
-
-def run(options: argparse.Namespace) -> list[Point]:
-    pool, points = make_pool(), []
-    with ExitStack() as stack:
-        path = stack.enter_context(topology_file())
-        in_simulation = on = simulated(
-            load(path), pool, DURATION_S if options.live else options.duration, options.seeds
-        )
-        rates = {policy: sustainable(in_simulation, policy) for policy in options.policies}
-        if options.live:
-            on = live(stack.enter_context(live_mesh(path)), pool, options.duration)
-        for policy, factor in product(rates, options.factors):
-            rate = factor * rates[policy]
-            points.append(Point.of(policy, factor, rate, on(policy, rate)))
-            print(f"{policy} at {factor:g} times its load: {points[-1].goodput:.2f} good a second", file=sys.stderr)
-    return points
-
-
 def main() -> None:
     parser = script_parser("bench.gateway.overload", __doc__)
-    parser.add_argument("--live", action="store_true", help="real processes instead of a simulation")
-    parser.add_argument("--policies", nargs="+", default=list(POLICIES), metavar="NAME")
-    parser.add_argument(
-        "--factors", type=float, nargs="+", default=FACTORS, metavar="F", help="of the sustainable load"
-    )
+    parser.add_argument("--policies", nargs="+", default=POLICIES, metavar="NAME")
+    parser.add_argument("--factors", type=float, nargs="+", default=FACTORS, metavar="F", help="of sustainable load")
     parser.add_argument("--duration", type=float, default=DURATION_S, metavar="S", help="of each load (default: 180)")
     add_seeds(parser, SEEDS)
     add_json(parser)
     options = parser.parse_args()
-    try:
-        points = run(options)
-    except UserError as error:
-        raise SystemExit(str(error)) from None
+    points = list(run(options))
     show(points, make_console())
     if options.json is not None:
         write_json(options.json, points)

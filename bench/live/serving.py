@@ -127,10 +127,10 @@ def probe(mesh: LiveMesh, random: Random) -> list[Answer]:
     return mesh.answers([Sending(index * PROBE_GAP_S, prompt, PROBE_ANSWER) for index, prompt in enumerate(prompts)])
 
 
-def sendings_of(trace: Iterable[TraceRequest], random: Random, ids: Sequence[int] = TOKEN_IDS) -> list[Sending]:
+def sendings_of(trace: Iterable[TraceRequest], random: Random) -> list[Sending]:
     """Give the requests prompts of random tokens, so that engines have none of them in their caches."""
     return [
-        Sending(one.at_s, random.choices(ids, k=one.num_input), one.num_output, one.slo_ttft_s, one.slo_tpot_s)
+        Sending(one.at_s, random.choices(TOKEN_IDS, k=one.num_input), one.num_output, one.slo_ttft_s, one.slo_tpot_s)
         for one in trace
     ]
 

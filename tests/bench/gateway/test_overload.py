@@ -1,7 +1,6 @@
 import pytest
 
-from bench.gateway.overload import Ended, Point, make_pool, simulated, topology_file
-from mesh.topology.parse import load
+from bench.gateway.overload import Ended, Point, make_pool, simulated
 
 
 def ended(arrived_s, is_admitted=True, is_good=True, after_s=1.0):
@@ -23,8 +22,7 @@ def test_goodput_counts_what_met_its_promises_once_the_mesh_is_at_work():
 def test_goodput_stays_near_its_peak_at_three_times_the_load(policy):
     sustained = 5.5  # requests a second; `python -m bench.gateway.overload` searches for it
     pool = make_pool()
-    with topology_file() as path:
-        serve = simulated(load(path), pool, duration_s=25.0, num_seeds=1)
+    serve = simulated(pool, duration_s=25.0, num_seeds=1)
     at_once, beyond = (
         Point.of(policy, factor, factor * sustained, serve(policy, factor * sustained)) for factor in (1.0, 3.0)
     )

@@ -98,7 +98,8 @@ def make_topology(policy: str) -> Topology:
         for name, role in roles.items()
     ]
     service = ServiceSpec(SERVICE, PROFILE, Slo(1.0, TPOT_SLO_S))
-    return Topology("overload", Path(), (service,), tuple(engines), (GatewaySpec("gateway"),), PolicySpec(policy))
+    gateway = GatewaySpec("gateway")
+    return Topology("overload", Path(), (service,), tuple(engines), (gateway,), policy=PolicySpec(policy))
 
 
 def make_pool() -> list[TraceRequest]:

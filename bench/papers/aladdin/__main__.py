@@ -17,66 +17,51 @@ nobody waits and nothing is uneven, so no placement can do with fewer for long.
 """
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import product
 
 from rich.table import Table
 
-from bench.harness.arguments import add_seeds, script_parser
+from bench.harness.arguments import add_jobs, add_seeds, script_parser
 from bench.harness.tables import make_console, make_table
-from bench.papers.aladdin.setting import CONTENDERS, MODELS, Contender, Setting, Trial, serve, trial_of
-from mesh.topology.schema import PolicySpec
+from bench.papers.aladdin.setting import CONTENDERS, MODELS, Setting, attainment
+from bench.simulated import run_cases
 
 MOST_ENGINES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """The fewest engines that keep the promise, and what came of it with one engine less. None: not `MOST_ENGINES`."""
+class Search:
+    """The fewest engines of one contender in one setting, for each percentage."""
 
     setting: Setting
-    contender: Contender
-    percent: float
-    num_engines: int | None = None
-    theta: float | None = None
-    one_less: Trial | None = None
+    contender: str
+    percents: tuple[float, ...]
+    thetas: tuple[float | None, ...]
 
 
-class Trials:
-    """Tries fleets of one contender under one load, each once, whatever percentage is asked for."""
-
-    def __init__(self, setting: Setting, contender: Contender) -> None:
-        self._setting = setting
-        self._contender = contender
-        self._known: dict[tuple[float | None, int], Trial] = {}
-
-    def of(self, policy: PolicySpec, num_engines: int) -> Trial:
-        key = theta_of(policy), num_engines
-        if key not in self._known:
-            self._known[key] = trial_of(serve(self._setting, self._contender, policy, num_engines))
-        return self._known[key]
-
-    def fewest(self, percent: float, thetas: Sequence[float], first: int) -> Found:
-        """Search with the best of the thetas."""
-        best: tuple[int, PolicySpec] | None = None
-        for policy in self._contender.policies(thetas):
-
-            def keeps(count: int, policy: PolicySpec = policy) -> bool:
-                return self.of(policy, count).keeps(percent)
-
-            count = fewest(keeps, first) if best is None else fewer(keeps, best[0])
-            if count is not None and (best is None or count < best[0]):
-                best = count, policy
-        if best is None:
-            return Found(self._setting, self._contender, percent)
-        count, policy = best
-        one_less = self.of(policy, count - 1) if count > 1 else None
-        return Found(self._setting, self._contender, percent, count, theta_of(policy), one_less)
+Found = tuple[int, float | None] | None  # how many engines, with which theta; None: not `MOST_ENGINES`
 
 
-def theta_of(policy: PolicySpec) -> float | None:
-    theta = policy.parameters.get("theta")
-    return theta if isinstance(theta, float) else None
+def search(asked: Search) -> dict[float, Found]:
+    """Try each number of engines once, whatever percentage is asked for."""
+
+    @cache
+    def attained(theta: float | None, count: int) -> float:
+        return attainment(asked.setting, CONTENDERS[asked.contender], theta, count)
+
+    bound = asked.setting.bound(CONTENDERS[asked.contender])
+    first = max(1, round(1.2 * min(bound, MOST_ENGINES / 2)))
+    found: dict[float, Found] = {}
+    for percent in asked.percents:
+        counts: list[tuple[int, float | None]] = []
+        for theta in asked.thetas if CONTENDERS[asked.contender].tunes else (None,):
+            count = fewest(lambda count: attained(theta, count) >= percent / 100, first)  # noqa: B023
+            counts += [] if count is None else [(count, theta)]
+        found[percent] = min(counts, key=lambda one: one[0], default=None)
+    return found
 
 
 def fewest(keeps: Callable[[int], bool], first: int) -> int | None:
@@ -92,48 +77,34 @@ def fewest(keeps: Callable[[int], bool], first: int) -> int | None:
     return high
 
 
-def fewer(keeps: Callable[[int], bool], enough: int) -> int:
-    """Return the smallest number that keeps the promise, tried one by one from a number that is known to do."""
-    while enough > 1 and keeps(enough - 1):
-        enough -= 1
-    return enough
-
-
-def search(
-    setting: Setting, contenders: Sequence[Contender], percents: Sequence[float], thetas: Sequence[float]
-) -> Iterator[Found]:
-    """Yield what is found for each contender and percentage."""
-    for contender in contenders:
-        trials, first = Trials(setting, contender), max(1, round(1.2 * min(setting.bound(contender), MOST_ENGINES / 2)))
-        for percent in sorted(percents):
-            found = trials.fewest(percent, thetas, first)
-            first = found.num_engines or first
-            yield found
-
-
-def table(found: Sequence[Found]) -> Table:
+def table(results: Mapping[Search, Mapping[float, Found]]) -> Table:
     numbers = ("rate", "seed", "%", "engines", "devices", "the least", "theta")
-    shown = make_table("engines and devices that keep the promise", ("model", "contender", "one engine less"), numbers)
-    for one in found:
-        setting, contender = one.setting, one.contender
-        size, least, theta = setting.size(contender), setting.bound(contender), one.theta
-        counts = (f">{MOST_ENGINES}", "") if one.num_engines is None else (one.num_engines, one.num_engines * size)
-        cells = setting.seed, f"{one.percent:g}", *counts, f"{least * size:.1f}", "" if theta is None else f"{theta:g}"
-        shown.add_row(setting.model, contender.name, str(one.one_less or ""), f"{setting.rate:g}", *map(str, cells))
+    shown = make_table("engines and devices that keep the promise", ("model", "contender"), numbers)
+    for asked, by_percent in results.items():
+        setting, contender = asked.setting, CONTENDERS[asked.contender]
+        size, least = setting.size(contender), setting.bound(contender)
+        for percent, found in by_percent.items():
+            count, theta = found or (None, None)
+            engines = (f">{MOST_ENGINES}", "") if count is None else (str(count), str(count * size))
+            words = setting.model, asked.contender, f"{setting.rate:g}", str(setting.seed), f"{percent:g}"
+            shown.add_row(*words, *engines, f"{least * size:.1f}", "" if theta is None else f"{theta:g}")
     return shown
 
 
 def main() -> None:
     options = _parse()
-    chosen = [one for one in CONTENDERS if one.name in options.contenders]
-    settings = [
-        Setting(options.device, model, rate, options.warm_up, options.duration, seed)
-        for model in options.models
-        for rate in options.rates
-        for seed in range(options.seeds)
+    searches = [
+        Search(setting, contender, tuple(sorted(options.percent)), tuple(options.thetas))
+        for setting, contender in product(_settings(options), options.contenders)
     ]
-    found = [one for setting in settings for one in search(setting, chosen, options.percent, options.thetas)]
-    make_console(160).print(table(found))
+    make_console(160).print(table(run_cases(search, searches, options.jobs)))
+
+
+def _settings(options: argparse.Namespace) -> Sequence[Setting]:
+    return [
+        Setting(options.device, model, rate, options.warm_up, options.duration, seed)
+        for model, rate, seed in product(options.models, options.rates, range(options.seeds))
+    ]
 
 
 def _parse() -> argparse.Namespace:
@@ -145,9 +116,10 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--thetas", type=float, nargs="+", default=[0.75, 0.9], metavar="T", help="that packing tries")
     parser.add_argument("--warm-up", type=float, default=30.0, metavar="SECONDS", help="(default: 30)")
     parser.add_argument("--duration", type=float, default=60.0, metavar="SECONDS", help="after it (default: 60)")
-    add_seeds(parser, 2)
-    names = [one.name for one in CONTENDERS]
+    names = [*CONTENDERS]
     parser.add_argument("--contenders", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names))
+    add_seeds(parser, 2)
+    add_jobs(parser)
     options = parser.parse_args()
     known = [model for device, model in MODELS if device == options.device]
     options.models = options.models or known

@@ -1,17 +1,16 @@
-"""Aladdin's setting: its models, devices, promises and contenders, and what a fleet makes of a load."""
+"""Aladdin's setting: its models, devices, promises and contenders, and what a fleet keeps under a load."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from random import Random
+from statistics import fmean
 
-from bench import simulated
-from bench.simulated import make_fleet, make_simulation, modelled_engine
+from bench.simulated import make_fleet, make_simulation, modelled_engine, serve
 from engines.costs.advice import LatencyPromise, Lengths, advise, with_link
 from engines.costs.presets import load_preset, model_shape
 from engines.costs.profiles import EngineProfile
-from mesh.topology.schema import PolicySpec, ServiceSpec, Slo, Topology
-from router.history.records import Outcome, Record
+from mesh.topology.schema import PolicySpec, ServiceSpec, Slo
 from simulation.loads.arrival_processes import Arrivals, synthesize
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.workload_lengths import PREFIX, described_lengths
@@ -45,25 +44,23 @@ VLLM = {"prefill": "first"}
 class Contender:
     """``is_default``: its engines have the largest parallelism. ``tunes``: it has the best ``theta`` of those tried."""
 
-    name: str
     policy: PolicySpec
     is_default: bool = False
     tunes: bool = False
 
-    def policies(self, thetas: Sequence[float]) -> list[PolicySpec]:
-        if not self.tunes:
-            return [self.policy]
-        return [PolicySpec(self.policy.name, {**self.policy.parameters, "theta": theta}) for theta in thetas]
+    def with_theta(self, theta: float | None) -> PolicySpec:
+        more = {} if theta is None else {"theta": theta}
+        return PolicySpec(self.policy.name, {**self.policy.parameters, **more})
 
 
-CONTENDERS = (
-    Contender("default", PolicySpec("join_shortest_queue", VLLM), is_default=True),
-    Contender("JSQ", PolicySpec("join_shortest_queue", VLLM)),
-    Contender("power of two", PolicySpec("power_of_two", VLLM)),
-    Contender("packing", PolicySpec("packing", {"prompts": False}), tunes=True),
-    Contender("JSQ, chunked", PolicySpec("join_shortest_queue")),
-    Contender("packing, in slack", PolicySpec("packing", {"prefill": "slack"}), tunes=True),
-)
+CONTENDERS = {
+    "default": Contender(PolicySpec("join_shortest_queue", VLLM), is_default=True),
+    "JSQ": Contender(PolicySpec("join_shortest_queue", VLLM)),
+    "power of two": Contender(PolicySpec("power_of_two", VLLM)),
+    "packing": Contender(PolicySpec("packing", {"prompts": False}), tunes=True),
+    "JSQ, chunked": Contender(PolicySpec("join_shortest_queue")),
+    "packing, in slack": Contender(PolicySpec("packing", {"prefill": "slack"}), tunes=True),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,47 +101,14 @@ class Setting:
         return inf if advice.broken else self.rate / advice.rate
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """Counts the requests that count, and those to which a promise was broken, by which."""
-
-    num_counted: int
-    num_refused: int
-    num_late: int
-    num_slow: int  # though in time with their first token
-
-    @property
-    def attainment(self) -> float:
-        return (self.num_counted - self.num_refused - self.num_late - self.num_slow) / self.num_counted
-
-    def keeps(self, percent: float) -> bool:
-        return self.attainment >= percent / 100
-
-    def __str__(self) -> str:
-        missed = f"{self.num_refused} refused, {self.num_late} late, {self.num_slow} slow"
-        return f"{self.attainment:.2%} of {self.num_counted} ({missed})"
-
-
-def trial_of(counted: Sequence[Record]) -> Trial:
-    refused = [one for one in counted if one.outcome is not Outcome.FINISHED]
-    finished = [one for one in counted if one.outcome is Outcome.FINISHED]
-    late = [one for one in finished if not one.meets_ttft]
-    slow = [one for one in finished if one.meets_ttft and not one.meets_tpot]
-    return Trial(len(counted), len(refused), len(late), len(slow))
-
-
-def topology(setting: Setting, contender: Contender, policy: PolicySpec, num_engines: int) -> Topology:
-    preset = setting.profile(contender).name
+def attainment(setting: Setting, contender: Contender, theta: float | None, num_engines: int) -> float:
+    """Serve all requests. Return the share of those that count that were answered within both promises."""
+    profile = setting.profile(contender)
     engines = [
-        modelled_engine(f"engine-{number:03}", SERVICE, preset, max_running=256, chunk_tokens=CHUNK_TOKENS)
+        modelled_engine(f"engine-{number:03}", SERVICE, profile.name, max_running=256, chunk_tokens=CHUNK_TOKENS)
         for number in range(num_engines)
     ]
-    return make_fleet("engines-needed", ServiceSpec(SERVICE, setting.model, setting.slo), engines, policy)
-
-
-def serve(setting: Setting, contender: Contender, policy: PolicySpec, num_engines: int) -> list[Record]:
-    """Return the records of the requests that count."""
-    what = topology(setting, contender, policy, num_engines)
-    simulation = make_simulation(what, setting.profile(contender), setting.seed, coasts=True)
-    records = simulated.serve(simulation, SERVICE, setting.trace())
-    return [record for record in records if record.arrived_s >= setting.warm_up_s]
+    service = ServiceSpec(SERVICE, setting.model, setting.slo)
+    topology = make_fleet("engines-needed", service, engines, contender.with_theta(theta))
+    records = serve(make_simulation(topology, profile, setting.seed, coasts=True), SERVICE, setting.trace())
+    return fmean(one.meets_slo for one in records if one.arrived_s >= setting.warm_up_s)

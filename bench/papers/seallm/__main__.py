@@ -10,19 +10,18 @@ memory (as MuxServe), and beside ourselves with a part left out: with first come
 """
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
 
 from rich.table import Table
 
 from bench.harness.arguments import add_jobs, add_out, add_seeds, script_parser
-from bench.harness.jobs import run_jobs
 from bench.harness.tables import make_console, make_table
 from bench.papers.seallm.plans import Effort, Planner
 from bench.papers.seallm.run import OURS, SYSTEMS, Case, Result, run_case
 from bench.papers.seallm.scene import Inputs, Scene, make_world
-from bench.simulated import write_results
+from bench.simulated import run_cases, write_results
 from mesh.errors import UserError
 
 PAPERS: Mapping[str, Mapping[str, float]] = {  # "up to so many times better", sections 6.2 and 6.3
@@ -38,14 +37,6 @@ MEASURES = {"mean": "mean latency", "p99": "P99", "attainment": "kept", "ttft_s"
 Results = Mapping[tuple[str, float, int], Result]  # by system, rate and seed
 
 
-def run_all(cases: Sequence[Case], num_processes: int) -> Results:
-    return {
-        (name, case.scene.rate, case.scene.seed): result
-        for case, results in zip(cases, run_jobs(run_case, cases, num_processes), strict=True)
-        for name, result in results.items()
-    }
-
-
 def main() -> None:
     options = _parse()
     inputs, effort = Inputs(tuple(options.lengths), options.arrivals), Effort(options.history, batches=options.batches)
@@ -53,7 +44,11 @@ def main() -> None:
         make_world(inputs)  # before anything is run
     except UserError as error:
         raise SystemExit(str(error)) from None
-    results = run_all(list(_cases(options, inputs, effort)), options.jobs)
+    results = {
+        (name, case.scene.rate, case.scene.seed): result
+        for case, by_name in run_cases(run_case, list(_cases(options, inputs, effort)), options.jobs).items()
+        for name, result in by_name.items()
+    }
     make_console(140).print(_table(results, options))
     make_console(140).print(_ratios_table(results))
     write_results(options.out / "seallm.json", results)

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-import msgspec
-
 from bench import simulated
 from bench.papers.seallm.plans import Effort, Planner, make_plan
 from bench.papers.seallm.scene import Inputs, Scene, Service, World, make_world
@@ -47,7 +45,8 @@ SYSTEMS = {
 }
 
 
-class Result(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Result:
     """Latencies are normalised by the mean execution time of the service, or in seconds.
 
     ``attainment``: the part of all requests that took at most `SLO_FACTOR` times their own execution time.

@@ -1,27 +1,42 @@
-"""What is asked of the cluster: services with their models, lengths and sources, and the requests of one run."""
+"""What is asked of the cluster: services with their models, lengths and sources, and the requests of one run.
 
+Services are clusters of the lengths of prompts and answers (SeaLLM, section 6.1). K-means goes by the logarithms of
+lengths: what matters is how many times as long a request is as another one. When requests come is told by the functions
+of a trace (Azure Functions: ``arrival_s``, ``function``), dealt out to services.
+"""
+
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import takewhile
+from itertools import accumulate, pairwise, takewhile
 from pathlib import Path
 from random import Random
-from statistics import fmean
+from statistics import fmean, pstdev
 
-from bench.papers.seallm.arrivals import Source, dealt, read_sources
-from bench.papers.seallm.lengths import clusters, sample_of
+import numpy as np
+from numpy.typing import NDArray
+
 from bench.placement import setting
 from engines.costs.linear import serving_s
 from engines.costs.profiles import EngineProfile
 from router.placement.observe.requirements import Catalogue
 from router.placement.observe.traffic import Arrival, Traffic
 from simulation.loads.arrival_processes import Arrivals
+from simulation.loads.rows import TraceError, csv_rows, open_text
 from simulation.loads.trace_request import TraceRequest
+from simulation.loads.traces import load_lengths
 
 MODELS = ("llama2-7b", "opt-6.7b", "llama2-13b", "llama2-70b")
 NUM_SERVICES, NUM_DEVICES = 8, 32  # the paper's
 ASSIGNMENT = "3/services"  # the seed of which cluster gets which model
+SAMPLE = 1000  # requests of each file that are clustered
+MOST_ROUNDS = 50  # of K-means
+NUM_WINDOWS = 12
+WARM_UP = 50  # requests of a source before its first
+
+Points = NDArray[np.float64]  # [requests or centres, 2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +55,34 @@ class Scene:
     span_s: float
     num_devices: int = NUM_DEVICES
     seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A function, with its rate in each of a few windows, in any unit, and the coefficient of variation of its gaps.
+
+    Its requests are a renewal process with gamma gaps in the time that its rate stretches and squeezes. The windows
+    span the whole run, however long it is, so a pattern is played at any rate and over any time.
+    """
+
+    rates: tuple[float, ...]
+    cv: float
+
+    @property
+    def weight(self) -> float:
+        return fmean(self.rates)
+
+    def times(self, rate: float, span_s: float, random: Random) -> Iterator[float]:
+        """Yield ascending times before ``span_s``, ``rate`` a second on average."""
+        bounds = [0.0, *accumulate(self.rates)]
+        shape, window_s = 1 / self.cv**2, span_s / len(self.rates)
+        unit = bounds[-1] / (rate * span_s)  # of the windows' units, for a request
+        place = -WARM_UP * unit  # so that the first gap is one like others
+        while place < bounds[-1]:
+            if place >= 0:
+                index = bisect_right(bounds, place) - 1
+                yield (index + (place - bounds[index]) / self.rates[index]) * window_s
+            place += unit * random.gammavariate(shape, 1 / shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +147,7 @@ class World:
 def make_world(inputs: Inputs) -> World:
     """Read what is asked. Raise `TraceError` if a file cannot be read."""
     random = Random(ASSIGNMENT)
-    requests = [request for path in inputs.lengths for request in sample_of(path, random)]
+    requests = [request for path in inputs.lengths for request in _sample_of(path, random)]
     found = clusters(requests, NUM_SERVICES, random)
     models = [MODELS[number % len(MODELS)] for number in range(len(found))]
     random.shuffle(models)
@@ -113,15 +156,10 @@ def make_world(inputs: Inputs) -> World:
     catalogue = setting.catalogue(dict(zip(names, models, strict=True)))
     sources = dealt(read_sources(inputs.arrivals), len(found))
     services = {
-        name: Service(name, model, lengths, own, _mean_s(catalogue, name, lengths))
+        name: Service(name, model, lengths, own, fmean(_alone_s(_least(catalogue, name), one) for one in lengths))
         for name, model, lengths, own in zip(names, models, found, sources, strict=True)
     }
     return World(services, catalogue)
-
-
-def _mean_s(catalogue: Catalogue, service: str, lengths: Sequence[TraceRequest]) -> float:
-    profile = _least(catalogue, service)
-    return fmean(_alone_s(profile, request) for request in lengths)
 
 
 def _least(catalogue: Catalogue, service: str) -> EngineProfile:
@@ -132,3 +170,73 @@ def _least(catalogue: Catalogue, service: str) -> EngineProfile:
 
 def _alone_s(profile: EngineProfile, request: TraceRequest) -> float:
     return serving_s(profile.prefill, profile.decode, 1, request.num_input, request.num_output - 1)
+
+
+# --- lengths ----------------------------------------------------------------------------------------------------------
+
+
+def _sample_of(path: Path, random: Random) -> list[TraceRequest]:
+    """Choose `SAMPLE` of the requests that models can take; small files are drawn from again and again."""
+    fitting = [request for request in load_lengths(path) if request.num_input + request.num_output <= setting.LONGEST]
+    return random.sample(fitting, SAMPLE) if len(fitting) >= SAMPLE else random.choices(fitting, k=SAMPLE)
+
+
+def clusters(requests: Sequence[TraceRequest], count: int, random: Random) -> list[list[TraceRequest]]:
+    """Return ``count`` clusters at most, none empty; the one with the shortest requests comes first."""
+    points = np.log([(request.num_input, request.num_output) for request in requests])
+    centres = _first_centres(points, count, random)
+    nearest = np.full(len(points), -1)
+    for _ in range(MOST_ROUNDS):
+        before, nearest = nearest, _squares(points, centres).argmin(axis=1)
+        if (nearest == before).all():
+            break
+        for number in set(nearest):
+            centres[number] = points[nearest == number].mean(axis=0)
+    order = np.exp(centres).sum(axis=1).argsort(kind="stable")
+    found = [[requests[index] for index in np.flatnonzero(nearest == number).tolist()] for number in order]
+    return [cluster for cluster in found if cluster]
+
+
+def _first_centres(points: Points, count: int, random: Random) -> Points:
+    """Choose centres that are mostly far from each other (k-means++)."""
+    centres = [random.randrange(len(points))]
+    while len(centres) < count:
+        distances = _squares(points, points[centres]).min(axis=1)
+        if not distances.any():
+            break
+        centres += random.choices(range(len(points)), distances.tolist())
+    return points[centres]
+
+
+def _squares(points: Points, centres: Points) -> NDArray[np.float64]:
+    """Return the squared distances, ``[points, centres]``."""
+    distances: NDArray[np.float64] = ((points[:, np.newaxis] - centres) ** 2).sum(axis=2)
+    return distances
+
+
+# --- arrivals ---------------------------------------------------------------------------------------------------------
+
+
+def read_sources(path: Path) -> list[Source]:
+    """Read the functions of a file, the busiest first. Raise `TraceError` if they cannot be read."""
+    try:
+        with open_text(path) as file:
+            times = sorted((row.seconds("arrival_s"), str(row.get("function"))) for row in csv_rows(path, file))
+    except (OSError, UnicodeDecodeError, EOFError) as error:
+        raise TraceError(f"{path}: cannot be read: {error}") from None
+    if len(times) < 2 or times[0][0] == times[-1][0]:
+        raise TraceError(f"{path}: all comes at once; want arrivals at several times")
+    first, last = times[0][0], times[-1][0]
+    counts: dict[str, list[float]] = defaultdict(lambda: [0.0] * NUM_WINDOWS)
+    for at_s, function in times:
+        counts[function][min(int((at_s - first) / (last - first) * NUM_WINDOWS), NUM_WINDOWS - 1)] += 1
+    gaps = [later - earlier for (earlier, _), (later, _) in pairwise(times)]
+    cv = max(1.0, pstdev(gaps) / fmean(gaps))
+    return sorted((Source(tuple(count), cv) for count in counts.values()), key=lambda source: -source.weight)
+
+
+def dealt(sources: Sequence[Source], num_services: int) -> list[list[Source]]:
+    """Deal sources to services in turn, as the paper does. Raise `TraceError` if they are too few."""
+    if len(sources) < num_services:
+        raise TraceError(f"{len(sources)} sources of requests are too few for {num_services} services")
+    return [list(sources[number::num_services]) for number in range(num_services)]

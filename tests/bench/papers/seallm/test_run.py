@@ -8,10 +8,9 @@ from random import Random
 import pytest
 
 from bench.papers.seallm.__main__ import best_ratios
-from bench.papers.seallm.arrivals import Source, dealt, read_sources
 from bench.papers.seallm.plans import Effort, Planner, dedicated, group_loads, make_plan, muxserve
 from bench.papers.seallm.run import OURS, SYSTEMS, Case, Result, Served, make_topology, quotas, result_of, run_case
-from bench.papers.seallm.scene import Inputs, Scene, World, make_world
+from bench.papers.seallm.scene import Inputs, Scene, Source, World, dealt, make_world, read_sources
 from bench.placement import setting
 from router.placement.search.score import Score, ServiceScore
 from simulation.loads.rows import TraceError

@@ -7,14 +7,12 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from bench.peers.rounds import Answers
 from engines.core import EngineCore
 from engines.effects import Effect
 from engines.loading import load
 from engines.process import settings_of
-from engines.scheduling.batch import Batch
 from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import Send
 from mesh.topology.schema import EngineSpec, ServiceSpec, Slo, Topology
@@ -26,11 +24,11 @@ SLO = Slo(ttft_s=60.0, tpot_s=10.0)
 
 
 class CoreEngine:
-    """An engine with its default limits for ``models`` by service; ``more`` are fields of its `EngineSpec`."""
+    """An engine with its default limits for the model in a folder."""
 
-    def __init__(self, models: Mapping[str, str], dtype: str, **more: Any) -> None:
-        services = tuple(ServiceSpec(name, model, SLO, dtype) for name, model in models.items())
-        engine = EngineSpec("engine", Role.MULTIPLEX, tuple(models), **more)
+    def __init__(self, folder: str, dtype: str) -> None:
+        services = (ServiceSpec(SERVICE, folder, SLO, dtype),)
+        engine = EngineSpec("engine", Role.MULTIPLEX, (SERVICE,))
         topology = Topology("bench", Path(), services, (engine,), ())
         peers = PeerMemories()
         loaded = load(topology, engine, peers)
@@ -38,29 +36,21 @@ class CoreEngine:
         self._core = EngineCore(settings_of(topology, engine), loaded.services, peers.can_open)
         self._num_requests = 0
 
-    def submit(self, service: str, prompt: list[int], num_tokens: int) -> None:
-        """A greedy request."""
-        self._num_requests += 1
+    def generate(self, prompts: Sequence[list[int]], num_tokens: int) -> Iterator[Mapping[str, int]]:
         sampling = Sampling(max_tokens=num_tokens, seed=0, temperature=0.0, ignore_eos=True)
-        spec = RequestSpec(str(self._num_requests), GATEWAY, service, prompt, sampling, SLO.ttft_s, SLO.tpot_s)
-        self._core.receive(GATEWAY, Submit(spec, Epoch(0)), [], time.monotonic())
+        for prompt in prompts:
+            self._num_requests += 1
+            spec = RequestSpec(str(self._num_requests), GATEWAY, SERVICE, prompt, sampling, SLO.ttft_s, SLO.tpot_s)
+            self._core.receive(GATEWAY, Submit(spec, Epoch(0)), [], time.monotonic())
+        while not self._core.is_idle:
+            yield self._step()
 
-    @property
-    def is_idle(self) -> bool:
-        return self._core.is_idle
-
-    def step(self) -> tuple[Batch, list[Effect]]:
-        """Compute an iteration, and what came of it."""
+    def _step(self) -> Mapping[str, int]:
+        """Compute an iteration. Return how many tokens each request got."""
         batch, effects = self._core.next_batch(time.monotonic())
         if batch is None:
             raise RuntimeError(f"nothing to compute though requests are here: {self._core!r}")
-        return batch, [*effects, *self._core.finish_step(self._executor.execute(batch), time.monotonic())]
-
-    def generate(self, prompts: Sequence[list[int]], num_tokens: int) -> Iterator[Mapping[str, int]]:
-        for prompt in prompts:
-            self.submit(SERVICE, prompt, num_tokens)
-        while not self.is_idle:
-            yield _tokens(self.step()[1])
+        return _tokens([*effects, *self._core.finish_step(self._executor.execute(batch), time.monotonic())])
 
 
 def _tokens(effects: Iterable[Effect]) -> dict[str, int]:
@@ -71,4 +61,4 @@ def _tokens(effects: Iterable[Effect]) -> dict[str, int]:
 
 if __name__ == "__main__":
     answers = Answers()
-    answers.serve(CoreEngine({SERVICE: sys.argv[1]}, sys.argv[2]))
+    answers.serve(CoreEngine(*sys.argv[1:]))

@@ -4,18 +4,18 @@
 
 ``FOLDER`` holds the commands ``vllm-router`` and ``smg`` (PyPI, both of the same names). They pass through what a mock
 backend says; our gateway tokenises, routes, detokenises and encodes what scripted engines say. All take turns under the
-same load: `mesh bench`'s clients, chats of 64 words. Engines and backend say a token each ``--step-ms``.
+same load: `mesh bench`'s clients, chats of 64 words. Engines and backend say a token each ``--step-ms``. CPU a token is
+that of long answers, a request's own cost spread over them.
 """
 
 import argparse
 import asyncio
-import statistics
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 from bench.gateway.servers import MODEL, Server, one_gateway, started
 from bench.harness.arguments import add_json, script_parser
@@ -36,19 +36,6 @@ OURS, DIRECT = "MeshServe gateway", "mock backend alone"
 COLUMNS = ("CPU us / token", "CPU us / request of 1 token", "requests/s of 1 token", "TTFT alone, ms")
 
 
-@dataclass(slots=True)
-class Cost:
-    """Figures of each round, in the order of the table's columns."""
-
-    us_per_token: list[float] = field(default_factory=list)  # long answers; a request's own cost spread over them
-    us_per_request: list[float] = field(default_factory=list)  # answers of one token
-    requests_per_s: list[float] = field(default_factory=list)  # the same
-    ttft_ms: list[float] = field(default_factory=list)  # one request at a time
-
-    def medians(self) -> dict[str, float]:
-        return {name: statistics.median(getattr(self, name)) for name in self.__slots__}
-
-
 def sent(server: Server, num_requests: int, num_slots: int, num_tokens: int, seed: int) -> list[Outcome]:
     """Raise `UserError` if a request fails."""
     fields = {"stream": True, "stream_options": {"include_usage": True}, "temperature": 0, "ignore_eos": True}
@@ -61,18 +48,16 @@ def sent(server: Server, num_requests: int, num_slots: int, num_tokens: int, see
     return outcomes
 
 
-def measure(server: Server, cost: Cost, num_streams: int, num_tokens: int, seed: int) -> None:
-    before = server.cpu_s()
-    outcomes = sent(server, 4 * num_streams, num_streams, num_tokens, seed)
-    cost.us_per_token.append(1e6 * (server.cpu_s() - before) / sum(one.output_tokens for one in outcomes))
-
-    before = server.cpu_s()
-    outcomes = sent(server, 20 * num_streams, num_streams, 1, seed)
-    cost.us_per_request.append(1e6 * (server.cpu_s() - before) / len(outcomes))
-    cost.requests_per_s.append(len(outcomes) / max(one.ended_s for one in outcomes))
-
-    outcomes = sent(server, 30, 1, 1, seed)
-    cost.ttft_ms.append(1e3 * statistics.median(one.ttft_s for one in outcomes if one.ttft_s is not None))
+def measure(server: Server, num_streams: int, num_tokens: int, seed: int) -> tuple[float, ...]:
+    """Return the figures of one round, in the order of `COLUMNS`."""
+    began_s = server.cpu_s()
+    long = sent(server, 4 * num_streams, num_streams, num_tokens, seed)
+    token_s = (server.cpu_s() - began_s) / sum(one.output_tokens for one in long)
+    began_s = server.cpu_s()
+    short = sent(server, 20 * num_streams, num_streams, 1, seed)
+    request_s = (server.cpu_s() - began_s) / len(short)
+    ttft_s = median(one.ttft_s for one in sent(server, 30, 1, 1, seed) if one.ttft_s is not None)
+    return 1e6 * token_s, 1e6 * request_s, len(short) / max(one.ended_s for one in short), 1e3 * ttft_s
 
 
 @contextmanager
@@ -97,15 +82,15 @@ def contestants(routers: Path | None, model: str, step_ms: float) -> Iterator[li
         yield [*found, stack.enter_context(one_gateway(OURS, model, step_ms))]
 
 
-def compare(options: argparse.Namespace) -> dict[str, dict[str, float]]:
+def compare(options: argparse.Namespace) -> dict[str, list[float]]:
     """Medians of the rounds, by server."""
     with contestants(options.routers, options.model, options.step_ms) as servers:
-        costs = {server.name: Cost() for server in servers}
+        rounds = {server.name: list[tuple[float, ...]]() for server in servers}
         for turn in range(options.rounds):
             for server in servers:
-                measure(server, costs[server.name], options.streams, options.tokens, seed=turn)
+                rounds[server.name].append(measure(server, options.streams, options.tokens, seed=turn))
             print(f"round {turn + 1} of {options.rounds} done", file=sys.stderr)
-    return {name: cost.medians() for name, cost in costs.items()}
+    return {name: [median(values) for values in zip(*found, strict=True)] for name, found in rounds.items()}
 
 
 def main() -> None:
@@ -123,11 +108,11 @@ def main() -> None:
     except UserError as error:
         raise SystemExit(str(error)) from None
     table = make_table("medians", ("",), COLUMNS)
-    for name, line in medians.items():
-        table.add_row(name, *(f"{value:.1f}" for value in line.values()))
+    for name, values in medians.items():
+        table.add_row(name, *(f"{value:.1f}" for value in values))
     make_console().print(table)
     if options.json is not None:
-        write_json(options.json, medians)
+        write_json(options.json, {name: dict(zip(COLUMNS, values, strict=True)) for name, values in medians.items()})
 
 
 if __name__ == "__main__":

@@ -13,12 +13,12 @@ answers up to 128 (median 24, log-normal).
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, log
 from random import Random
 
 from bench.harness.arguments import script_parser
 from bench.harness.tables import make_console, make_table
 from bench.live.http_load import Answer, Sending
+from bench.live.lengths import Bounds
 from bench.live.mesh import LiveMesh
 from bench.live.ports import free_port
 from bench.live.sharing import TOKEN_IDS
@@ -26,8 +26,7 @@ from bench.models.references import DEFAULT_MODEL
 from bench.papers.live import serve_in_turn, total
 from bench.simulated import percentile
 
-ANSWER_MEDIAN, ANSWER_SIGMA, LONGEST = 24, 1.0, 128
-PROMPTS = (8, 64)
+PROMPTS, ANSWERS = (8, 64), Bounds(2, 24, 128, 1.0)
 BATCH = 4  # requests of a static batch without slices
 SLICE_TOKENS = 16
 TOPOLOGY = """
@@ -78,8 +77,7 @@ def draw(count: int, rate: float) -> list[Sending]:
     for _ in range(count):
         at_s += random.expovariate(rate)
         prompt = random.choices(TOKEN_IDS, k=random.randint(*PROMPTS))
-        answer = round(exp(random.gauss(log(ANSWER_MEDIAN), ANSWER_SIGMA)))
-        sendings.append(Sending(at_s, prompt, min(LONGEST, max(2, answer))))
+        sendings.append(Sending(at_s, prompt, ANSWERS.draw(random)))
     return sendings
 
 

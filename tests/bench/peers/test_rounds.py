@@ -7,7 +7,7 @@ import pytest
 
 from bench.models.tiny_llama import write_tiny_model
 from bench.peers import rounds
-from bench.peers.core_engine import SERVICE, CoreEngine
+from bench.peers.core_engine import CoreEngine
 from bench.peers.rounds import Measured, Round, measure
 
 
@@ -64,7 +64,7 @@ def test_prompts_of_a_seed_are_the_same_in_every_process():
 def test_the_torch_engine_gives_every_request_its_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MESHSERVE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(rounds, "TOKEN_IDS", range(200))
-    engine = CoreEngine({SERVICE: str(write_tiny_model(tmp_path / "model"))}, "float32")
+    engine = CoreEngine(str(write_tiny_model(tmp_path / "model")), "float32")
     for seed in (1, 2):
         measured = measure(engine, Round(num_requests=3, prompt_tokens=40, new_tokens=6, seed=seed))
         assert measured.decode_rate is not None

@@ -80,12 +80,6 @@ class Scene:
     vllm_env: Mapping[str, str]
     logs: Path
 
-    def python(self) -> str:
-        """Return the interpreter that has vLLM. Raise `UserError` if it was not said."""
-        if self.vllm_python is None:
-            raise UserError("vLLM: say which interpreter has it with --vllm-python")
-        return str(self.vllm_python)
-
 
 @dataclass(frozen=True, slots=True)
 class Running:
@@ -96,13 +90,11 @@ class Running:
 
 
 @contextmanager
-def _mesh(scene: Scene, dtype: str = "float32", backend: str = "torch") -> Iterator[Running]:
+def _mesh(scene: Scene, dtype: str = "float32") -> Iterator[Running]:
     """A prefill and a multiplexing engine, as in deploy/topology.toml."""
     port = free_port()
     path = scene.logs / f"mesh-{port}.toml"
-    engine = f'threads = {len(scene.cores) // 2}\nkv_memory = "{KV_GIB}GiB"\nbackend = "{backend}"'
-    if backend == "vllm":
-        engine += f"\nblock_size = 32\npython = {json.dumps(scene.python())}"
+    engine = f'threads = {len(scene.cores) // 2}\nkv_memory = "{KV_GIB}GiB"'
     settings = {"port": port, "dtype": dtype, "ttft_ms": TTFT_MS, "tpot_ms": TPOT_MS, "start_s": START_S}
     path.write_text(TOPOLOGY.format(model=MODEL, folder=json.dumps(str(scene.folder)), engine=engine, **settings))
     with live_mesh(path) as mesh:
@@ -111,10 +103,12 @@ def _mesh(scene: Scene, dtype: str = "float32", backend: str = "torch") -> Itera
 
 @contextmanager
 def _vllm(scene: Scene) -> Iterator[Running]:
-    """``vllm serve`` with all cores."""
+    """``vllm serve`` with all cores. Raise `UserError` if its interpreter was not said."""
+    if scene.vllm_python is None:
+        raise UserError("say which interpreter has vLLM with --vllm-python")
     port = free_port()
     threads = {"VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, scene.cores))}
-    command = [scene.python(), "-m", "vllm.entrypoints.cli.main", "serve", str(scene.folder)]
+    command = [str(scene.vllm_python), "-m", "vllm.entrypoints.cli.main", "serve", str(scene.folder)]
     command += ["--served-model-name", MODEL, "--dtype", "float32", "--host", "127.0.0.1", "--port", str(port)]
     environment = VLLM_ENVIRONMENT | threads | dict(scene.vllm_env)
     with started("vLLM", port, command, scene.logs / "vllm.log", environment) as server:
@@ -125,7 +119,6 @@ def _vllm(scene: Scene) -> Iterator[Running]:
 CONTESTANTS: Mapping[str, Callable[[Scene], AbstractContextManager[Running]]] = {
     "mesh-torch": _mesh,
     "mesh-int8": partial(_mesh, dtype="int8"),
-    "mesh-vllm": partial(_mesh, backend="vllm"),
     "vllm": _vllm,
 }
 

@@ -23,7 +23,6 @@ from bench.papers.llumnix.setting import (
     LLUMNIX,
     NUM_ENGINES,
     Case,
-    Latencies,
     Result,
     run_case,
 )
@@ -78,20 +77,19 @@ def _table(results: Results) -> Table:
     latencies = ("TTFT, s", "P99", "token, ms", "P99", "request, s", "P99")
     moves = ("failed", "preempted, %", "moves/request", "better: TTFT, P99, token P99")
     table = make_table("by load and seed", ("load", "req/s", "seed", "policy"), (*latencies, *moves))
-    for case, result in results.items():
-        one = result.latencies
+    for case, one in results.items():
         names = case.lengths, f"{case.rate:g}", str(case.seed), case.contender.name
-        ttft, request = (f"{one.ttft_mean:.2f}", f"{one.ttft_p99:.2f}"), (f"{one.e2e_mean:.1f}", f"{one.e2e_p99:.1f}")
-        token = f"{1e3 * one.tpot_mean:.1f}", f"{1e3 * one.tpot_p99:.1f}"
-        moved = f"{100 * result.preempted:.1f}", f"{result.moves:.3f}"
-        better = _better(one, results[replace(case, contender=INFAAS)].latencies) if case.contender == LLUMNIX else ""
-        table.add_row(*names, *ttft, *token, *request, str(result.num_failed), *moved, better)
+        tpot_ms = (1e3 * value for value in one.tpot_s)
+        times = *(f"{value:.2f}" for value in one.ttft_s), *(f"{value:.1f}" for value in (*tpot_ms, *one.e2e_s))
+        moved = str(one.num_failed), f"{100 * one.preempted:.1f}", f"{one.moves:.3f}"
+        better = _better(one, results[replace(case, contender=INFAAS)]) if case.contender == LLUMNIX else ""
+        table.add_row(*names, *times, *moved, better)
     return table
 
 
-def _better(ours: Latencies, theirs: Latencies) -> str:
-    names = ("ttft_mean", "ttft_p99", "tpot_p99")
-    return ", ".join(f"{getattr(theirs, name) / getattr(ours, name):.2f}" for name in names)
+def _better(ours: Result, theirs: Result) -> str:
+    pairs = zip((*theirs.ttft_s, theirs.tpot_s[1]), (*ours.ttft_s, ours.tpot_s[1]), strict=True)
+    return ", ".join(f"{other / own:.2f}" for other, own in pairs)
 
 
 if __name__ == "__main__":

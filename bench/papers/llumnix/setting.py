@@ -1,6 +1,6 @@
 """Llumnix's evaluation as values: engines, loads, contenders, and one run of them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf
@@ -9,7 +9,7 @@ from random import Random
 from bench.simulated import make_fleet, make_simulation, modelled_engine, serve
 from engines.costs.profiles import EngineProfile, load_profile
 from mesh.topology.schema import PolicySpec, Rescheduling, ServiceSpec, Slo, Topology, TransferSpec
-from router.history.records import Outcome, Record
+from router.history.records import Outcome
 from simulation.engines.physics import Physics
 from simulation.loads.arrival_processes import Arrivals, synthesize
 from simulation.loads.trace_request import TraceRequest
@@ -75,24 +75,6 @@ class Case:
         return list(islice(synthesize(pool, Arrivals(self.rate), inf, random), self.num_requests))
 
 
-@dataclass(frozen=True, slots=True)
-class Latencies:
-    """Seconds, over requests: until the first token (the paper's prefill), a decoded token, and the whole request."""
-
-    ttft_mean: float
-    ttft_p99: float
-    tpot_mean: float
-    tpot_p99: float
-    e2e_mean: float
-    e2e_p99: float
-
-    @classmethod
-    def of(cls, records: Sequence[Record]) -> "Latencies":
-        """Summarize records, of which one at least was answered."""
-        columns = zip(*((record.ttft_s, record.tpot_s, record.e2e_s) for record in records), strict=True)
-        return cls(*(value for column in columns for value in mean_and_p99(column)))
-
-
 def mean_and_p99(values: Iterable[float | None]) -> tuple[float, float]:
     spread = Distribution.of(values)
     assert spread is not None, "no request was answered"
@@ -101,11 +83,17 @@ def mean_and_p99(values: Iterable[float | None]) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of one case. ``preempted`` and ``moves`` are for each request, on average."""
+    """What came of one case. ``preempted`` and ``moves`` are for each request, on average.
+
+    Latencies are the mean and the P99 of all requests, in s: until the first token (the paper's prefill), of a decoded
+    token, and of the whole request.
+    """
 
     num_requests: int
     num_failed: int
-    latencies: Latencies
+    ttft_s: tuple[float, float]
+    tpot_s: tuple[float, float]
+    e2e_s: tuple[float, float]
     preempted: float
     moves: float
 
@@ -118,7 +106,9 @@ def run_case(case: Case) -> Result:
     return Result(
         num_requests=len(records),
         num_failed=sum(record.outcome is not Outcome.FINISHED for record in records),
-        latencies=Latencies.of(records),
+        ttft_s=mean_and_p99(record.ttft_s for record in records),
+        tpot_s=mean_and_p99(record.tpot_s for record in records),
+        e2e_s=mean_and_p99(record.e2e_s for record in records),
         preempted=sum(status.preemptions_total for status in statuses) / len(records),
         moves=sum(status.migrations_total for status in statuses) / len(records),
     )

@@ -139,8 +139,8 @@ def draw(seed: int, only: Iterable[str] = (*KINDS, *ORDERS), among: Sequence[str
         topology = replace(topology, timing=_timing(Random(f"{seed}/pace")))
     services = [service.name for service in topology.services]
     engines, gateways = [spec.id for spec in topology.engines], [spec.id for spec in topology.gateways]
-    daemon = topology.placement.id if topology.placement else None
-    things = draw_all(seed, Draw(random, engines, gateways, services, names), kinds, daemon, plans)
+    daemon = topology.placement.id if topology.placement else ""
+    things = draw_all(seed, Draw(random, engines, gateways, services, names, daemon), kinds, plans)
     trace, masks = tuple(_trace(random, services)), Random(f"{seed}/masks")
     return Scenario(
         seed,

@@ -17,12 +17,12 @@ from random import Random
 from bench.harm.faults import churn, clients, messages, processes
 from bench.harm.faults.trial import Reference, Trial
 from bench.harm.harm import Harm, choose
-from bench.harm.meshes import FAULTY, HEALTHY, deploy
+from bench.harm.meshes import deploy, kinds
 from bench.harm.running import RunningMesh, WaitedInVainError, running
 from bench.harm.verdict import Row
 from mesh.errors import UserError
 
-MESHES = list(FAULTY)
+MESHES = kinds("chaos")
 FAMILIES = (processes, clients, churn, messages)
 HARMS = sorted((one for family in FAMILIES for one in family.FAULTS), key=lambda one: MESHES.index(one.mesh))
 CHURN_S, SHORT_CHURN_S = 180.0, 8.0
@@ -73,5 +73,6 @@ async def standing(kind: str, folder: Path, options: argparse.Namespace) -> Asyn
     cache, healthy = folder.parent / "cache", folder / "healthy"
     healthy.mkdir()
     churn_s = options.churn or (SHORT_CHURN_S if options.short else CHURN_S)
-    async with running(deploy(healthy, HEALTHY), cache) as known, running(deploy(folder, FAULTY[kind]), cache) as mesh:
+    known_good, faulty = deploy(healthy, "healthy"), deploy(folder, "chaos", kind)
+    async with running(known_good, cache) as known, running(faulty, cache) as mesh:
         yield Lab(mesh, Reference(known.deployment.ports[0]), churn_s, options.short)

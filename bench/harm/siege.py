@@ -21,7 +21,7 @@ from typing import NamedTuple
 from bench.harm.attacks import files, rows, wire
 from bench.harm.attacks.ground import Answer, Fields, Ground, ImpossibleHereError
 from bench.harm.harm import PLAIN, End, Harm, choose
-from bench.harm.meshes import BESIEGED, CALM, HONEST, RIVAL, deploy, key_headers
+from bench.harm.meshes import HONEST, RIVAL, deploy, key_headers, kinds
 from bench.harm.observer import SUPERVISOR
 from bench.harm.running import RunningMesh, WaitedInVainError, running, until
 from bench.harm.testimony import Accounts, Window
@@ -29,13 +29,14 @@ from bench.harm.verdict import AFTER_BYTES, GAP_S, KILL_GAP_S, Row
 from bench.harm.watch import Watch
 from bench.harm.witness import calm_gap_s, has_round, witnessing
 
-MESHES = list(BESIEGED)
+MESHES = kinds("siege")
 HARMS = sorted((*rows.ATTACKS, *files.ATTACKS, *wire.ATTACKS), key=lambda one: MESHES.index(one.mesh))
 AT_ONCE = 4  # attacks of a mixture
 ROUNDS = 12
 MIXTURE = "mixture"
 ALIVE_S = 60.0
 DISK = "64m"
+WARM_CHARS = 512
 
 
 class Pace(NamedTuple):
@@ -98,7 +99,7 @@ class Besieged:
         """Touch what processes allocate once."""
         ground = self._ground(random)
         wide: Fields = {"n": 64, "logprobs": 20, "max_tokens": 16}
-        texts = ("".join(random.choices("abcdefgh ", k=CALM["max_context"] // 4)) for _ in range(8))
+        texts = ("".join(random.choices("abcdefgh ", k=WARM_CHARS)) for _ in range(8))
         variants = [*({"prompt": text, "max_tokens": 8} for text in texts), wide]
         with suppress(TimeoutError):
             async with asyncio.timeout(self._pace.longest_s):
@@ -200,7 +201,7 @@ async def standing(kind: str, folder: Path, options: argparse.Namespace) -> Asyn
 
     Raise `UserError` if it does not start.
     """
-    deployment = deploy(folder, BESIEGED[kind])
+    deployment = deploy(folder, "siege", kind)
     async with AsyncExitStack() as stack:
         deployment.runtime.mkdir(mode=0o700)
         disk = ("mount", "-t", "tmpfs", "-o", f"size={DISK},mode=0700", "none", str(deployment.runtime))

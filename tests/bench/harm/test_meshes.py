@@ -7,10 +7,7 @@ import time
 import pytest
 
 from bench.harm.meshes import (
-    BESIEGED,
     EXPIRED,
-    FAULTY,
-    HEALTHY,
     HONEST,
     HOSTS,
     KEYED,
@@ -19,39 +16,40 @@ from bench.harm.meshes import (
     MODEL,
     NEARLY_RIGHT,
     RELAYED,
+    TOPOLOGIES,
     WORDY_MODEL,
     deploy,
     key_path,
+    kinds,
 )
 from engines.costs.profiles import load_profile
 from mesh.access.key_file import read_keys
 
-SHAPES = {**FAULTY, "healthy": HEALTHY, **{f"besieged {kind}": shape for kind, shape in BESIEGED.items()}}
 
-
-@pytest.mark.parametrize("kind", SHAPES)
-def test_every_topology_is_valid(tmp_path, kind):
-    shape = SHAPES[kind]
-    deployment = deploy(tmp_path, shape)
+@pytest.mark.parametrize(("programme", "kind"), [(one, kind) for one in TOPOLOGIES for kind in kinds(one)])
+def test_every_topology_is_valid(tmp_path, programme, kind):
+    deployment = deploy(tmp_path, programme, kind)
     topology = deployment.topology
-    assert {engine.id: str(engine.role) for engine in topology.engines} == shape.engines
-    assert deployment.gateways == shape.gateways
+    assert {engine.id: str(engine.role) for engine in topology.engines} == {
+        name: engine["role"] for name, engine in TOPOLOGIES[programme]["all"]["engines"].items()
+    }
     assert {process.id for process in topology.processes} == set(deployment.supervised)
     assert {process.host for process in topology.processes} == set(deployment.hosts)
     assert (topology.curve_key is not None) == (len(deployment.hosts) > 1)
     assert topology.service(MODEL).aliases == (WORDY_MODEL,)
-    assert bool(topology.transfer.checksum) == bool(shape.step_s)
-    assert all(load_profile(engine.profile) for engine in topology.engines if shape.step_s)
+    is_modelled = programme != "siege"
+    assert bool(topology.transfer.checksum) == is_modelled
+    assert all(load_profile(engine.profile) for engine in topology.engines if is_modelled)
 
 
 def test_engines_have_hosts_of_their_own(tmp_path):
-    topology = deploy(tmp_path, FAULTY[HOSTS]).topology
+    topology = deploy(tmp_path, "chaos", HOSTS).topology
     assert all(engine.host == engine.id for engine in topology.engines)
     assert len({gateway.host for gateway in topology.gateways}) == 1
 
 
 def test_a_relayed_engine_has_a_runtime_folder_of_its_own(tmp_path):
-    deployment = deploy(tmp_path, FAULTY[RELAYED])
+    deployment = deploy(tmp_path, "chaos", RELAYED)
     (tmp_path / "tell.py").write_text("import os, sys; print(os.environ['MESHSERVE_RUNTIME_DIR'], *sys.argv[1:])")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     script = (tmp_path / "python-decode-0").read_text().replace("bench.harm.faults.hanging", "tell")
@@ -67,7 +65,7 @@ def test_a_relayed_engine_has_a_runtime_folder_of_its_own(tmp_path):
 
 
 def test_only_hashes_of_keys_are_where_the_mesh_is(tmp_path):
-    deploy(tmp_path, BESIEGED[KEYED])
+    deploy(tmp_path, "siege", KEYED)
     honest = key_path(tmp_path, HONEST).read_text()
     keys = {key.name: key for key in read_keys(tmp_path / KEYS)}
     assert keys[HONEST].matches(honest.partition("-")[2].partition("-")[2])

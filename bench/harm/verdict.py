@@ -82,7 +82,7 @@ class Row:
             "kept MiB": _most(self.kept),
             "restarts": str(len(self.restarted)),
         }
-        return {**cells, **(attack if self.grown else {}), "result": "FAIL" if self.problems else "pass"}
+        return {**cells, **(attack if self.ends or self.grown else {}), "result": "FAIL" if self.problems else "pass"}
 
     def lines(self) -> list[str]:
         """What came of it, in short, and what went wrong."""
@@ -108,7 +108,7 @@ def _most(sizes: Mapping[str, int]) -> str:
 
 def table(rows: Sequence[Row]) -> Table:
     """At least one row."""
-    headings = list(rows[0].cells)
+    headings = max((list(row.cells) for row in rows), key=len)
     shown = make_table("", ())
     for heading in headings:
         shown.add_column(heading, justify="left" if heading in WORDS else "right")

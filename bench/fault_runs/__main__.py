@@ -15,7 +15,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from rich.console import Console
 from rich.table import Table
 
 from bench.fault_runs.draws import KINDS, ORDERS
@@ -32,15 +31,15 @@ ALL = (*KINDS, *ORDERS)
 
 def main() -> int:
     options = _parse()
-    console = make_console()
     if options.seed is not None:
-        return _repeat(options, console)
+        return _repeat(options)
     tally, failures = _run_all(range(options.seed_from, options.seed_from + options.runs), options.only, options.jobs)
+    console = make_console()
     for table in _tables(tally):
         console.print(table)
     chosen = "" if len(options.only) == len(ALL) else f" --only {','.join(options.only)}"
     for failure in failures:
-        _say(console, str(failure), f"    python -m bench.fault_runs --seed {failure.seed}{chosen} --verbose")
+        print(f"{failure}\n    python -m bench.fault_runs --seed {failure.seed}{chosen} --verbose")
     return 1 if failures else 0
 
 
@@ -85,23 +84,18 @@ def _tables(tally: Tally) -> Iterator[Table]:
         yield table
 
 
-def _repeat(options: argparse.Namespace, console: Console) -> int:
+def _repeat(options: argparse.Namespace) -> int:
     scenario = draw(options.seed, options.only)
     if options.reduce:
         scenario = reduced(scenario)
     failure, lines = tell(scenario)
     if options.verbose or options.reduce:
-        _say(console, *lines)
+        print(*lines, sep="\n")
     if failure is None:
-        _say(console, f"seed {options.seed}: all that must hold held")
+        print(f"seed {options.seed}: all that must hold held")
         return 0
-    _say(console, *([failure.trace] if options.verbose else []), str(failure))
+    print(*([failure.trace] if options.verbose else []), failure, sep="\n")
     return 1
-
-
-def _say(console: Console, *lines: str) -> None:
-    for line in lines:
-        console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
 if __name__ == "__main__":

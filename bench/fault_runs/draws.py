@@ -48,7 +48,7 @@ class Draw:
 
     def thing(self, kind: str, counts: object = None, of: str | None = None, **how: Any) -> Thing:
         drawn = {name: self._value(value) for name, value in how.items()}
-        return Order(kind=kind, **drawn) if of is None else getattr(faults, of)(**drawn)  # type: ignore[no-any-return]
+        return Order(kind=kind, **drawn) if of is None else getattr(faults, of)(**drawn)
 
     def _value(self, how: Any) -> Any:
         if isinstance(how, list):

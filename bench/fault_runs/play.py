@@ -62,8 +62,6 @@ Results = tuple[Tally, list[Failure]]
 class Played:
     tally: Tally
     failure: Failure | None
-    records: list[Record]
-    simulation: Simulation
 
 
 def play(scenario: Scenario, tap: Tap | None = None, bounds: InvariantBounds | None = None) -> Played:
@@ -98,7 +96,7 @@ def play(scenario: Scenario, tap: Tap | None = None, bounds: InvariantBounds | N
         request = error.request if isinstance(error, InvariantError) else None
         what = f"{type(error).__name__}: {error}"
         failure = Failure(scenario.seed, what, request, simulation.kernel.now, traceback.format_exc())
-    return Played(_tally(simulation, invariants, records) + plans, failure, records, simulation)
+    return Played(_tally(simulation, invariants, records) + plans, failure)
 
 
 def run_some(only: Sequence[str], seeds: Sequence[int]) -> Results:

@@ -6,7 +6,7 @@ sent to a process that is not there waits for its next incarnation, as it would 
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
@@ -62,38 +62,52 @@ class Passing:
 
 
 Which = Callable[[Passing], object]
-Act = Callable[[Passing], Awaitable[Frames | None]]
+Act = Callable[[Passing], Frames | None]
 
 
 class Rule:
-    """Does something to messages that are meant, and counts them. ``happened`` once the first of them has come."""
+    """Does something to messages that are meant, and counts them. ``happened`` once the first of them has come.
 
-    def __init__(self, which: Which, act: Act) -> None:
+    ``is_once``: only to the first. Until ``released``, messages wait, and so does what follows them on their
+    connection, as in TCP; after it, no message is meant any more.
+    """
+
+    def __init__(self, which: Which, act: Act, *, is_once: bool = False, released: asyncio.Event | None = None) -> None:
         self.counts: Counter[str] = Counter()
         self.happened = asyncio.Event()
         self._which = which
         self._act = act
+        self._ended = self.happened if is_once else released
+        self._released = released
 
     async def apply(self, message: Passing) -> Frames | None:
         """The frames that go on; None if the message is lost."""
-        if not self._which(message):
+        if (self._ended is not None and self._ended.is_set()) or not self._which(message):
             return message.frames
         self.counts[message.kind] += 1
         self.happened.set()
-        return await self._act(message)
+        if self._released is not None:
+            await self._released.wait()
+        return self._act(message)
 
 
 def lose(which: Which) -> Rule:
-    async def act(message: Passing) -> None:
-        return None
+    return Rule(which, lambda _: None)
 
-    return Rule(which, act)
+
+def hold(which: Which, released: asyncio.Event) -> Rule:
+    return Rule(which, lambda message: message.frames, released=released)
+
+
+def watch(which: Which, look: Callable[[Passing], object]) -> Rule:
+    """Look once, at the first message."""
+    return Rule(which, lambda message: (look(message), message.frames)[1], is_once=True)
 
 
 def corrupt(which: Which, random: Random) -> Rule:
     """One byte of one block of KV is another one. ``which`` must leave out messages without blocks."""
 
-    async def act(message: Passing) -> Frames:
+    def act(message: Passing) -> Frames:
         frames = list(message.frames)
         at = random.randrange(BODY + 1, len(frames))
         changed = bytearray(frames[at])
@@ -102,27 +116,6 @@ def corrupt(which: Which, random: Random) -> Rule:
         return tuple(frames)
 
     return Rule(which, act)
-
-
-def watch(which: Which, look: Callable[[Passing], object]) -> Rule:
-    """Look once, at the first message."""
-
-    async def act(message: Passing) -> Frames:
-        look(message)
-        return message.frames
-
-    rule = Rule(lambda message: not rule.happened.is_set() and which(message), act)
-    return rule
-
-
-def hold(which: Which, released: asyncio.Event) -> Rule:
-    """Messages wait until ``released``, and so does what follows them on their connection, as in TCP."""
-
-    async def act(message: Passing) -> Frames:
-        await released.wait()
-        return message.frames
-
-    return Rule(lambda message: not released.is_set() and which(message), act)
 
 
 # --- which messages ---------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from random import Random
 
@@ -22,6 +21,7 @@ LEAVE_SHARE = 0.1
 MORTAL = ("prefill", "decode-1")  # the others live through it, so that their memory tells of leaks
 # A gateway remembers its last 4096 requests for `mesh explain`: by design it grows until there are so many.
 STORIES, STORY_BYTES = 4096, 16 * 2**10
+EVENTS = ("kill", "stop", "migrate", "migrate", "leave")
 MEMORY_SLACK = 8 * 2**20
 HANDLE_SLACK = 16
 
@@ -48,18 +48,16 @@ async def churn(trial: Trial) -> None:
 
 async def _serve(trial: Trial, random: Random, for_s: float) -> int:
     """Closed loop: each of some workers sends its next request when its last one has ended. Return how many it were."""
-    ends_at, num_requests = time.monotonic() + for_s, 0
+    ends_at = time.monotonic() + for_s
 
-    async def work() -> None:
-        nonlocal num_requests
+    async def work() -> int:
+        num_requests = 0
         while time.monotonic() < ends_at:
             num_requests += 1
             await _one(trial, random)
+        return num_requests
 
-    async with asyncio.TaskGroup() as tasks:
-        for _ in range(WORKERS):
-            tasks.create_task(work())
-    return num_requests
+    return sum(await asyncio.gather(*(work() for _ in range(WORKERS))))
 
 
 async def _one(trial: Trial, random: Random) -> None:
@@ -75,42 +73,24 @@ async def _one(trial: Trial, random: Random) -> None:
     await trial.judge(client)
 
 
-# --- trouble ----------------------------------------------------------------------------------------------------------
-
-
 async def _make_trouble(trial: Trial, random: Random) -> None:
+    mesh = trial.mesh
     while True:
         await asyncio.sleep(random.uniform(*EVENT_EVERY_S))
         with suppress(WaitedInVainError):  # who was to be hit is dead already
-            await random.choice(EVENTS)(trial, random)
-
-
-async def _kill(trial: Trial, random: Random) -> None:
-    if all(map(trial.mesh.observer.is_ready, trial.mesh.deployment.engines)):
-        trial.mesh.kill(random.choice(MORTAL))
-        trial.note(kills=1)
-
-
-async def _stop(trial: Trial, random: Random) -> None:
-    await trial.mesh.stop(random.choice(trial.mesh.deployment.engines), random.uniform(*STOP_S))
-    trial.note(stops=1)
-
-
-async def _migrate(trial: Trial, random: Random) -> None:
-    movable = [client for client in trial.clients if client.answer_id and not client.is_over]
-    chosen = random.sample(movable, min(3, len(movable)))
-    trial.migrate(chosen)
-    trial.note(migrations=len(chosen))
-
-
-async def _leave(trial: Trial, random: Random) -> None:
-    trial.leave(random.sample(trial.clients, len(trial.clients) // 2), "cancels")
-
-
-EVENTS: tuple[Callable[[Trial, Random], Awaitable[None]], ...] = (_kill, _stop, _migrate, _migrate, _leave)
-
-
-# --- what is left of it -----------------------------------------------------------------------------------------------
+            match random.choice(EVENTS):
+                case "kill" if all(map(mesh.observer.is_ready, mesh.deployment.engines)):
+                    mesh.kill(random.choice(MORTAL))
+                    trial.note(kills=1)
+                case "stop":
+                    await mesh.stop(random.choice(mesh.deployment.engines), random.uniform(*STOP_S))
+                    trial.note(stops=1)
+                case "migrate":
+                    movable = [client for client in trial.clients if client.answer_id and not client.is_over]
+                    trial.migrate(chosen := random.sample(movable, min(3, len(movable))))
+                    trial.note(migrations=len(chosen))
+                case "leave":
+                    trial.leave(random.sample(trial.clients, len(trial.clients) // 2), "cancels")
 
 
 def _footprints(trial: Trial) -> dict[tuple[str, int], tuple[int, int]]:

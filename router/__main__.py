@@ -32,7 +32,7 @@ from router.api.http.callers import Callers, ClientPeers, OpenCallers
 from router.api.http.connections import Connections
 from router.api.http.server import HttpServer, Listeners, certificate_of, connections_of, url_of
 from router.api.metrics.faults import BreakerHealth, ConnectionHealth
-from router.api.metrics.gateway import GatewayMetrics, LengthCalibration, RecordingCounter
+from router.api.metrics.gateway import GatewayMetrics, LengthCalibration, Promises, RecordingCounter
 from router.api.metrics.keys import KeyUse
 from router.api.metrics.mesh import MeshHealth
 from router.api.metrics.placement import PlacementHealth
@@ -70,6 +70,7 @@ async def serve(shell: ProcessShell) -> None:
     with _timelines(shell, spec, registry, tallies, metrics) as timelines:
         router = Router(shell.topology, shell.me.process, sockets, shell.clock, policy, timelines, tallies)
         registry.register(LengthCalibration(router.lengths.calibration))
+        registry.register(Promises(promises))
         registry.register(MeshHealth(shell.topology, router.readers))
         registry.register(BreakerHealth(router.breakers, shell.clock))
         registry.register(WireHealth(sockets.counters))

@@ -5,7 +5,7 @@ from math import inf
 from typing import Final
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from mesh.metrics.plain import Counter, Histogram
@@ -176,6 +176,27 @@ class ServiceMetrics:
             self._slo_attained, (record.meets_ttft, record.meets_tpot, record.meets_slo), strict=True
         ):
             attained.value += met
+
+
+class Promises(Collector):
+    """What services promise, to be compared with what they keep."""
+
+    def __init__(self, promises: Mapping[str, Slo]) -> None:
+        self._promises = promises
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        labels = ("model_name",)
+        seconds = GaugeMetricFamily(
+            "meshserve_slo_seconds", "Latency that a service promises", labels=(*labels, "promise")
+        )
+        target = GaugeMetricFamily(
+            "meshserve_slo_target", "Part of its requests that are to meet both promises", labels=labels
+        )
+        for service, slo in self._promises.items():
+            seconds.add_metric((service, "ttft"), slo.ttft_s)
+            seconds.add_metric((service, "tpot"), slo.tpot_s)
+            target.add_metric((service,), slo.attainment)
+        return seconds, target
 
 
 class RecordingCounter(Collector):

@@ -26,6 +26,7 @@ class PlacementHealth(Collector):
         silence_s = self._clock.now() - self._marks.heard_at
         yield _gauge("silence_seconds", "Since the daemon was heard", silence_s)
         yield _gauge("plan", "Number of the newest plan that engines know of", status.plan)
+        yield _gauge("error", "1: something went wrong, and nothing has gone right since", status.error is not None)
         yield from self._of_decisions(status)
         if status.pools:
             yield _of_pools(status.pools)

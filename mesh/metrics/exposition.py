@@ -17,9 +17,12 @@ def wants_openmetrics(accept: str) -> bool:
 
 
 def written(metrics: Sequence[Metric], accept: str) -> tuple[bytes, str]:
-    """Return the text of metrics, and its content type. This takes ten times as long as reading the numbers."""
+    """Return the text of metrics, and its content type. This takes ten times as long as reading the numbers.
+
+    Names are written as they are: by default the library would make ``vllm_`` of ``vllm:`` in OpenMetrics.
+    """
     if wants_openmetrics(accept):
-        text: bytes = openmetrics.generate_latest(_Read(metrics))  # type: ignore[no-untyped-call]
+        text: bytes = openmetrics.generate_latest(_Read(metrics), openmetrics.ALLOWUTF8)  # type: ignore[no-untyped-call]
         return text, openmetrics.CONTENT_TYPE_LATEST
     return exposition.generate_latest(_Read(metrics)), PLAIN
 

@@ -32,3 +32,9 @@ def test_both_formats_tell_the_same_numbers():
     assert kind.startswith("application/openmetrics-text")
     [family] = text_string_to_metric_families(text.decode())
     assert [(sample.name, sample.value) for sample in family.samples] == [("meshserve_asked_total", 3.0)]
+
+
+@pytest.mark.parametrize("accept", [PROMETHEUS, "*/*"])
+def test_names_of_vllm_keep_their_colon(accept):
+    text, _ = written([CounterMetricFamily("vllm:asked", "How often", 3)], accept)
+    assert b"\nvllm:asked_total 3.0" in text

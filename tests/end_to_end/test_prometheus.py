@@ -49,7 +49,7 @@ port = {port}
 [scaling]
 """
 CONFIGURATION = """
-global: {scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 500ms}
+global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}
 rule_files: RULES
 scrape_configs:
   - job_name: meshserve

@@ -20,6 +20,7 @@ from router.history.timeline import (
     FirstToken,
     Interrupted,
     OwnerChanged,
+    TokensResumed,
 )
 
 MAX_ENGINES = 12  # shown of those that a decision saw
@@ -141,7 +142,9 @@ def _tell(event: Event, one: Explanation) -> Text:
             return _tell_step(event)
 
 
-def _tell_step(event: EngineAccepted | EngineRefused | EngineHolds | Interrupted | OwnerChanged) -> Text:
+def _tell_step(
+    event: EngineAccepted | EngineRefused | EngineHolds | Interrupted | OwnerChanged | TokensResumed,
+) -> Text:
     match event:
         case EngineAccepted(engine=engine):
             return Text(f"{engine} accepted it")
@@ -154,6 +157,8 @@ def _tell_step(event: EngineAccepted | EngineRefused | EngineHolds | Interrupted
             return Text(f"interrupted after {_count(num_tokens, 'token')}: {reason}; it waits again", "yellow")
         case OwnerChanged(engine=engine):
             return Text(f"{engine} has it from here on")
+        case TokensResumed(at_s=at_s, engine=engine, since_s=since_s):
+            return Text(f"tokens go on, from {engine}, {_ms(at_s - since_s)} after the last ones before")
 
 
 def _tell_decision(decision: ExplainedDecision) -> Text:

@@ -20,6 +20,7 @@ from router.history.timeline import (
     OwnerChanged,
     RequestTimeline,
     Seen,
+    TokensResumed,
 )
 from router.history.timelines import Timelines
 from router.policies.policy import Dispatch, GiveUp, Reject, Wait
@@ -69,7 +70,15 @@ class ExplainedDecision(msgspec.Struct, frozen=True, tag="decided"):
 
 
 Event = (
-    ExplainedDecision | EngineAccepted | EngineRefused | EngineHolds | Interrupted | OwnerChanged | FirstToken | Ended
+    ExplainedDecision
+    | EngineAccepted
+    | EngineRefused
+    | EngineHolds
+    | Interrupted
+    | OwnerChanged
+    | TokensResumed
+    | FirstToken
+    | Ended
 )
 
 

@@ -86,6 +86,16 @@ class OwnerChanged(msgspec.Struct, frozen=True, tag="moved"):
     engine: str
 
 
+class TokensResumed(msgspec.Struct, frozen=True, tag="resumed"):
+    """The first tokens since the owner changed or the request was interrupted. ``since_s``: when the last ones before
+    came.
+    """
+
+    at_s: float
+    engine: str
+    since_s: float
+
+
 class EngineHolds(msgspec.Struct, frozen=True, tag="holds"):
     """The last time that its engine was asked. ``num_ahead``: as in `mesh.wire.requests.Holding`."""
 
@@ -115,7 +125,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     tpot_s: float | None
 
 
-Event = Decided | EngineAccepted | EngineRefused | Interrupted | OwnerChanged | FirstToken | Ended
+Event = Decided | EngineAccepted | EngineRefused | Interrupted | OwnerChanged | TokensResumed | FirstToken | Ended
 
 
 class RequestFacts(msgspec.Struct, frozen=True):
@@ -200,6 +210,11 @@ class RequestTimeline:
 
     def change_owner(self, engine: str, now: float) -> None:
         self._add(OwnerChanged(now - self.arrived_at, engine))
+
+    def resume(self, engine: str, now: float) -> None:
+        """The first tokens of an owner came, and have not been delivered yet."""
+        if self.delivered.first_at is not None:
+            self._add(TokensResumed(now - self.arrived_at, engine, self.delivered.last_at - self.arrived_at))
 
     def hold(self, engine: str, num_ahead: int | None, now: float) -> None:
         self.holds = EngineHolds(now - self.arrived_at, engine, num_ahead)

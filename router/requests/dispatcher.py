@@ -264,6 +264,8 @@ class Dispatcher:
             self._own(request, sender, now)
         if not request.assignment.is_proven:
             request.assignment.is_proven = True
+            if sender in request.engines:
+                request.timeline.resume(sender, now)
             self.breakers.succeeded(request.id, sender, now)
         request.contact.progress_at = now
         effects: list[Effect] = []

@@ -36,7 +36,11 @@ def test_a_story_from_arrival_to_end():
     world.tokens(M0, 1, 11, 12, epoch=(0, 1), finish=FinishReason.STOP)
     world.now = 2.0
     story = told(world)
-    assert kinds(story) == ["ExplainedDecision", "EngineAccepted", "FirstToken", "OwnerChanged", "Ended"]
+    assert kinds(story) == [
+        "ExplainedDecision", "EngineAccepted", "FirstToken", "OwnerChanged", "TokensResumed", "Ended",
+    ]  # fmt: skip
+    resumed = story.events[4]
+    assert (resumed.engine, resumed.since_s, resumed.at_s) == (M0, pytest.approx(0.15), pytest.approx(0.4))
     assert (story.service, story.num_prompt_tokens, story.max_tokens, story.age_s) == ("chat", 100, 16, 1.9)
     decision = story.dispatch
     assert (decision.policy, decision.verdict, decision.prefill_engine, decision.decode_engine) == (

@@ -5,7 +5,7 @@ import pytest
 from mesh.wire.requests import FinishReason
 from router.generation import TokenBatch
 from router.history.records import Outcome
-from router.history.timeline import FirstToken, RequestFacts, RequestTimeline, Seen
+from router.history.timeline import FirstToken, RequestFacts, RequestTimeline, Seen, TokensResumed
 from router.policies.policy import Dispatch, Wait
 from tests.router.cluster import M0, M1, make_request, make_spec, make_view
 
@@ -78,3 +78,13 @@ def test_what_engines_say_of_it_has_its_time_and_forgotten_events_count():
     request.hold(M1, 2, 300.0)
     assert request.holds is not None
     assert (request.holds.at_s, request.holds.num_ahead, request.num_events) == (200.0, 2, 199)
+
+
+def test_tokens_that_resume_say_how_long_they_paused():
+    request = timeline()
+    request.resume(M0, 100.5)
+    assert not request.events, "the first token of all resumes nothing"
+    request.deliver(batch(5), M0, 101.0)
+    request.change_owner(M1, 101.5)
+    request.resume(M1, 102.0)
+    assert request.events[-1] == TokensResumed(2.0, M1, 1.0)

@@ -46,6 +46,7 @@ from router.history.tallies import Tallies
 from router.history.timeline import RequestTimeline
 from router.history.timelines import TimelineReaders, Timelines
 from router.policies.in_force import PolicyInForce
+from router.traces.tracer import Tracer
 
 ADMIN_CONNECTIONS = 256
 STOP_S = 5.0  # for answers that are still being sent when all requests have ended
@@ -67,7 +68,10 @@ async def serve(shell: ProcessShell) -> None:
     registry = CollectorRegistry()
     promises = {service.name: service.slo for service in shell.topology.services}
     tallies, metrics = Tallies(), GatewayMetrics(registry, promises)
-    with _timelines(shell, spec, registry, tallies, metrics) as timelines:
+    with (
+        _tracer(shell, spec, registry) as tracer,
+        _timelines(shell, spec, registry, tallies, metrics, tracer) as timelines,
+    ):
         router = Router(shell.topology, shell.me.process, sockets, shell.clock, policy, timelines, tallies)
         registry.register(LengthCalibration(router.lengths.calibration))
         registry.register(Promises(promises))
@@ -80,7 +84,7 @@ async def serve(shell: ProcessShell) -> None:
         if keyring is not None:
             registry.register(KeyUse(keyring.__iter__))
         callers = _callers(shell, router, peers, keyring)
-        apps = _apps(shell, spec, router, models, registry, metrics, callers, sockets.place)
+        apps = _apps(shell, spec, router, models, registry, metrics, callers, sockets.place, tracer)
         connections = connections_of(spec)
         registry.register(ConnectionHealth(connections.__len__, connections.refused))
         server = HttpServer(apps.public, listeners.public, STOP_S, connections, peers, certificate)
@@ -97,12 +101,30 @@ async def serve(shell: ProcessShell) -> None:
 
 
 @contextmanager
+def _tracer(shell: ProcessShell, spec: GatewaySpec, registry: CollectorRegistry) -> Iterator[Tracer | None]:
+    """None without ``[traces]``: then nothing of OpenTelemetry is imported."""
+    if shell.topology.traces is None:
+        yield None
+        return
+    from router.traces.tracing import tracing
+
+    resource = {"service.namespace": shell.topology.name, "service.instance.id": spec.id}
+    with tracing(shell.topology.traces, resource, registry, shell.clock) as tracer:
+        yield tracer
+
+
+@contextmanager
 def _timelines(
-    shell: ProcessShell, spec: GatewaySpec, registry: CollectorRegistry, tallies: Tallies, metrics: GatewayMetrics
+    shell: ProcessShell,
+    spec: GatewaySpec,
+    registry: CollectorRegistry,
+    tallies: Tallies,
+    metrics: GatewayMetrics,
+    tracer: Tracer | None,
 ) -> Iterator[Timelines]:
-    """Timelines that are read by the tallies, the metrics, and the gateway's recording, if it is to have one."""
+    """Timelines that are read by the tallies, the metrics, and the gateway's recording and tracer, if it has them."""
     if spec.recording is None:
-        yield Timelines(_readers(tallies, metrics, None, 0.0))
+        yield Timelines(_readers(tallies, metrics, None, 0.0, tracer))
         return
     header = Header(RECORDING_FORMAT, shell.topology.name, spec.id, datetime.now(UTC))
     origin_s = shell.clock.now()
@@ -110,10 +132,12 @@ def _timelines(
     registry.register(RecordingCounter(lambda: recorder.num_dropped))
     log.info("recording", path=str(spec.recording))
     with closing(recorder):
-        yield Timelines(_readers(tallies, metrics, recorder, origin_s))
+        yield Timelines(_readers(tallies, metrics, recorder, origin_s, tracer))
 
 
-def _readers(tallies: Tallies, metrics: GatewayMetrics, recorder: Recorder | None, origin_s: float) -> TimelineReaders:
+def _readers(
+    tallies: Tallies, metrics: GatewayMetrics, recorder: Recorder | None, origin_s: float, tracer: Tracer | None
+) -> TimelineReaders:
     """Arrivals in a recording count from ``origin_s``."""
 
     def ended(timeline: RequestTimeline, request: RequestSpec) -> None:
@@ -123,7 +147,8 @@ def _readers(tallies: Tallies, metrics: GatewayMetrics, recorder: Recorder | Non
         if recorder is not None:
             recorder.take(record, request)
 
-    return TimelineReaders((tallies.arrived,), (metrics.delivered,), (ended,))
+    traced = () if tracer is None else (tracer.ended,)
+    return TimelineReaders((tallies.arrived,), (metrics.delivered,), (ended, *traced))
 
 
 def _apps(
@@ -135,6 +160,7 @@ def _apps(
     metrics: GatewayMetrics,
     callers: Callers,
     place: Callable[[str], HostPlace | None],
+    tracer: Tracer | None,
 ) -> Apps:
     def targets() -> list[Target]:
         return list(targets_of(shell.topology, router.admin_urls(), router.statuses(), address_of))
@@ -160,6 +186,7 @@ def _apps(
             operator_rules=BrowserRules.of(spec.admin_address, spec.allowed_hosts, ()),
             registry=registry,
             targets=targets,
+            tracer=tracer,
         )
     )
 

@@ -25,6 +25,7 @@ from router.history.lengths import LengthPredictor
 from router.history.marks import MarkKeeper
 from router.history.tallies import Tallies
 from router.history.timelines import Timelines
+from router.history.trace import RequestTrace
 from router.live_generation import LiveGeneration
 from router.policies.in_force import PolicyInForce
 from router.requests.breakers import Breaker
@@ -84,10 +85,12 @@ class Router:
     def state(self) -> ProcessState:
         return self._core.state
 
-    def submit(self, spec: RequestSpec, tenant: str = "") -> Generation:
-        """Take a request; its id must be new. Raises `Overloaded` (a bound is reached) or `Draining`."""
+    def submit(self, spec: RequestSpec, tenant: str = "", trace: RequestTrace | None = None) -> Generation:
+        """Take a request; its id must be new. ``trace``: of its call. Raises `Overloaded` (a bound is reached) or
+        `Draining`.
+        """
         now = self._clock.now()
-        timeline = self.timelines.arrived(spec, now)
+        timeline = self.timelines.arrived(spec, now, trace)
         effects = self._core.submit(spec, timeline, now, tenant)
         generation = self._generations[spec.id] = LiveGeneration(timeline, self._cancel, self._finish)
         self._carry_out(effects)
@@ -270,6 +273,8 @@ class Router:
         self._log.debug(event, request=request, prefill=route.prefill_engine, decode=route.decode_engine)
 
     def _fail(self, request: str, error: RouterError) -> None:
-        log.info("request failed", request=request, reason=str(error))
-        if generation := self._generations.pop(request, None):
+        generation = self._generations.pop(request, None)
+        trace = {"trace": generation.trace_id} if generation is not None and generation.trace_id else {}
+        log.info("request failed", request=request, reason=str(error), **trace)
+        if generation is not None:
             generation.fail(error)

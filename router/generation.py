@@ -12,6 +12,7 @@ import msgspec
 
 from mesh.wire.control import ProcessState
 from mesh.wire.requests import FailureCode, FinishReason, RequestSpec, TokenLogprobs
+from router.history.trace import RequestTrace
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -70,8 +71,10 @@ class RequestRouter(Protocol):
     @property
     def state(self) -> ProcessState: ...
 
-    def submit(self, spec: RequestSpec, tenant: str = "") -> Generation:
-        """Take a request; its id must be new. Raises `Overloaded` (a bound is reached) or `Draining`."""
+    def submit(self, spec: RequestSpec, tenant: str = "", trace: RequestTrace | None = None) -> Generation:
+        """Take a request; its id must be new. ``trace``: of its call. Raises `Overloaded` (a bound is reached) or
+        `Draining`.
+        """
 
 
 class RouterError(Exception):

@@ -53,6 +53,10 @@ class LiveGeneration(AsyncIterator[TokenBatch]):
     def ttft_s(self) -> float | None:
         return self._timeline.ttft_s
 
+    @property
+    def trace_id(self) -> str | None:
+        return self._timeline.trace_id
+
     def __aiter__(self) -> "LiveGeneration":
         return self
 

@@ -14,7 +14,7 @@ from mesh.topology.schema import EngineSpec, GatewaySpec, PlacementSpec, Topolog
 from mesh.wire.frames import WIRE_VERSION
 
 # Whatever is not named here counts, so that a section that is new replaces more than it must, and not less.
-UNREAD_BY_ENGINES = ("access", "policy", "scaling", "placement")
+UNREAD_BY_ENGINES = ("access", "policy", "scaling", "placement", "traces")
 UNREAD_BY_GATEWAYS = ("rescheduling", "scaling", "placement")
 REPLACED_BY_ROSTERS = ("path", "engines", "gateways")
 ONLY_FOR_THE_SUPERVISOR = ("is_standby", "at_least", "pool", "python")

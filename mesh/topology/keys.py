@@ -9,6 +9,7 @@ from mesh.topology.values import (
     boolean,
     choice,
     choices,
+    collector_url,
     device,
     fraction,
     fractions,
@@ -23,6 +24,7 @@ from mesh.topology.values import (
     number,
     options,
     positive,
+    share,
     size,
     temperature,
     text,
@@ -61,6 +63,13 @@ ACCESS: Keys = {
     "max_priority": Key("max_priority", integer(-1000, 1000)),
     "min_ttft_ms": Key("min_ttft_ms", positive),
     "min_tpot_ms": Key("min_tpot_ms", positive),
+}
+
+TRACES: Keys = {
+    "endpoint": Key("endpoint", collector_url),
+    "sample": Key("sample", share),
+    "max_per_s": Key("max_per_s", integer(1, 10_000)),
+    "timeout_ms": Key("timeout_s", milliseconds),
 }
 
 SERVICE: Keys = {

@@ -32,13 +32,14 @@ from mesh.topology.schema import (
     Slo,
     Timing,
     Topology,
+    TracesSpec,
     TransferSpec,
 )
 from mesh.wire.control import Role
 
 SECTIONS = (
     "mesh", "services", "engines", "gateways", "policy", "transfer", "rescheduling", "scaling", "placement", "hosts",
-    "access", "cluster",
+    "access", "traces", "cluster",
 )  # fmt: skip
 DEFAULT_TTFT_S = 5.0
 DEFAULT_TPOT_S = 0.25
@@ -88,6 +89,7 @@ def load(path: Path, text: str | None = None) -> Topology:
         scaling=_scaling(source),
         placement=placement,
         access=_access(source),
+        traces=_traces(source),
         **_mesh(source, len(engines) + len(gateways) + len(hosts)),
     )
     source.report.raise_if_any()
@@ -137,6 +139,13 @@ def _access(source: _Source) -> AccessSpec | None:
     fields = _section(source, "access", keys.ACCESS)
     path, is_open = fields.pop("keys", None), fields.pop("open", False)
     return AccessSpec(None if path is None else Path(source.resolve(path)), is_open, KeyLimits(**fields))
+
+
+def _traces(source: _Source) -> TracesSpec | None:
+    """On if there is such a table, be it empty."""
+    if "traces" not in source.document:
+        return None
+    return TracesSpec(**_section(source, "traces", keys.TRACES))
 
 
 def _rescheduling(source: _Source) -> Rescheduling | None:

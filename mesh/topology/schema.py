@@ -144,6 +144,16 @@ class AccessSpec:
     defaults: KeyLimits = UNLIMITED  # of keys that say nothing of their own
 
 
+@dataclass(frozen=True, slots=True)
+class TracesSpec:
+    """Where gateways send the traces of requests, and of which (docs/guides/trace-requests.md)."""
+
+    endpoint: str | None = None  # a collector's URL; None: the environment says, or it is on the gateway's host
+    sample: float = 0.1  # the share that is kept of what broke no promise
+    max_per_s: int = 100  # calls that one gateway exports
+    timeout_s: float | None = None  # of the collector; None: the environment says, or 10 s
+
+
 class ClusterEngine(StrEnum):
     """Who holds the hosts of a mesh: finds room for them, and starts them again elsewhere when they are lost."""
 
@@ -301,6 +311,7 @@ class Topology:
     scaling: ScalingSpec | None = None  # None: engines start and end when they are told to
     placement: PlacementSpec | None = None  # None: which services engines hold changes when somebody changes it
     access: AccessSpec | None = None  # None: everybody on this machine may use the gateways
+    traces: TracesSpec | None = None  # None: nobody makes any
     timing: Timing = Timing()
     curve_key: Path | None = None  # the mesh's key file; required when hosts differ
     log_level: str = "info"

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Collection
 from ipaddress import ip_address, ip_network
 from typing import Any
+from urllib.parse import urlsplit
 
 from mesh.topology.report import one_of
 
@@ -75,6 +76,29 @@ def fraction(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
         raise ValueError(f"{value!r} does not fit; use a fraction above 0 and up to 1")
     return float(value)
+
+
+def share(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ValueError(f"{value!r} does not fit; use a share from 0 (none) to 1 (all)")
+    return float(value)
+
+
+def collector_url(value: object) -> str:
+    """Keys are for the environment: the URL holds none."""
+    wanted = 'write a URL such as "http://127.0.0.1:4318"'
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a text; {wanted}")
+    try:
+        parts = urlsplit(value)
+        is_right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_right = False
+    if is_right and "@" in parts.netloc:
+        raise ValueError("holds a password; put what the collector asks for into OTEL_EXPORTER_OTLP_HEADERS")
+    if not is_right or parts.query or parts.fragment:
+        raise ValueError(f"{value!r} is not the URL of a collector; {wanted}")
+    return value
 
 
 def fractions(value: object) -> dict[str, float]:

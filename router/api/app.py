@@ -27,6 +27,7 @@ from router.api.request_stories import RequestRoutes
 from router.api.targets import Target, TargetRoutes
 from router.generation import RequestRouter
 from router.history.timelines import Timelines
+from router.traces.tracer import Tracer
 from router.view.cluster_view import ClusterView
 
 
@@ -49,6 +50,7 @@ class ApiConfig:
     operator_rules: BrowserRules
     registry: CollectorRegistry
     targets: Callable[[], list[Target]] = list  # whom Prometheus is to scrape
+    tracer: Tracer | None = None  # None: no traces
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,9 @@ def create_apps(config: ApiConfig) -> Apps:
         describe_answers(app)
     _describe(admin, public)
     check = CallerCheck(config.rules, config.callers)
-    fast = FastRoutes(public, {path: FastRoute(handle, check) for path, handle in generate.handlers.items()})
+    fast = FastRoutes(
+        public, {path: FastRoute(handle, check, config.tracer) for path, handle in generate.handlers.items()}
+    )
     return Apps(CrossOrigin(fast, config.rules), admin)
 
 

@@ -109,6 +109,8 @@ def _story(gateway: str, one: Explanation) -> RenderableType:
         ),
         _line(0.0, Text(f"arrived at {gateway} at {_clock(one.age_s)}")),
     ]
+    if one.trace_id:
+        parts.insert(1, Text(f"trace {one.trace_id}"))
     if one.admitted_s:
         parts.append(_line(one.admitted_s, Text("read and tokenised")))
     if one.num_forgotten:

@@ -96,6 +96,7 @@ class Explanation(msgspec.Struct, frozen=True):
     admitted_s: float  # from its arrival: when it had been read and tokenised
     events: list[Event]
     num_forgotten: int = 0  # earlier events that are not kept
+    trace_id: str | None = None  # if gateways make traces; whether it was exported, the collector knows
 
     @property
     def dispatch(self) -> ExplainedDecision | None:
@@ -144,6 +145,7 @@ def explain(timeline: RequestTimeline, now: float) -> Explanation:
         admitted_s=facts.admitted_s,
         events=_events(timeline),
         num_forgotten=timeline.num_events - len(timeline.events),
+        trace_id=timeline.trace_id,
     )
 
 

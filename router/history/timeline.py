@@ -1,9 +1,9 @@
 """Keeps what happened to one request from its arrival to its end: each moment is measured here, once.
 
 The dispatcher writes a timeline; others only read it: the recording (`router.history.records`), explanations
-(`router.history.explain`), and metrics (`router.api.metrics`). Nothing is worked out while a request runs. What a
-policy saw is kept as a reference to its immutable view; `router.history.explain` reads the numbers from it when
-somebody asks.
+(`router.history.explain`), traces (`router.traces`), and metrics (`router.api.metrics`). Nothing is worked out while a
+request runs. What a policy saw is kept as a reference to its immutable view; `router.history.explain` reads the numbers
+from it when somebody asks.
 """
 
 from collections import deque
@@ -15,6 +15,7 @@ import msgspec
 from mesh.wire.requests import RefusalCode, RequestSpec
 from router.generation import Route, TokenBatch
 from router.history.records import Outcome
+from router.history.trace import RequestTrace
 from router.policies.policy import Decision, Dispatch
 from router.view.cluster_view import ClusterView
 from router.view.engine_view import RequestView
@@ -181,6 +182,7 @@ class RequestTimeline:
     holds: EngineHolds | None = None
     delivered: DeliveredTokens = field(default_factory=DeliveredTokens)
     ended: Ended | None = None
+    trace: RequestTrace | None = None  # of its call, if gateways make traces
 
     @property
     def id(self) -> str:
@@ -248,6 +250,11 @@ class RequestTimeline:
         self.num_events += 1
 
     # --- reading ------------------------------------------------------------------------------------------------------
+
+    @property
+    def trace_id(self) -> str | None:
+        """The id of its trace, as people search for it."""
+        return None if self.trace is None else self.trace.name
 
     @property
     def decisions(self) -> list[Decided]:

@@ -12,6 +12,7 @@ from mesh.wire.requests import FinishReason, RequestSpec
 from router.generation import RequestFailed, RouterError, TokenBatch
 from router.history.records import Outcome
 from router.history.timeline import Decided, RequestFacts, RequestTimeline, Seen
+from router.history.trace import RequestTrace
 from router.policies.policy import Decision
 
 KEPT_REQUESTS = 4096  # that ended
@@ -90,13 +91,16 @@ class Timelines:
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
-    def arrived(self, spec: RequestSpec, now: float) -> RequestTimeline:
-        """A new request, ``spec.age_s`` old. Raise `KeyError` if one of its id is in flight."""
+    def arrived(self, spec: RequestSpec, now: float, trace: RequestTrace | None = None) -> RequestTimeline:
+        """A new request, ``spec.age_s`` old. Raise `KeyError` if one of its id is in flight. ``trace``: of its call."""
         if spec.id in self._open:
             raise KeyError(f"request {spec.id} arrived twice")
         self._num_arrived += 1
         timeline = RequestTimeline(RequestFacts.of(spec), now - spec.age_s, self._num_arrived)
         self._open[spec.id] = timeline, spec
+        if trace is not None:
+            timeline.trace = trace
+            trace.arrived()
         for tell in self._readers.arrived:
             tell(spec)
         return timeline

@@ -30,6 +30,7 @@ from router.generation import TokenBatch
 from router.history.records import Outcome
 from router.history.timeline import RequestTimeline, Seen
 from router.history.timelines import TimelineReaders, Timelines
+from router.history.trace import RequestTrace
 from router.policies.policy import Decision, Dispatch
 from simulation.engines.engine import SimulatedEngine
 from simulation.gateway import SimulatedGateway
@@ -346,8 +347,8 @@ class WatchedTimelines(Timelines):
         super().__init__(readers)
         self._invariants = invariants
 
-    def arrived(self, spec: RequestSpec, now: float) -> RequestTimeline:
-        timeline = super().arrived(spec, now)
+    def arrived(self, spec: RequestSpec, now: float, trace: RequestTrace | None = None) -> RequestTimeline:
+        timeline = super().arrived(spec, now, trace)
         self._invariants.arrived(spec)
         return timeline
 

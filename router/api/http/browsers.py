@@ -20,7 +20,7 @@ LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
 MAX_AGE_S: Final = 600
 EXPOSED: Final = (
     "x-request-id, retry-after, x-meshserve-prefill, x-meshserve-decode, x-meshserve-rule, x-meshserve-queued-ms, "
-    "x-meshserve-predicted-ttft-ms"
+    "x-meshserve-predicted-ttft-ms, traceparent"
 )
 _CROSS: Final = ("cross-site", "same-site")
 _JSON: Final = "application/json"

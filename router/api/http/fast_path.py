@@ -16,6 +16,7 @@ from router.api.http.callers import Callers, limit_headers
 from router.api.http.headers import headers_of, request_id
 from router.api.http.outer_layer import error_response
 from router.generation import RouterError
+from router.traces.tracer import Tracer
 
 log = structlog.get_logger()
 
@@ -23,22 +24,29 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class FastRoute:
-    """One handler as an ASGI app, request ids and all. An error that comes before its answer begins is the answer."""
+    """One handler as an ASGI app, request ids and all. An error that comes before its answer begins is the answer.
 
-    def __init__(self, handle: Handler, callers: Callers) -> None:
+    ``tracer``: begins a trace for each request; None: there are none.
+    """
+
+    def __init__(self, handle: Handler, callers: Callers, tracer: Tracer | None = None) -> None:
         self._handle = handle
         self._callers = callers
+        self._tracer = tracer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = headers_of(scope)
         name = request_id(headers)
         state = scope.setdefault("state", {})
         state["request_id"] = name
-        own_header = (b"x-request-id", name.encode())
+        own_headers = [(b"x-request-id", name.encode())]
+        if self._tracer is not None:
+            state["trace"] = trace = self._tracer.begin(headers, scope["headers"])
+            own_headers.append((b"traceparent", trace.header.encode()))
         try:
             state["caller"] = self._callers.admit(scope, headers)
             response = await self._handle(Request(scope, receive))
-            response.raw_headers += [own_header, *limit_headers(scope)]
+            response.raw_headers += [*own_headers, *limit_headers(scope)]
             await response(scope, receive, send)
             return
         except (ApiError, RouterError) as error:
@@ -46,7 +54,7 @@ class FastRoute:
         except Exception:
             log.exception("request failed", request=name, path=scope["path"])
             response = error_response(internal_error(name))
-        response.raw_headers += [own_header, *limit_headers(scope)]
+        response.raw_headers += [*own_headers, *limit_headers(scope)]
         await response(scope, receive, send)
 
 

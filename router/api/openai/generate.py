@@ -80,6 +80,7 @@ class GenerateRoutes:
                 promise=promise,
                 caller=caller,
                 grammar=grammar,
+                trace=request.scope["state"].get("trace"),
             )
             call, envelope = await self._intake.submit(order), self._envelope("cmpl", order)
         with_logprobs = body.logprobs is not None
@@ -110,6 +111,7 @@ class GenerateRoutes:
                 promise=promise,
                 caller=caller,
                 grammar=grammar,
+                trace=request.scope["state"].get("trace"),
             )
             call, envelope = await self._intake.submit(order), self._envelope("chatcmpl", order)
         if body.stream:

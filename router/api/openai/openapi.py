@@ -46,6 +46,9 @@ WITH_BODY: Final[Mapping[int, str]] = {
     415: "The body is not sent as JSON, or it is compressed",
 }
 _REQUEST_ID: Final[Json] = {"x-request-id": {"description": "the request's name in logs", "schema": {"type": "string"}}}
+_TRACE: Final[Json] = {
+    "traceparent": {"description": "its trace, where gateways make traces", "schema": {"type": "string"}}
+}
 _RETRY_AFTER: Final[Json] = {"retry-after": {"description": "seconds", "schema": {"type": "string"}}}
 _PLACEMENT: Final[Json] = {
     f"x-meshserve-{name}": {"description": what, "schema": {"type": "string"}}
@@ -78,13 +81,14 @@ def describe_answers(app: FastAPI) -> None:
 def _describe(path: str, method: str, responses: Json) -> None:
     responses.pop("422", None)  # the framework's own, which nothing sends
     answer = responses["200"]
-    answer["headers"] = _REQUEST_ID | (_PLACEMENT if path in TOKEN_PATHS else {})
+    answer["headers"] = _REQUEST_ID | (_PLACEMENT | _TRACE if path in TOKEN_PATHS else {})
     if path in TOKEN_PATHS:
         answer["content"]["text/event-stream"] = {}
     if path == "/metrics":
         answer["content"] = {kind: {"schema": {"type": "string"}} for kind in ("text/plain", OPENMETRICS)}
+    traced = _TRACE if path in TOKEN_PATHS else {}
     for status, what in _errors(method):
-        headers = _REQUEST_ID | (_RETRY_AFTER if status in (429, 503) else {})
+        headers = _REQUEST_ID | (_RETRY_AFTER if status in (429, 503) else {}) | traced
         content = {"application/json": {"schema": _ERROR}}
         responses[str(status)] = {"description": what, "headers": headers, "content": content}
 

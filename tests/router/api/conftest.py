@@ -32,7 +32,9 @@ from router.history.records import Outcome
 from router.history.summary import record_of
 from router.history.timeline import RequestTimeline, Seen
 from router.history.timelines import TimelineReaders, Timelines
+from router.history.trace import RequestTrace
 from router.policies.policy import Dispatch
+from router.traces.tracer import Tracer
 from router.view.cluster_view import ClusterView
 from router.view.engine_view import EngineView, RequestView, engine_view
 
@@ -141,21 +143,24 @@ class ScriptedRouter:
     metrics: GatewayMetrics = field(default_factory=lambda: GatewayMetrics(CollectorRegistry()))
     state: ProcessState = ProcessState.READY
     refusal: RouterError | None = None
+    tracer: Tracer | None = None
     specs: list[RequestSpec] = field(default_factory=list)
     generations: list[ScriptedGeneration] = field(default_factory=list)
     submitted: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        self.timelines = Timelines(TimelineReaders(delivered=(self.metrics.delivered,), ended=(self._ended,)))
+        traced = () if self.tracer is None else (self.tracer.ended,)
+        self.timelines = Timelines(TimelineReaders(delivered=(self.metrics.delivered,), ended=(self._ended, *traced)))
 
     def _ended(self, timeline: RequestTimeline, _: RequestSpec) -> None:
         self.metrics.ended(record_of(timeline), timeline.reason)
 
-    def submit(self, spec: RequestSpec, tenant: str = "") -> ScriptedGeneration:
+    def submit(self, spec: RequestSpec, tenant: str = "", trace: RequestTrace | None = None) -> ScriptedGeneration:
+        timeline = self.timelines.arrived(spec, SystemClock().now(), trace)
         if self.refusal:
+            self.timelines.failed(timeline, self.refusal, SystemClock().now())
             raise self.refusal
         self.specs.append(spec)
-        timeline = self.timelines.arrived(spec, SystemClock().now())
         self.generations.append(ScriptedGeneration(self.script(spec), timeline, self.timelines))
         self.submitted.set()
         return self.generations[-1]
@@ -260,6 +265,7 @@ def apis_of(
         rules=BrowserRules(None),
         operator_rules=BrowserRules(None),
         registry=router.metrics.registry,
+        tracer=router.tracer,
     )
     return create_apps(config)
 

@@ -1,8 +1,8 @@
 """One API call: its choices run side by side until all have ended, one fails, or the client is gone."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from structlog.typing import FilteringBoundLogger
@@ -66,6 +66,7 @@ class Call:
     log: FilteringBoundLogger
     grammar: CheckedGrammar | None = None
     charge: Charge | None = None  # of the key that asked
+    named: Mapping[str, str] = field(default_factory=dict)  # what the log calls it beside its id
 
     @property
     def route(self) -> Route | None:
@@ -141,5 +142,6 @@ class Call:
             rule=route and route.rule,
             prefill=route and route.prefill_engine,
             decode=route and route.decode_engine,
+            **self.named,
             **more,
         )

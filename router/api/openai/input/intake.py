@@ -25,6 +25,7 @@ from router.api.openai.input.ids import CallId
 from router.api.openai.input.sampling import AnswerLength, check_logprobs, derived_seed, sampling_of, stop_strings
 from router.api.openai.models import ServedModel
 from router.generation import RequestRouter, RouterError
+from router.traces.call_trace import CallFacts, CallTrace
 
 CHOICES_PER_TURN: Final = 8
 
@@ -47,6 +48,20 @@ class Order:
     promise: Promise
     caller: Caller
     grammar: CheckedGrammar | None = None
+    trace: CallTrace | None = None
+
+    @property
+    def call_facts(self) -> CallFacts:
+        """What its trace tells of it."""
+        is_chat = self.prompt_param == "messages"
+        return CallFacts(
+            request_id=self.id.request_id,
+            response_id=self.id.answer("chatcmpl" if is_chat else "cmpl"),
+            operation="chat" if is_chat else "text_completion",
+            model=self.body.model or self.model.service,
+            is_stream=bool(self.body.stream),
+            num_choices=self.n,
+        )
 
     @property
     def n(self) -> int:
@@ -94,6 +109,10 @@ class OrderIntake:
         samplings = order.samplings()
         stops = StopStrings(found) if (found := stop_strings(order.body)) else None
         charge = order.caller.begin(order.num_tokens(samplings))
+        trace = order.trace
+        if trace is not None:
+            trace.facts = order.call_facts
+        named = {} if trace is None else {"trace": trace.name}
         try:
             for prompt, spec in self._specs(order, samplings):
                 choices.append(self._choice(order, prompt, spec, len(choices), stops))
@@ -101,14 +120,22 @@ class OrderIntake:
         except RouterError as error:
             metrics.failed(code := api_error(error).code or "", broke_promise=True)
             self._log.info(
-                "refused", request=order.id.request_id, service=order.model.service, code=code, reason=str(error)
+                "refused",
+                request=order.id.request_id,
+                service=order.model.service,
+                code=code,
+                reason=str(error),
+                **named,
             )
             _cancel(choices, charge)
             raise
         except BaseException:
             _cancel(choices, charge)
             raise
-        return Call(order.id.request_id, choices, metrics, order.n, self._log, order.grammar, charge)
+        finally:
+            if trace is not None:
+                trace.close()
+        return Call(order.id.request_id, choices, metrics, order.n, self._log, order.grammar, charge, named)
 
     async def _pause(self, choices: Sequence[Choice]) -> None:
         """Each choice sends its whole prompt to an engine: let others have their turn in between."""
@@ -137,7 +164,7 @@ class OrderIntake:
     def _choice(self, order: Order, prompt: Prompt, spec: RequestSpec, index: int, stops: StopStrings | None) -> Choice:
         return Choice(
             index,
-            self._router.submit(spec, order.caller.tenant),
+            self._router.submit(spec, order.caller.tenant, order.trace),
             prompt,
             order.model.tokenizer.detokenizer(),
             None if stops is None else StopChecker(stops),

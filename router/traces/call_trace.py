@@ -1,0 +1,116 @@
+"""The trace of one API call: who began it, and the timelines of its choices until all have ended."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from mesh.wire.requests import RequestSpec, Sampling
+from router.history.timeline import RequestTimeline
+from router.traces.context import ParentContext, traceparent
+
+
+@dataclass(frozen=True, slots=True)
+class CallFacts:
+    """What spans tell of a call. ``operation`` is OpenTelemetry's word; ``num_choices`` are those of each prompt."""
+
+    request_id: str
+    response_id: str
+    operation: str  # chat or text_completion
+    model: str  # as the client named it
+    is_stream: bool
+    num_choices: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndedChoice:
+    """One choice of a call that is over."""
+
+    timeline: RequestTimeline
+    sampling: Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class EndedCall:
+    """A call that is over, with all that its spans are made from."""
+
+    trace_id: int
+    span_id: int  # of its server span
+    parent: ParentContext | None
+    facts: CallFacts
+    choices: tuple[EndedChoice, ...]  # as they arrived
+    is_in_share: bool
+
+
+class CallTrace:
+    """Collects the timelines of a call's choices, and hands them on when the last one has ended.
+
+    A call may end one choice before it submits the next: it is over once it is also `close`d.
+    """
+
+    __slots__ = (
+        "_choices",
+        "_finish",
+        "_is_closed",
+        "_num_open",
+        "facts",
+        "is_in_share",
+        "parent",
+        "span_id",
+        "trace_id",
+    )
+
+    def __init__(
+        self,
+        trace_id: int,
+        span_id: int,
+        parent: ParentContext | None,
+        *,
+        is_in_share: bool,
+        finish: Callable[[EndedCall], None],
+    ) -> None:
+        """Begin a trace, or go on with that of ``parent``. ``is_in_share``: it is kept however it ends."""
+        self.trace_id: Final = trace_id
+        self.span_id: Final = span_id
+        self.parent: Final = parent
+        self.is_in_share: Final = is_in_share
+        self.facts: CallFacts | None = None
+        self._finish = finish
+        self._choices: list[EndedChoice] = []
+        self._num_open = 0
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<CallTrace {self.name} {self._num_open} open, {len(self._choices)} ended>"
+
+    @property
+    def name(self) -> str:
+        """The id of the trace as people search for it."""
+        return f"{self.trace_id:032x}"
+
+    @property
+    def header(self) -> str:
+        """The ``traceparent`` of the answer. It is sampled if that is known already."""
+        return traceparent(self.trace_id, self.span_id, is_sampled=self.is_in_share)
+
+    def arrived(self) -> None:
+        """One more choice is in flight."""
+        self._num_open += 1
+
+    def ended(self, timeline: RequestTimeline, spec: RequestSpec) -> None:
+        """A choice is over."""
+        self._num_open -= 1
+        self._choices.append(EndedChoice(timeline, spec.sampling))
+        self._finish_if_over()
+
+    def close(self) -> None:
+        """No more choices will arrive."""
+        self._is_closed = True
+        self._finish_if_over()
+
+    def _finish_if_over(self) -> None:
+        if self._is_closed and not self._num_open and self._choices and self.facts is not None:
+            choices, self._choices = self._choices, []  # they know this trace: without a cycle, nobody collects it
+            choices.sort(key=lambda choice: choice.timeline.number)
+            self._finish(
+                EndedCall(self.trace_id, self.span_id, self.parent, self.facts, tuple(choices), self.is_in_share)
+            )

@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def command_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
-    """The parser of ``mesh``. Commands of upper floors are loaded unless ``arguments`` ask for one of this floor."""
+    """The parser of ``mesh``. Of upper floors it has the command that ``arguments`` begin with, or all of them."""
     parser = argparse.ArgumentParser(
         prog="mesh",
         description="Serve language models from a mesh of processes behind one OpenAI-compatible API.",
@@ -85,7 +85,8 @@ def command_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     for module in dict.fromkeys(COMMANDS.values()):
         module.register(subparsers)
     if not arguments or arguments[0] not in COMMANDS:
-        _register_others(subparsers, entry_points(group=ENTRY_POINTS))
+        others = entry_points(group=ENTRY_POINTS)
+        _register_others(subparsers, [one for one in others if arguments[:1] == [one.name]] or others)
     return parser
 
 

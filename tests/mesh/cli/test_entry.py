@@ -28,6 +28,15 @@ def test_commands_of_upper_floors_are_found(plug_in, monkeypatch):
     assert cli.main(["extra"]) == 7
 
 
+def test_what_is_not_asked_for_is_not_loaded(monkeypatch):
+    entries = [EntryPoint("extra", "mesh.cli.arguments:register_extra", cli.ENTRY_POINTS)]
+    entries.append(EntryPoint("absent", "no_such_package:register", cli.ENTRY_POINTS))
+    monkeypatch.setattr(cli, "entry_points", lambda group: entries)
+    monkeypatch.setattr("mesh.cli.arguments.register_extra", register, raising=False)
+    assert "absent" not in cli.command_parser(["extra"]).format_help()
+    assert "absent" in cli.command_parser(["--help"]).format_help()
+
+
 def test_a_command_that_cannot_be_loaded_says_so(plug_in, capsys):
     plug_in("extra", "no_such_package:register")
     assert cli.main(["extra"]) == 2

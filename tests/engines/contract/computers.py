@@ -18,8 +18,6 @@ from engines.simulated import HEAD_DIM, SimulatedExecutor, SimulatedService
 from engines.torch_engine.executor import TorchExecutor, TorchService
 from engines.torch_engine.sampling.sampler import Sampler
 from engines.torch_engine.shape import kv_shape
-from engines.transformers_engine.backend import counted
-from engines.transformers_engine.executor import TransformersExecutor, load_model
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import KVMemory, PagedMemory
 from mesh.wire.status import DecodeCost, PrefillCost
@@ -81,6 +79,9 @@ class KeepsNoBlocks:
     """transformers, in this process."""
 
     def __init__(self) -> None:
+        from engines.transformers_engine.backend import counted  # takes seconds: only for those who compute with it
+        from engines.transformers_engine.executor import TransformersExecutor, load_model
+
         model, sampler = load_model(FOLDER, "float32", "cpu"), Sampler.of(FOLDER, ModelConfig.load(FOLDER))
         self._executor = TransformersExecutor(SERVICE, model, counted(BLOCK_SIZE), sampler, threads=1)
 

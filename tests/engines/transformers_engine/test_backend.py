@@ -2,18 +2,19 @@
 
 import importlib.metadata
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
+from engines.backend import Backend
 from engines.loading import load
 from engines.torch_engine.backend import open_memory as torch_memory
-from engines.transformers_engine.backend import transformers_backend
 from engines.transformers_engine.versions import installed_transformers
 from kvtransfer.peer_memories import PeerMemories
 from mesh.errors import UserError
 from mesh.topology.parse import load as load_topology
-from mesh.topology.schema import Scheduling
+from mesh.topology.schema import EngineSpec, Scheduling, ServiceSpec
 from tests.engines.contract.computers import FOLDER
 
 VERSION = installed_transformers()
@@ -79,6 +80,13 @@ def test_another_transformers_is_refused(installed, version):
     installed(version)
     with pytest.raises(UserError, match=rf"transformers {version} is installed, .* made for transformers 5; .*extra"):
         installed_transformers()
+
+
+def transformers_backend(engine: EngineSpec, services: Sequence[ServiceSpec], version: str) -> Backend:
+    """It takes seconds to import, and those only here: all workers collect this file."""
+    from engines.transformers_engine.backend import transformers_backend as make
+
+    return make(engine, services, version)
 
 
 def test_memory_for_no_block_is_refused(topology):

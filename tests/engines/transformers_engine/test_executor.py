@@ -6,10 +6,9 @@ import time
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from transformers import PreTrainedModel
 
 from bench.models.tiny_llama import write_tiny_model
 from engines.costs.measuring import DecodePoint, PrefillPoint, predict_s
@@ -18,13 +17,16 @@ from engines.scheduling.batch import Batch, Chunk, Draw, Rows
 from engines.torch_engine.executor import TorchExecutor, TorchService
 from engines.torch_engine.sampling.sampler import Sampler
 from engines.torch_engine.shape import kv_shape
-from engines.transformers_engine.backend import counted
-from engines.transformers_engine.executor import TransformersExecutor, load_model
 from engines.transformers_engine.measuring import measure
 from kvtransfer.layout import block_bytes
 from mesh.wire.requests import Sampling
 from tests.engines.runner import Runner
 from tests.seeds import seeds
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from engines.transformers_engine.executor import TransformersExecutor
 
 SERVICE = "tiny"
 GREEDY = Sampling(max_tokens=64, seed=0, temperature=0.0)
@@ -37,17 +39,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def model(folder: Path) -> PreTrainedModel:
+def model(folder: Path) -> "PreTrainedModel":
+    from engines.transformers_engine.executor import load_model  # takes seconds, which only this file is to cost
+
     return load_model(folder, "float32", "cpu")
 
 
 @pytest.fixture
-def executor(folder: Path, model: PreTrainedModel) -> TransformersExecutor:
+def executor(folder: Path, model: "PreTrainedModel") -> "TransformersExecutor":
+    from engines.transformers_engine.backend import counted
+    from engines.transformers_engine.executor import TransformersExecutor
+
     return TransformersExecutor(SERVICE, model, counted(16), Sampler.of(folder, ModelConfig.load(folder)), threads=1)
 
 
 @pytest.fixture
-def calls(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
+def calls(model: "PreTrainedModel", monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
     """Rows, longest prompt and most new tokens of each call of `generate`."""
     made: list[tuple[int, int, int]] = []
     generate = model.generate
@@ -88,7 +95,7 @@ class Row:
         return Chunk(self.name, self.tokens[self.num_computed :], self.num_computed, (), draw, prompt_logprobs)
 
 
-def step(executor: TransformersExecutor, rows: Sequence[Row], batch: Sequence[Row], num_left: int) -> None:
+def step(executor: "TransformersExecutor", rows: Sequence[Row], batch: Sequence[Row], num_left: int) -> None:
     """Of some rows of a batch; ``num_left`` steps, this one included."""
     chunks = [row.chunk() for row in rows]
     shape = Rows(len(batch), max(len(chunk.tokens) for chunk in chunks), 0, num_left)
@@ -169,7 +176,7 @@ def test_a_call_that_is_left_goes_before_the_next_one(executor, model, monkeypat
     assert caches[-1]() is not None
 
 
-def caches_of(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> list["weakref.ref[Any]"]:
+def caches_of(model: "PreTrainedModel", monkeypatch: pytest.MonkeyPatch) -> list["weakref.ref[Any]"]:
     """Of each call, as far as they are still there."""
     caches: list[weakref.ref[Any]] = []
     prepare = model._prepare_cache_for_generation

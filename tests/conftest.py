@@ -58,10 +58,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     files: dict[str, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.nodeid.partition("::")[0], []).append(item)
-    waiting = [tests for tests in files.values() if _takes_long(tests[0])]
+    waiting = _apart([tests for tests in files.values() if _takes_long(tests[0])])
     computing = iter([tests for tests in files.values() if not _takes_long(tests[0])])
     spread = ([tests, *(next(computing, []) for _ in range(BETWEEN))] for tests in waiting)
     items[:] = chain.from_iterable([*chain.from_iterable(spread), *computing])
+
+
+def _apart(files: list[list[pytest.Item]]) -> list[list[pytest.Item]]:
+    """Those that need the default model come far from each other: the first one measures what it costs, for all."""
+    with_model = [tests for tests in files if tests[0].get_closest_marker("model")]
+    others = [tests for tests in files if tests not in with_model]
+    step = len(others) // max(len(with_model), 1)
+    return [
+        *chain.from_iterable([tests, *others[number * step :][:step]] for number, tests in enumerate(with_model)),
+        *others[len(with_model) * step :],
+    ]
 
 
 def _takes_long(item: pytest.Item) -> bool:

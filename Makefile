@@ -9,12 +9,13 @@ VLLM_VENV ?= .venv-vllm
 unexport PYTHONDONTWRITEBYTECODE
 
 # Folders of packages of which little is ever imported: what is, is compiled then.
-SELDOM := /(tests|transformers/models|torch/_inductor|torch/testing|ray)/
+SELDOM := /(tests|transformers/models|torch/(_inductor|ao|onnx|testing)|openai/(resources|types)|pygments/lexers|ray|pip|setuptools|mypy|mypyc|networkx|fontTools|graphql)/
 
 # Files with random runs, of which there are more at night.
 SEEDED = $(shell grep -rl "from tests.seeds import" tests | grep -v end_to_end/test_ray)
 
 BIN   := $(VENV)/bin
+COMPILE = $(BIN)/python -m compileall -qq -x '$(SELDOM)'
 STAMP := $(VENV)/.installed
 
 .PHONY: docs docs-serve up down test nightly check lint types floors env clean chaos siege mutation figures vllm-env gpu-check
@@ -41,9 +42,10 @@ $(STAMP): pyproject.toml $(wildcard engines/torch_engine/csrc/*)
 	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found; set PYTHON=/path/to/python (3.11 or newer)"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is older than 3.11; set PYTHON=..."; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python deploy/install_torch.py $(TORCH)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'
-	@$(BIN)/python -m compileall -qq -j 0 -x '$(SELDOM)' $(VENV)/lib || true  # on all cores; pip compiles on one
+	$(BIN)/python deploy/install_torch.py $(TORCH) --no-compile
+	@$(COMPILE) $(VENV)/lib/python*/site-packages/torch & \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'; code=$$?; wait; exit $$code
+	@$(COMPILE) -j 0 $(VENV)/lib || true  # on all cores; pip compiles on one, and torch was compiled beside it
 	@touch $@
 
 up: $(STAMP)

@@ -3,6 +3,8 @@
 The plain wheel that some registries serve for Linux brings several gigabytes of CUDA libraries. On a machine without
 a GPU this script asks first for the CPU build by its local version (found in a local wheel folder or mirror), then
 from the project's CPU index, and only then takes what the registry has.
+
+    python deploy/install_torch.py VERSION [--no-compile]     # whoever says so compiles what it needs
 """
 
 import compileall
@@ -27,7 +29,7 @@ def compile_all() -> None:
     compileall.compile_dir(sysconfig.get_path("purelib"), rx=re.compile("/tests/"), quiet=2, workers=0)
 
 
-def main(version: str) -> int:
+def main(version: str, *compiling: str) -> int:
     if importlib.util.find_spec("torch") is not None:
         return 0
     if shutil.which("nvidia-smi") or sys.platform == "darwin":
@@ -42,11 +44,12 @@ def main(version: str) -> int:
         sys.stdout.write(f"installing {' '.join(attempt)}\n")
         sys.stdout.flush()
         if pip_install(*attempt):
-            compile_all()
+            if not compiling:
+                compile_all()
             return 0
     sys.stderr.write(f"could not install torch {version}: run `{sys.executable} -m pip install torch` to see why\n")
     return 1
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

@@ -83,6 +83,9 @@ class Prometheus:
     def __init__(self, url: str) -> None:
         self._client = httpx.Client(base_url=url, timeout=DEADLINE_S)
 
+    def close(self) -> None:
+        self._client.close()
+
     def get(self, path: str, **parameters: str) -> Any:
         answer = self._client.get(f"/api/v1/{path}", params=parameters)
         assert answer.status_code == 200, f"{parameters}: {answer.text}"
@@ -129,8 +132,8 @@ def prometheus(mesh: Mesh, key: tuple[Path, str], tmp_path_factory: pytest.TempP
     command = ["prometheus", f"--config.file={configuration}", f"--storage.tsdb.path={folder}/data"]
     command += [f"--web.listen-address={url}", "--log.level=error", "--enable-feature=exemplar-storage"]
     with (folder / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        found, deadline = Prometheus(f"http://{url}"), time.monotonic() + DEADLINE_S
         try:
-            found, deadline = Prometheus(f"http://{url}"), time.monotonic() + DEADLINE_S
             while not found.is_ready():
                 assert time.monotonic() < deadline, (folder / "log").read_text()
                 assert process.poll() is None, (folder / "log").read_text()
@@ -143,6 +146,7 @@ def prometheus(mesh: Mesh, key: tuple[Path, str], tmp_path_factory: pytest.TempP
                 list(clients.map(lambda _: complete(mesh, key[1]), range(6)))
             yield found
         finally:
+            found.close()
             process.terminate()
 
 

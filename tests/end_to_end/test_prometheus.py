@@ -193,6 +193,6 @@ def test_every_rule_is_evaluated_and_records_something(prometheus: Prometheus):
 
 
 def test_attainment_read_from_buckets_is_that_which_the_gateway_counted(prometheus: Prometheus):
-    counted = prometheus.ask('sum(meshserve_slo_attained_total{promise="ttft"})')
-    read = prometheus.ask('sum(vllm:time_to_first_token_seconds_bucket{model_name="tiny", le="30.0"})')
-    assert [one["value"][1] for one in counted] == [one["value"][1] for one in read]
+    counted = 'sum(meshserve_slo_attained_total{promise="ttft"})'
+    read = 'sum(vllm:time_to_first_token_seconds_bucket{model_name="tiny", le="30.0"})'
+    assert prometheus.answers(f"{counted} == 12 and {counted} == {read}", time.monotonic() + DEADLINE_S)

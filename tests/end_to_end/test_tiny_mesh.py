@@ -5,7 +5,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import httpx
 import pytest
@@ -154,8 +153,8 @@ def complete_or_none(mesh: Mesh) -> str | None:
         return None
 
 
-def test_down_finishes_what_runs(start_mesh: StartMesh, tmp_path: Path):
-    mesh = start_mesh(TOPOLOGY.replace("{model}", str(write_tiny_model(tmp_path / "model"))))
+def test_down_finishes_what_runs(mesh: Mesh):
+    """The last one: nobody has the mesh after it."""
     prompt, num_tokens = "the last words ", 800
     expected = complete(mesh, prompt, num_tokens)
     stopping: list[threading.Thread] = []

@@ -30,11 +30,11 @@ def cluster_of(num_nodes: int, store: Path) -> Iterator[Any]:
     before = {name: os.environ.get(name) for name in RAY_SETTINGS}
     os.environ.update(RAY_SETTINGS)
     settings = {"gcs_storage": "rocksdb", "gcs_storage_path": str(store)}
-    node = {"object_store_memory": STORE_BYTES, "include_dashboard": False}
+    node = {"object_store_memory": STORE_BYTES, "include_dashboard": False, "include_log_monitor": False}
     cluster = Cluster(initialize_head=True, head_node_args={**node, "num_cpus": 0, "_system_config": settings})
     try:
         for _ in range(num_nodes):
-            cluster.add_node(num_cpus=2, object_store_memory=STORE_BYTES)
+            cluster.add_node(num_cpus=2, **node)
         yield cluster
     finally:
         ray.shutdown()  # type: ignore[no-untyped-call]

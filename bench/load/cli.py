@@ -17,6 +17,7 @@ from bench.load.arguments import (
     share,
 )
 from mesh.errors import EXIT_FAILURE, EXIT_INTERRUPTED, CommandError
+from mesh.show.output import Showing, add_show
 
 if TYPE_CHECKING:
     from bench.load.generator.running import Ended
@@ -29,7 +30,7 @@ Latencies of an open loop count from when a request was due, not from when it co
 EPILOG = """\
 examples:
   mesh bench --concurrency 16 --requests 200 --input-tokens 512 --output-tokens 128
-  mesh bench --rate 4 --duration 60 --goodput ttft:500 tpot:50 --out results
+  mesh bench --rate 4 --duration 60 --goodput ttft:500 tpot:50 --plot latencies.svg
   mesh bench --url http://gpu:8000 --trace mooncake.jsonl --speed 2 --workers 4
   mesh bench report before/result.json after/result.json --html both.html
   mesh bench sweep --goodput ttft:500 tpot:50 --attainment 90%
@@ -54,6 +55,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     results.add_argument(
         "--out", type=Path, metavar="DIR", help="write result.json, requests.jsonl and report.html there"
     )
+    add_show(results, "TTFT and TPOT against their promises, and over time")
     results.add_argument(
         "--fail-under", type=share, metavar="X", help="exit with 1 if a smaller share met its SLO, as 0.95 or 95%%"
     )
@@ -68,11 +70,13 @@ def run(options: argparse.Namespace) -> int:
     from bench.load.asked import asked
     from bench.load.generator.running import run as measure
     from bench.load.results.block import block
+    from bench.load.results.report import report_page
     from bench.load.results.result import write_all, write_result
     from mesh.errors import UserError
 
     if options.fail_under is not None and not options.goodput and not options.trace:
         raise UserError("--fail-under: needs promises; give --goodput, such as ttft:500 tpot:50")
+    showing = Showing.of(options)
     if options.out is not None:
         _make_folder(options.out)
 
@@ -96,6 +100,8 @@ def run(options: argparse.Namespace) -> int:
     if options.out is not None:
         write_all(options.out, result)
         sys.stdout.write(f"written to {options.out}\n")
+    if result.json["completed"]:
+        showing.put(lambda: report_page({"this run": result.json}))
     return _exit_code(ended, options.fail_under)
 
 
@@ -143,12 +149,12 @@ def run_report(options: argparse.Namespace) -> int:
     from rich.console import Console
 
     from bench.load.results.block import comparison
-    from bench.load.results.report import names_of, write_report
+    from bench.load.results.report import names_of, report_page, write
     from bench.load.results.result import read_result
 
     results = dict(zip(names_of(options.files), map(read_result, options.files), strict=True))
     Console(width=None if sys.stdout.isatty() else 160, highlight=False).print(comparison(results))
     if options.html is not None:
-        write_report(options.html, results)
+        write(options.html, report_page(results))
         sys.stdout.write(f"written to {options.html}\n")
     return 0

@@ -3,7 +3,7 @@
 import argparse
 import asyncio
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,9 +19,11 @@ from bench.load.arguments import (
     positive,
     share,
 )
+from mesh.show.output import Showing, add_show
 
 if TYPE_CHECKING:
     from bench.load.sweep import Goal, Sweep, Trial
+    from mesh.show.pages import Page
     from mesh.topology.schema import Topology
 
 DESCRIPTION = """\
@@ -64,6 +66,7 @@ def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     add_generator(parser.add_argument_group("the generator itself"))
     results = parser.add_argument_group("results")
     results.add_argument("--out", type=Path, metavar="DIR", help="write sweep.json and sweep.html there")
+    add_show(results, "attainment and goodput against rate, and what was found")
     unused = dict.fromkeys(("rate", "concurrency", "trace", "speed", "duration", "skip"))
     parser.set_defaults(run=run, **unused)
 
@@ -76,6 +79,7 @@ def run(options: argparse.Namespace) -> int:
         raise UserError("--goodput: is needed to know what is kept; give it, such as ttft:500 tpot:50")
     if options.attainment == 1.0 or options.confidence == 1.0:
         raise UserError("--attainment and --confidence: must be below 1; no number of requests tells more")
+    showing = Showing.of(options)
     goal = Goal(options.attainment or 0.9, options.confidence, options.precision, options.trials, options.most_rates)
     sweeps: dict[str, Sweep] = {}
     try:
@@ -90,6 +94,7 @@ def run(options: argparse.Namespace) -> int:
             _print(sweeps)
             if options.out is not None:
                 _write(options.out, sweeps)
+            showing.put(lambda: _page(sweeps))
     return 0
 
 
@@ -198,16 +203,18 @@ def _told(sweep: "Sweep", what: str) -> str:
     return sweep.words() if sweep.found is None else f"{sweep.goal.attainment:.0%}{what} up to {sweep.words()}"
 
 
+def _page(sweeps: "Mapping[str, Sweep]") -> "Page":
+    from bench.load.results.report import sweep_page
+
+    return sweep_page(sweeps, {name: _told(sweep, ":") for name, sweep in sweeps.items()})
+
+
 def _write(folder: Path, sweeps: "Mapping[str, Sweep]") -> None:
-    from bench.load.results.report import write_sweep
+    from bench.load.results.report import write
     from bench.load.results.result import write_result
 
     first = next(iter(sweeps.values()))
-    lines: dict[str, Sequence[tuple[float, float, float, float]]] = {name: one.line() for name, one in sweeps.items()}
-    found = {name: _told(sweep, ":") for name, sweep in sweeps.items()}
     json_of = {name: {"attainment_goal": sweep.goal.attainment, **sweep.json()} for name, sweep in sweeps.items()}
     write_result(folder / "sweep.json", {"confidence": first.goal.confidence, "runs": json_of})
-    write_sweep(
-        folder / "sweep.html", found, {name: line for name, line in lines.items() if line}, first.goal.attainment
-    )
+    write(folder / "sweep.html", _page(sweeps))
     sys.stdout.write(f"written to {folder}\n")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from mesh.show.output import add_show
 from mesh.topology.schema import PolicySpec
 from simulation.command.policy_names import parse_policy
 from simulation.faults.grammar import (
@@ -33,7 +34,7 @@ EPILOG = """\
 examples:
   mesh simulate mesh.toml --trace azure.csv --out results
   mesh simulate mesh.toml --lengths sharegpt.csv --rate 4 --kill decode-0@120+5
-  mesh simulate mesh.toml --trace recording.jsonl --compare tropical,elastic,colocated --rates 1:10
+  mesh simulate mesh.toml --trace recording.jsonl --compare tropical,elastic,colocated --rates 1:10 --plot rates.svg
 """
 
 
@@ -54,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="POLICY[@RATE]",
         help="with --out and several runs: draw what the engines did in this one (a single run always has it)",
     )
+    add_show(results, "attainment against rate for each policy, or how one rate went")
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):

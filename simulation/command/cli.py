@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mesh.show.figures import MISSING, has_matplotlib, write_picture
+from mesh.show.output import Showing
 from simulation.command.arguments import add_arguments
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from simulation.experiment import Experiment
     from simulation.reports.summary import Summary
 
@@ -33,8 +33,10 @@ def run(options: argparse.Namespace) -> int:
     from rich.console import Console
 
     from simulation.command.runs import experiments
+    from simulation.reports.pages import page_of
     from simulation.reports.tables import tables
 
+    showing = Showing.of(options)
     asked = experiments(options)
     summaries = _run_all(asked, options.jobs)
     topology = asked[0].topology
@@ -44,7 +46,13 @@ def run(options: argparse.Namespace) -> int:
         console.print(table)
     if options.out is not None:
         _write(options.out, asked[0], summaries, attainment)
+    showing.put(lambda: page_of(f"{topology.name}: simulated", summaries, attainment, _promises(asked[0])))
     return 0
+
+
+def _promises(base: "Experiment") -> tuple[float | None, float | None]:
+    """TTFT and TPOT, as far as all requests are promised the same."""
+    return (None, None) if base.mix else base.slo.common(base.topology.services, base.load.pool)
 
 
 def _services(summaries: "Sequence[Summary]", base: "Experiment") -> list[str]:
@@ -55,29 +63,30 @@ def _services(summaries: "Sequence[Summary]", base: "Experiment") -> list[str]:
 
 
 def _run_all(experiments: "Sequence[Experiment]", jobs: int) -> "list[Summary]":
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        return _run_one(experiments[0], progress) if len(experiments) == 1 else _run_many(experiments, jobs, progress)
+    return _run_one(experiments[0]) if len(experiments) == 1 else _run_many(experiments, jobs)
 
 
-def _run_one(experiment: "Experiment", progress: "Progress") -> "list[Summary]":
-    task = progress.add_task(f"simulating {experiment.policy.name}", total=experiment.load.span_s)
-    return [experiment.run(lambda at_s: progress.update(task, completed=at_s))]
+def _run_one(experiment: "Experiment") -> "list[Summary]":
+    from mesh.show.progress import working
+
+    with working(f"simulating {experiment.policy.name}", experiment.load.span_s) as shown:
+        return [experiment.run(shown.at)]
 
 
-def _run_many(experiments: "Sequence[Experiment]", jobs: int, progress: "Progress") -> "list[Summary]":
+def _run_many(experiments: "Sequence[Experiment]", jobs: int) -> "list[Summary]":
+    from mesh.show.progress import working
     from simulation.experiment import run_experiment
 
-    task = progress.add_task(f"simulating {len(experiments)} runs", total=len(experiments))
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(jobs, len(experiments)), mp_context=context) as pool, _ended_with_this():
+    with (
+        working(f"simulating {len(experiments)} runs", len(experiments)) as shown,
+        ProcessPoolExecutor(min(jobs, len(experiments)), mp_context=context) as pool,
+        _ended_with_this(),
+    ):
         with _deaf_to_interrupts():
             futures = [pool.submit(run_experiment, experiment) for experiment in experiments]
         for _ in as_completed(futures):
-            progress.advance(task)
+            shown.advance()
         return [future.result() for future in futures]
 
 
@@ -106,23 +115,21 @@ def _ended_with_this() -> Iterator[None]:
 
 
 def _write(folder: Path, base: "Experiment", summaries: "Sequence[Summary]", attainment: float) -> None:
-    from simulation.command.outputs import has_matplotlib
     from simulation.reports.tables import write_summaries
 
     write_summaries(folder / "summaries.json", summaries)
     if not has_matplotlib():
-        sys.stderr.write("no plots: matplotlib is not installed; pip install 'meshserve[bench]' brings it\n")
+        sys.stderr.write(f"no plots: drawing {MISSING}\n")
         return
-    from simulation.reports.plots import plot_distributions, plot_over_time, plot_rates, plot_ratios
+    from simulation.reports.plots import distributions_picture, over_time_picture, rates_picture, ratios_picture
 
     rate = _telling_rate(summaries, attainment)
     at_rate = [summary for summary in summaries if summary.rate == rate]
-    promises = (None, None) if base.mix else base.slo.common(base.topology.services, base.load.pool)
-    plot_distributions(folder / "latencies.png", at_rate, *promises)
-    plot_ratios(folder / "slo.png", at_rate, attainment)
-    plot_over_time(folder / "over_time.png", at_rate, attainment)
+    write_picture(folder / "latencies.png", distributions_picture(at_rate, *_promises(base)))
+    write_picture(folder / "slo.png", ratios_picture(at_rate, attainment))
+    write_picture(folder / "over_time.png", over_time_picture(at_rate, attainment))
     if len({summary.rate for summary in summaries}) > 1:
-        plot_rates(folder / "rates.png", summaries, attainment)
+        write_picture(folder / "rates.png", rates_picture(summaries, attainment))
     sys.stdout.write(f"written to {folder}\n")
 
 

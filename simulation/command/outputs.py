@@ -1,13 +1,13 @@
 """The files that one run leaves: its records, and a picture of what its engines did."""
 
 import csv
-import importlib.util
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from mesh.show.figures import has_matplotlib
 from router.history.records import Record, write_records
 from simulation.reports.timeline import Timeline
 
@@ -45,7 +45,3 @@ def write_csv(path: Path, records: Iterable[Record]) -> None:
             fields = msgspec.structs.asdict(record)
             verdicts = (str(getattr(record, verdict)).lower() for verdict in VERDICTS)
             writer.writerow((*(fields[column] for column in CSV_COLUMNS), *verdicts))
-
-
-def has_matplotlib() -> bool:
-    return importlib.util.find_spec("matplotlib") is not None

@@ -1,140 +1,153 @@
-"""Summaries as pictures. Needs matplotlib."""
+"""Summaries as pictures: how policies compare over rates, and what requests saw at one rate."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from math import nan
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-
+from mesh.show.picture import Curves, Limit, Look, Panel, Picture, Series
 from simulation.reports.summary import STEPS, Distribution, Summary
 from simulation.reports.tables import by_policy
 
-SIZE = (11, 4.2)  # inches
-TALL = (11, 7.5)
-DPI = 150
-COLORS = ("#1f77b4", "#d9822b", "#2ca02c", "#a05195", "#c0392b", "#7f7f7f", "#8c6d31", "#17a2b8")
 FAR_LATE = 5  # times a promise, from which on a plain axis would squeeze all that is in time
 LEAST_RATIO = 0.05  # where its logarithm begins
-GUIDE: dict[str, Any] = {"color": "0.45", "linestyle": "--", "linewidth": 1}
+ARRIVALS = "arrivals"
 
 Choose = Callable[[Summary], Distribution | None]
 
 
-def plot_rates(path: Path, summaries: Sequence[Summary], attainment: float) -> None:
+def picture_of(summaries: Sequence[Summary], attainment: float, slo_s: tuple[float | None, float | None]) -> Picture:
+    """The one picture of a command: of several rates how policies compare, of one how it went over time.
+
+    ``slo_s``: promised TTFT and TPOT; None if requests' promises differ.
+    """
+    if len({summary.rate for summary in summaries}) > 1:
+        return rates_picture(summaries, attainment)
+    seen = distributions_picture(summaries, *slo_s) if any(slo_s) else ratios_picture(summaries, attainment)
+    over_time = over_time_picture(summaries, attainment)
+    return Picture(seen.title, (*seen.panels[:2], *over_time.panels[:2]))
+
+
+def rates_picture(summaries: Sequence[Summary], attainment: float) -> Picture:
     """SLO attainment and goodput against rate, one line a policy."""
-    figure = Figure(figsize=SIZE, layout="constrained")
-    met, goodput = figure.subplots(1, 2)
-    for color, (policy, runs) in zip(_colors(), by_policy(summaries).items(), strict=False):
-        rates = [run.rate for run in runs]
-        style = {"marker": "o", "markersize": 3.5, "color": color, "label": policy}
-        met.plot(rates, [100 * run.attainment for run in runs], **style)
-        goodput.plot(rates, [run.goodput for run in runs], **style)
-    met.axhline(100 * attainment, **GUIDE)
-    met.set(title="SLO attainment", ylabel="requests that met both SLOs, %", ylim=(0, 103))
-    goodput.axline((0, 0), slope=1, **GUIDE)
-    goodput.set(title="Goodput", ylabel="requests a second that met both SLOs", xlim=(0, None), ylim=(0, None))
-    met.set_xlim(0, None)
-    for axes in (met, goodput):
-        axes.set_xlabel("arrivals, requests a second")
-        _finish(axes)
-    figure.savefig(path, dpi=DPI)
-
-
-def plot_distributions(
-    path: Path, summaries: Sequence[Summary], slo_ttft_s: float | None, slo_tpot_s: float | None
-) -> None:
-    """Cumulative distributions of TTFT, TPOT and queueing at one rate, one line a policy. None: promises differ."""
-    figure = Figure(figsize=SIZE, layout="constrained")
-    ttft, tpot, queued = figure.subplots(1, 3)
-    _plot_cdf(ttft, "TTFT", summaries, lambda run: run.ttft, slo_ttft_s)
-    _plot_cdf(tpot, "TPOT", summaries, lambda run: run.tpot, slo_tpot_s)
-    _plot_cdf(queued, "Queueing at the gateway", summaries, lambda run: run.queued, None)
-    figure.suptitle(f"{summaries[0].rate:.2f} requests a second")
-    figure.savefig(path, dpi=DPI)
-
-
-def plot_ratios(path: Path, summaries: Sequence[Summary], attainment: float) -> None:
-    """Cumulative distributions of TTFT and TPOT over what each request was promised, one line a policy."""
-    figure = Figure(figsize=SIZE, layout="constrained")
-    for axes, name, choose in zip(figure.subplots(1, 2), ("TTFT", "TPOT"), _RATIOS, strict=True):
-        for color, run in zip(_colors(), summaries, strict=False):
-            distribution = choose(run)
-            if distribution is not None:
-                share = distribution.num_values / run.num_requests
-                percents = [share * percent for percent in _PERCENTS]
-                axes.plot(distribution.quantiles, percents, color=color, label=run.policy)
-        axes.axvline(1.0, **GUIDE)
-        axes.axhline(100 * attainment, **(GUIDE | {"linestyle": ":"}))
-        axes.set(title=f"{name} over its SLO", xlabel=f"{name} / SLO", ylabel="all requests, lost ones too, %")
-        right = _right(summaries, choose, 1.0)
-        axes.set(xlim=(0, right), ylim=(0, 103))
-        if right > FAR_LATE:
-            axes.set(xscale="log", xlim=(LEAST_RATIO, right))
-            axes.xaxis.set_major_formatter("{x:g}")
-        _finish(axes)
-    figure.suptitle(f"{summaries[0].rate:.2f} requests a second")
-    figure.savefig(path, dpi=DPI)
-
-
-def plot_over_time(path: Path, summaries: Sequence[Summary], attainment: float) -> None:
-    """Arrivals, queueing and attainment by the time of arrival at one rate, one line a policy."""
-    figure = Figure(figsize=TALL, layout="constrained")
-    arrivals, queued, met = figure.subplots(3, 1, sharex=True)
-    moments = summaries[0].moments
-    arrivals.plot(
-        [moment.at_s for moment in moments], [moment.arrivals for moment in moments], color="0.3", label="arrivals"
+    runs = by_policy(summaries)
+    rates = {policy: [run.rate for run in of] for policy, of in runs.items()}
+    met = [
+        Series(policy, rates[policy], [100 * run.attainment for run in of], look=Look.MARKED)
+        for policy, of in runs.items()
+    ]
+    good = [Series(policy, rates[policy], [run.goodput for run in of], look=Look.MARKED) for policy, of in runs.items()]
+    highest = max(summary.rate for summary in summaries)
+    best = Series("all of them", [0, highest], [0, highest], look=Look.GUIDE)
+    x_label, goal = (
+        "arrivals, requests a second",
+        Limit(100 * attainment, f"promised: {attainment:.0%}", is_upright=False),
     )
-    for color, run in zip(_colors(), summaries, strict=False):
-        times = [moment.at_s for moment in run.moments]
-        lost = [moment.lost for moment in run.moments]
-        if any(lost):
-            arrivals.plot(times, lost, color=color, linestyle=":", label=f"{run.policy}: lost")
-        median, most = ([getattr(moment, key) for moment in run.moments] for key in ("queued_p50_s", "queued_p90_s"))
-        low, high = ([float("nan") if value is None else value for value in values] for values in (median, most))
-        queued.fill_between(times, low, high, color=color, alpha=0.2, linewidth=0)
-        queued.plot(times, low, color=color, label=run.policy)
-        good = [None if moment.attainment is None else 100 * moment.attainment for moment in run.moments]
-        met.plot(times, [float("nan") if value is None else value for value in good], color=color, label=run.policy)
-    arrivals.set(title="Arrivals", ylabel="requests a second", ylim=(0, None))
-    queued.set(title="Queueing at the gateway: median, and up to the 90th percentile", ylabel="s", ylim=(0, None))
-    met.axhline(100 * attainment, **GUIDE)
-    met.set(title="SLO attainment", ylabel="requests that met both SLOs, %", ylim=(0, 103))
-    met.set_xlabel("time of arrival, s")
-    for axes in (arrivals, queued, met):
-        axes.margins(x=0.01)
-        _finish(axes)
-    figure.savefig(path, dpi=DPI)
+    return Picture(
+        "Attainment and goodput against rate",
+        (
+            Curves("SLO attainment", x_label, "requests in time, %", met, (goal,), y_range=(0, 100)),
+            Curves("Goodput", x_label, "requests in time, a second", [*good, best]),
+        ),
+    )
 
 
-def _plot_cdf(axes: Axes, title: str, summaries: Sequence[Summary], choose: Choose, slo_s: float | None) -> None:
-    for color, run in zip(_colors(), summaries, strict=False):
-        distribution = choose(run)
-        if distribution is not None:
-            axes.plot([1e3 * value for value in distribution.quantiles], _PERCENTS, color=color, label=run.policy)
-    if slo_s is not None:
-        axes.axvline(1e3 * slo_s, **GUIDE, label="SLO")
+def distributions_picture(summaries: Sequence[Summary], slo_ttft_s: float | None, slo_tpot_s: float | None) -> Picture:
+    """Cumulative distributions of TTFT, TPOT and queueing at one rate, one line a policy."""
+    return Picture(
+        f"Latencies at {summaries[0].rate:.2f} requests a second",
+        (
+            _cdf("TTFT", summaries, lambda run: run.ttft, slo_ttft_s),
+            _cdf("TPOT", summaries, lambda run: run.tpot, slo_tpot_s),
+            _cdf("Queueing at the gateway", summaries, lambda run: run.queued, None),
+        ),
+        num_columns=3,
+    )
+
+
+def ratios_picture(summaries: Sequence[Summary], attainment: float) -> Picture:
+    """Cumulative distributions of TTFT and TPOT over what each request was promised, one line a policy."""
+    panels = [_ratios(name, summaries, choose, attainment) for name, choose in _RATIOS.items()]
+    return Picture(f"Latencies over promises at {summaries[0].rate:.2f} requests a second", panels)
+
+
+def over_time_picture(summaries: Sequence[Summary], attainment: float) -> Picture:
+    """Queueing, attainment and arrivals by the time of arrival at one rate, one line a policy."""
+    goal = Limit(100 * attainment, f"promised: {attainment:.0%}", is_upright=False)
+    x_label = "time of arrival, s"
+    moments = summaries[0].moments
+    came = Series(ARRIVALS, [one.at_s for one in moments], [one.arrivals for one in moments], look=Look.GUIDE)
+    lost = [
+        Series(run.policy, [one.at_s for one in run.moments], [one.lost for one in run.moments], look=Look.DOTTED)
+        for run in summaries
+        if any(one.lost for one in run.moments)
+    ]
+    return Picture(
+        f"Over time, at {summaries[0].rate:.2f} requests a second",
+        (
+            Curves("Queueing at the gateway", x_label, "s; median, and up to P90", [_queued(run) for run in summaries]),
+            Curves(
+                "SLO attainment",
+                x_label,
+                "requests in time, %",
+                [_met(run) for run in summaries],
+                (goal,),
+                y_range=(0, 100),
+            ),
+            Curves("Arrivals (dashed), and lost ones (dotted)", x_label, "requests a second", [came, *lost]),
+        ),
+        num_columns=1,
+    )
+
+
+def _queued(run: Summary) -> Series:
+    low, high = ([_or_nan(getattr(one, key)) for one in run.moments] for key in ("queued_p50_s", "queued_p90_s"))
+    return Series(run.policy, [one.at_s for one in run.moments], low, low, high)
+
+
+def _met(run: Summary) -> Series:
+    return Series(run.policy, [one.at_s for one in run.moments], [100 * _or_nan(one.attainment) for one in run.moments])
+
+
+def _or_nan(value: float | None) -> float:
+    return nan if value is None else value
+
+
+def _ratios(name: str, summaries: Sequence[Summary], choose: Choose, attainment: float) -> Panel:
+    """All requests count, lost ones too: a curve ends where nothing else came."""
+    curves = []
+    for run in summaries:
+        if (found := choose(run)) is not None:
+            share = found.num_values / run.num_requests
+            curves.append(Series(run.policy, found.quantiles, [share * percent for percent in _PERCENTS]))
+    right = _right(summaries, choose, 1.0)
+    is_far = right > FAR_LATE
+    limits = (Limit(1.0, "promise"), Limit(100 * attainment, f"promised: {attainment:.0%}", is_upright=False))
+    return Curves(
+        f"{name} over its SLO",
+        f"{name} / SLO",
+        "all requests, lost ones too, %",
+        curves,
+        limits,
+        x_range=(LEAST_RATIO if is_far else 0, right),
+        y_range=(0, 100),
+        is_log_x=is_far,
+    )
+
+
+def _cdf(name: str, summaries: Sequence[Summary], choose: Choose, slo_s: float | None) -> Panel:
+    found = {run.policy: choose(run) for run in summaries}
+    curves = [
+        Series(policy, [1e3 * value for value in one.quantiles], _PERCENTS) for policy, one in found.items() if one
+    ]
+    limits = () if slo_s is None else (Limit(1e3 * slo_s, f"promise: {1e3 * slo_s:g} ms"),)
     right = 1e3 * _right(summaries, choose, slo_s or 1e-3)
-    axes.set(title=title, xlabel="ms", ylabel="requests, %", ylim=(0, 103), xlim=(0, right))
-    _finish(axes)
+    return Curves(name, "ms", "requests, %", curves, limits, x_range=(0, right), y_range=(0, 100))
 
 
 _PERCENTS = [100 * step / STEPS for step in range(STEPS + 1)]
-_RATIOS: tuple[Choose, Choose] = (lambda run: run.ttft_ratio, lambda run: run.tpot_ratio)
+_RATIOS: dict[str, Choose] = {"TTFT": lambda run: run.ttft_ratio, "TPOT": lambda run: run.tpot_ratio}
 
 
 def _right(summaries: Sequence[Summary], choose: Choose, least: float) -> float:
     """Where a cumulative distribution is cut off: beyond lie the last few outliers."""
     seen = [distribution.percentile(99) for distribution in map(choose, summaries) if distribution is not None]
     return 1.05 * max([*seen, least])
-
-
-def _colors() -> list[str]:
-    return [*COLORS] * 8
-
-
-def _finish(axes: Axes) -> None:
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    if axes.get_legend_handles_labels()[1]:
-        axes.legend(frameon=False, fontsize="small")

@@ -13,9 +13,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from mesh.show.figures import bytes_of
 from simulation.reports.timeline import Activity, Lane, Timeline
 
-DPI = 150
 WIDTH = 12.0  # inches
 MAX_COLUMNS = 1200  # about as many as there are pixels
 MAX_COLUMNS_OF_MANY = 450  # calmer, where lanes are low
@@ -71,7 +71,7 @@ def plot_timeline(path: Path, timeline: Timeline, title: str) -> None:
     handles = _legend(timeline, largest)
     style = {"frameon": False, "fontsize": 8.5, "title": title, "title_fontsize": 11, "alignment": "left"}
     figure.legend(handles=handles, loc="outside upper left", ncols=len(handles) // 2, **style)
-    figure.savefig(path, dpi=DPI)
+    path.write_bytes(bytes_of(figure))
 
 
 class _Columns:

@@ -1,50 +1,35 @@
 """What a run does, while it does it, on standard error."""
 
-from collections.abc import Callable
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from bench.load.generator.crew import Crew
 from bench.load.results.goodput import Promises
-
-COLUMNS = (
-    TextColumn("{task.description}"),
-    BarColumn(bar_width=12),
-    TimeElapsedColumn(),
-    TextColumn("{task.fields[now]}"),
-)
+from mesh.show.progress import ShownProgress, working
 
 
-class Live:
-    """A line that is drawn again and again: requests a second, in flight, failed, attainment so far."""
+@contextmanager
+def live(
+    promises: Promises, total: int | None, span_s: float | None, *, is_shown: bool = True
+) -> Iterator[Callable[[Crew], None]]:
+    """Requests a second, in flight, failed, attainment so far, of ``total`` requests, or for ``span_s``."""
+    with working("requests", total or span_s, is_shown=is_shown) as shown:
+        yield Heard(promises, shown, counts_requests=bool(total)).hear
 
-    def __init__(self, promises: Promises, total: int | None, span_s: float | None, *, is_shown: bool = True) -> None:
-        """``total`` requests, or for ``span_s``."""
-        self._promises = promises
-        self._total, self._span_s = total, span_s
-        console = Console(stderr=True)  # to a file, it would write an empty line each time
-        is_shown = is_shown and console.is_terminal
-        self._progress = Progress(*COLUMNS, console=console, transient=True, disable=not is_shown)
-        self._task: TaskID | None = None
+
+class Heard:
+    """Counts what the crew tells."""
+
+    def __init__(self, promises: Promises, shown: ShownProgress, *, counts_requests: bool) -> None:
+        self._promises, self._shown, self._counts_requests = promises, shown, counts_requests
         self._num_seen, self._num_good, self._num_failed = 0, 0, 0
 
-    def __enter__(self) -> Callable[[Crew], None]:
-        self._progress.start()
-        self._task = self._progress.add_task("requests", total=self._total or self._span_s, now="")
-        return self._hear
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def _hear(self, crew: Crew) -> None:
+    def hear(self, crew: Crew) -> None:
         for outcome in crew.outcomes[self._num_seen :]:
             self._num_good += self._promises.is_kept(outcome)
             self._num_failed += not outcome.is_finished
         self._num_seen = len(crew.outcomes)
-        assert self._task is not None
-        done = self._num_seen if self._total else crew.elapsed_s
-        self._progress.update(self._task, completed=done, now=self.words(crew))
+        self._shown.at(self._num_seen if self._counts_requests else crew.elapsed_s, self.words(crew))
 
     def words(self, crew: Crew) -> str:
         rate = self._num_seen / crew.elapsed_s if crew.elapsed_s > 0 else 0.0

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from bench.load.asked import Asked
 from bench.load.generator.crew import Crew, drive
-from bench.load.generator.progress import Live
+from bench.load.generator.progress import live
 from bench.load.results.outcome import Outcome
 from bench.load.results.result import Result, make_result
 from mesh.errors import CommandError
@@ -38,7 +38,7 @@ async def run(
 async def _measured(asked: Asked, stop: asyncio.Event, *, is_shown: bool) -> Crew:
     plan = asked.plan
     total = None if plan.pace.due_s is None and plan.pace.duration_s is not None else len(plan.shapes)
-    with Live(asked.promises, total, plan.span_s, is_shown=is_shown) as heard:
+    with live(asked.promises, total, plan.span_s, is_shown=is_shown) as heard:
         return await drive(asked.assignments(), stop, heard)
 
 

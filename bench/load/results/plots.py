@@ -1,91 +1,125 @@
-"""Runs as drawings for a page. Needs matplotlib."""
+"""Runs and sweeps as pictures."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from math import nan
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
-from bench.harness.plots import element_of, tidy
-from simulation.reports.plots import COLORS, GUIDE
+from mesh.show.picture import Curves, Limit, Look, Panel, Picture, Series, Spot
 
-SIZE, WIDE = (10.5, 3.1), (10.5, 2.5)  # inches
+if TYPE_CHECKING:
+    from bench.load.sweep import Sweep
+
 Runs = Mapping[str, Mapping[str, Any]]
-LATENCIES = (("ttft", "TTFT"), ("tpot", "TPOT"), ("itl", "Time between tokens"), ("e2el", "End to end"))
+PROMISED = (("ttft", "TTFT"), ("tpot", "TPOT"))
+OTHERS = (("itl", "Time between tokens"), ("e2el", "End to end"))
 OVER_TIME = (
-    (("arrivals_per_s", "lost_per_s"), "Arrivals, and lost requests (dotted)", "requests a second"),
-    (("in_flight",), "Requests in flight", ""),
-    (("tokens_per_s",), "Events with tokens", "a second"),
-    (("attainment",), "SLO attainment, by the time that requests were due", "%"),
+    ("attainment", "SLO attainment, by the time that requests were due", "%"),
+    ("arrivals_per_s", "Arrivals, and lost requests (dotted)", "requests a second"),
+    ("in_flight", "Requests in flight", ""),
+    ("tokens_per_s", "Events with tokens", "a second"),
 )
 
 
-def distributions(runs: Runs, limits_ms: Mapping[str, float]) -> str:
-    """Cumulative distributions of latencies, one line a run, as SVG."""
-    figure = Figure(figsize=SIZE, layout="constrained")
-    for axes, (key, title) in zip(figure.subplots(1, len(LATENCIES), sharey=True), LATENCIES, strict=True):
-        right = 0.0
-        for color, (name, run) in _colored(runs):
-            values = quantiles_of(run, key)
-            if values:
-                axes.plot(values, np.linspace(0, 100, len(values)), color=color, label=name, linewidth=1.6)
-                right = max(right, values[round(0.995 * (len(values) - 1))])
-        if key in limits_ms:
-            axes.axvline(limits_ms[key], **GUIDE)
-            right = max(right, limits_ms[key])
-        axes.set(title=title, xlabel="ms", ylim=(0, 102), xlim=(0, 1.05 * right or 1))
-        tidy(axes, has_legend=key == "ttft" and len(runs) > 1)
-    figure.axes[0].set_ylabel("requests, %")
-    return element_of(figure)
+def latencies(runs: Runs, limits_ms: Mapping[str, float]) -> Picture:
+    """TTFT and TPOT against what is promised, and over time: median, and up to the 90th percentile."""
+    panels = [_distribution(runs, key, title, limits_ms) for key, title in PROMISED]
+    for key, title in PROMISED:
+        curves = [_band(name, run, key) for name, run in runs.items() if _series(run, f"median_{key}_ms")[1]]
+        limits = _promise(key, limits_ms, is_upright=False)
+        if curves:
+            panels.append(Curves(f"{title} over time", "s", "ms; median, and up to P90", curves, limits))
+    return Picture("TTFT and TPOT: share of requests that took at most so long, and over time", panels)
 
 
-def over_time(runs: Runs) -> str:
-    """Load, throughput and attainment over time, one line a run, as SVG. Empty if no run has them."""
-    drawn = [line for line in OVER_TIME if any(_series(run, line[0][0])[1] for run in runs.values())]
-    if not drawn:
-        return ""
-    figure = Figure(figsize=(WIDE[0], WIDE[1] * ((len(drawn) + 1) // 2)), layout="constrained")
-    grid = np.atleast_1d(figure.subplots((len(drawn) + 1) // 2, 2 if len(drawn) > 1 else 1)).ravel()
-    for axes, (keys, title, unit) in zip(grid, drawn, strict=False):
-        for color, (name, run) in _colored(runs):
-            for key, style in zip(keys, ("-", ":"), strict=False):
-                times, values = _series(run, key)
-                if any(values) or (values and style == "-"):
-                    scaled = [100 * value if unit == "%" else value for value in values]
-                    label = name if style == "-" else None
-                    axes.plot(times, scaled, color=color, linestyle=style, label=label, linewidth=1.4)
-        axes.set(title=title, ylabel=unit, ylim=(0, 103) if unit == "%" else (0, None), xlim=(0, None))
-        axes.set_xlabel("s")
-        tidy(axes, has_legend=axes is grid[0] and len(runs) > 1)
-    for axes in grid[len(drawn) :]:
-        axes.set_visible(False)
-    return element_of(figure)
+def load(runs: Runs, limits_ms: Mapping[str, float]) -> Picture:
+    """What the server had to do meanwhile, and the other latencies."""
+    panels = [_over_time(runs, *one) for one in OVER_TIME if any(_series(run, one[0])[1] for run in runs.values())]
+    return Picture("Load, and other latencies", [*panels, *(_distribution(runs, *one, limits_ms) for one in OTHERS)])
 
 
-def attainment_against_rate(lines: Mapping[str, Sequence[tuple[float, float, float, float]]], goal: float) -> str:
-    """Of each line: (rate, attainment, and its confidence interval), as SVG."""
-    figure = Figure(figsize=(7.5, 4.2), layout="constrained")
-    axes = figure.subplots()
-    for color, (name, points) in zip(_colors(), lines.items(), strict=False):
-        rates, met, low, high = (np.array(values) for values in zip(*sorted(points), strict=True))
-        bars = 100 * np.array([met - low, high - met])
-        axes.errorbar(
-            rates,
-            100 * met,
-            yerr=bars.clip(0),
-            color=color,
-            marker="o",
-            markersize=4,
-            capsize=2.5,
-            linewidth=1.5,
-            label=name,
-        )
-    axes.axhline(100 * goal, **GUIDE)
-    axes.set(
-        xlabel="arrivals, requests a second", ylabel="requests that met their SLO, %", ylim=(0, 103), xlim=(0, None)
+def sweep_picture(sweeps: "Mapping[str, Sweep]") -> Picture:
+    """Attainment with its interval, and goodput, against rate. What was found is marked."""
+    lines = {name: sorted(sweep.line()) for name, sweep in sweeps.items() if sweep.line()}
+    goals = sorted({sweep.goal.attainment for sweep in sweeps.values()})
+    met = [_attainments(name, line) for name, line in lines.items()]
+    good = [
+        Series(name, [one[0] for one in line], [one[0] * one[1] for one in line], look=Look.MARKED)
+        for name, line in lines.items()
+    ]
+    highest = max((one[0] for line in lines.values() for one in line), default=1.0)
+    limits = [Limit(100 * goal, f"promised: {goal:.0%}", is_upright=False) for goal in goals]
+    x_label = "arrivals, requests a second"
+    return Picture(
+        "The highest rate at which requests meet their SLO",
+        (
+            Curves(
+                "SLO attainment", x_label, "requests in time, %", met, limits, _capacities(sweeps), y_range=(0, 100)
+            ),
+            Curves(
+                "Goodput",
+                x_label,
+                "requests in time, a second",
+                [*good, Series("all of them", [0, highest], [0, highest], look=Look.GUIDE)],
+            ),
+        ),
     )
-    tidy(axes, has_legend=True)
-    return element_of(figure)
+
+
+def _attainments(name: str, line: Sequence[tuple[float, float, float, float]]) -> Series:
+    rates, *shares = zip(*line, strict=True)
+    met, low, high = ([100 * share for share in values] for values in shares)
+    return Series(name, rates, met, low, high, look=Look.MARKED)
+
+
+def _capacities(sweeps: "Mapping[str, Sweep]") -> list[Spot]:
+    """What was found: a rate between those that were tried, unless they all were kept, or none."""
+    found = {name: sweep for name, sweep in sweeps.items() if sweep.found is not None and sweep.found.rate > 0}
+    spots = []
+    for name, sweep in found.items():
+        assert sweep.found is not None
+        words = f"{sweep.found.words(sweep.goal.attainment)} requests/s"
+        goal = 100 * sweep.goal.attainment
+        line = sorted(sweep.line())
+        met = 100 * line[-1][1] if line and sweep.found.is_beyond(sweep.goal.attainment) else goal
+        spots.append(Spot(sweep.found.rate, met, words if len(sweeps) == 1 else f"{name}: {words}"))
+    return spots
+
+
+def _distribution(runs: Runs, key: str, title: str, limits_ms: Mapping[str, float]) -> Panel:
+    curves, right = [], limits_ms.get(key, 0.0)
+    for name, run in runs.items():
+        if values := quantiles_of(run, key):
+            curves.append(Series(name, values, list(np.linspace(0, 100, len(values)))))
+            right = max(right, values[round(0.995 * (len(values) - 1))])
+    limits = _promise(key, limits_ms, is_upright=True)
+    return Curves(title, "ms", "requests, %", curves, limits, x_range=(0, 1.05 * right or 1), y_range=(0, 100))
+
+
+def _promise(key: str, limits_ms: Mapping[str, float], *, is_upright: bool) -> list[Limit]:
+    return [Limit(limits_ms[key], f"promise: {limits_ms[key]:g} ms", is_upright)] if key in limits_ms else []
+
+
+def _band(name: str, run: Mapping[str, Any], key: str) -> Series:
+    slices = run.get("over_time", [])
+    low, high = (
+        [nan if one.get(which) is None else one[which] for one in slices]
+        for which in (f"median_{key}_ms", f"p90_{key}_ms")
+    )
+    return Series(name, [one["at_s"] for one in slices], low, low, high)
+
+
+def _over_time(runs: Runs, key: str, title: str, unit: str) -> Panel:
+    scale = 100 if unit == "%" else 1
+    curves = []
+    for name, run in runs.items():
+        times, values = _series(run, key)
+        curves.append(Series(name, times, [scale * value for value in values]))
+        lost = _series(run, "lost_per_s") if key == "arrivals_per_s" else ([], [])
+        if any(lost[1]):
+            curves.append(Series(name, *lost, look=Look.DOTTED))
+    return Curves(title, "s", unit, curves, y_range=(0, 100 if unit == "%" else None))
 
 
 def quantiles_of(run: Mapping[str, Any], key: str) -> list[float]:
@@ -99,11 +133,3 @@ def quantiles_of(run: Mapping[str, Any], key: str) -> list[float]:
 def _series(run: Mapping[str, Any], key: str) -> tuple[list[float], list[float]]:
     points = [(one["at_s"], one[key]) for one in run.get("over_time", []) if one.get(key) is not None]
     return [at_s for at_s, _ in points], [value for _, value in points]
-
-
-def _colored(runs: Runs) -> Sequence[tuple[str, tuple[str, Mapping[str, Any]]]]:
-    return list(zip(_colors(), runs.items(), strict=False))
-
-
-def _colors() -> list[str]:
-    return [*COLORS] * 8

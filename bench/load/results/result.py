@@ -138,13 +138,13 @@ def write_result(path: Path, result: dict[str, Any]) -> None:
 
 def write_all(folder: Path, result: Result) -> None:
     """``result.json``, ``requests.jsonl`` and ``report.html``. Raise `UserError`."""
-    from bench.load.results.report import write_report
+    from bench.load.results.report import report_page, write
 
     write_result(folder / "result.json", result.json)
     with (folder / "requests.jsonl").open("wb") as file:
         for outcome in result.outcomes:
             file.write(msgspec.json.encode(outcome) + b"\n")
-    write_report(folder / "report.html", {"this run": result.json})
+    write(folder / "report.html", report_page({"this run": result.json}))
 
 
 def read_result(path: Path) -> dict[str, Any]:

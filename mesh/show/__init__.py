@@ -1,0 +1,1 @@
+"""Shows what commands found beside their tables: pictures, pages, charts on a terminal, and progress."""

@@ -1,0 +1,132 @@
+"""Shows how far work that takes a while has come, and how long it still takes, on standard error.
+
+On a terminal a bar, which is gone when the work is done; elsewhere a line every ten seconds. Where standard output is
+for programs there are no lines, as some read both.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, Protocol, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Task as RichTask
+from rich.text import Text
+
+from mesh.show.picture import plain
+
+EVERY_S: Final = 10.0
+
+
+class ShownProgress(Protocol):
+    """Told of progress by whoever works."""
+
+    def advance(self, steps: float = 1.0) -> None:
+        """So many steps more are done."""
+
+    def at(self, done: float | None = None, words: str | None = None, *, total: float | None = None) -> None:
+        """Tell how much is done in all. ``words`` say more about now; ``total`` is known only now."""
+
+    def stage(self, what: str) -> None:
+        """Something else is worked on. How much is done is not known."""
+
+
+@contextmanager
+def working(
+    what: str,
+    total: float | None = None,
+    *,
+    is_shown: bool = True,
+    has_lines: bool = True,
+    stream: TextIO | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[ShownProgress]:
+    """Show ``what`` is done until the context ends. ``total`` steps, None if nobody knows.
+
+    ``is_shown``: at all. ``has_lines``: also where no terminal is.
+    """
+    file = sys.stderr if stream is None else stream
+    console = Console(file=file, highlight=False)
+    if is_shown and file.isatty() and console.is_interactive:
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(20), TaskProgressColumn(show_speed=False))
+        with Progress(*columns, TimeElapsedColumn(), _TimeLeft(), _Words(), console=console, transient=True) as bar:
+            yield _Bar(bar, bar.add_task(plain(what), total=total, now=""))
+    else:
+        yield _Lines(plain(what), total, file if is_shown and has_lines else None, clock)
+
+
+class _TimeLeft(ProgressColumn):
+    def render(self, task: RichTask) -> Text:
+        left_s = task.time_remaining
+        return Text("" if left_s is None or task.total is None else f"{duration(left_s)} left", "cyan")
+
+
+class _Words(ProgressColumn):
+    def render(self, task: RichTask) -> Text:
+        return Text(task.fields["now"], no_wrap=True, overflow="ellipsis")
+
+
+class _Bar:
+    def __init__(self, bar: Progress, task: TaskID) -> None:
+        self._bar, self._task = bar, task
+
+    def advance(self, steps: float = 1.0) -> None:
+        self._bar.advance(self._task, steps)
+
+    def at(self, done: float | None = None, words: str | None = None, *, total: float | None = None) -> None:
+        self._bar.update(self._task, completed=done, total=total)
+        if words is not None:
+            self._bar.update(self._task, now=plain(words))
+
+    def stage(self, what: str) -> None:
+        self._bar.reset(self._task, description=plain(what))
+        self._bar.tasks[0].total = None
+
+
+class _Lines:
+    """One line every `EVERY_S`, the first one when so much time is over."""
+
+    def __init__(self, what: str, total: float | None, file: TextIO | None, clock: Callable[[], float]) -> None:
+        self._what, self._total, self._file, self._clock = what, total, file, clock
+        self._done, self._words = 0.0, ""
+        self._started = self._written = clock()
+
+    def advance(self, steps: float = 1.0) -> None:
+        self.at(self._done + steps)
+
+    def at(self, done: float | None = None, words: str | None = None, *, total: float | None = None) -> None:
+        self._done = self._done if done is None else done
+        self._words = self._words if words is None else plain(words)
+        self._total = self._total if total is None else total
+        if self._clock() - self._written >= EVERY_S:
+            self._write(self._line())
+
+    def stage(self, what: str) -> None:
+        self._what, self._total, self._done, self._words = plain(what), None, 0.0, ""
+        self._started = self._clock()
+        self._write(self._line())
+
+    def _line(self) -> str:
+        passed_s = self._clock() - self._started
+        parts = [] if not self._total else [f"{min(1.0, self._done / self._total):.0%}"]
+        if self._total and 0 < self._done < self._total:
+            parts.append(f"{duration(passed_s * (self._total - self._done) / self._done)} left")
+        return f"{self._what}: {', '.join([*parts, *filter(None, [self._words])])}".removesuffix(": ")
+
+    def _write(self, line: str) -> None:
+        self._written = self._clock()
+        if self._file is not None:
+            self._file.write(f"{line}\n")
+            self._file.flush()
+
+
+def duration(seconds: float) -> str:
+    """Write a time in the largest units that matter."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} min"

@@ -26,6 +26,7 @@ from engines.costs.profiles import EngineProfile
 from engines.costs.scaling import BYTES_16_BIT, ModelShape
 
 MOST_RUNNING = 4096
+STEP, NUM_STEPS = 0.8, 24  # of running requests, in a trade-off
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class Advice:
 def advise(profile: EngineProfile, lengths: Lengths, promise: LatencyPromise) -> Advice:
     """Return what an engine of that profile can do."""
     kv_tokens = profile.kv_memory_bytes // profile.kv_bytes_per_token
-    held = lengths.held + profile.kv_bytes_per_request / profile.kv_bytes_per_token
+    held = _held(profile, lengths)
     if broken := _broken(profile, lengths, promise, kv_tokens):
         return Advice(profile, kv_tokens, broken)
     by_memory = min(int(kv_tokens / held), MOST_RUNNING)
@@ -105,6 +106,19 @@ def advise(profile: EngineProfile, lengths: Lengths, promise: LatencyPromise) ->
         _step_s(profile, num_running, held) / 2 + own_s + wait_s,
         tpot_s(num_running),
     )
+
+
+def trade_off(profile: EngineProfile, lengths: Lengths) -> list[tuple[float, float]]:
+    """Return what an engine costs that runs more and more requests at once, as far as its memory goes: the devices that
+    a request a second takes, and TPOT in seconds.
+    """
+    held, own_s = _held(profile, lengths), prefill_s(profile.prefill, round(lengths.num_input))
+    most = min(int(profile.kv_memory_bytes // profile.kv_bytes_per_token / held), MOST_RUNNING)
+    points = []
+    for count in sorted({max(1, round(most * STEP**power)) for power in range(NUM_STEPS)} if most else ()):
+        tpot_s = _step_s(profile, count, held) + count * own_s / lengths.num_output
+        points.append((profile.num_devices * lengths.num_output * tpot_s / count, tpot_s))
+    return points
 
 
 def with_link(profile: EngineProfile, shape: ModelShape, bytes_per_s: float, hop_s: float) -> EngineProfile:
@@ -152,6 +166,11 @@ def _broken(profile: EngineProfile, lengths: Lengths, promise: LatencyPromise, k
     if alone_s > promise.tpot_s:
         return f"TPOT: a single request takes {alone_s * 1e3:.1f} ms a token"
     return None
+
+
+def _held(profile: EngineProfile, lengths: Lengths) -> float:
+    """Tokens' worth of memory that a request holds on average."""
+    return lengths.held + profile.kv_bytes_per_request / profile.kv_bytes_per_token
 
 
 def _step_s(profile: EngineProfile, num_requests: int, held: float) -> float:

@@ -4,12 +4,10 @@ import argparse
 import sys
 import time
 
-from rich.console import Console
-
 from engines.models.cache import Cache, Entry
 from engines.models.errors import ModelError
 from engines.models.reference import FORMS, parse_reference
-from engines.models.report import ProgressReport
+from engines.models.report import reported
 from mesh.errors import EXIT_CONFIGURATION
 
 
@@ -51,7 +49,7 @@ def _prepare(arguments: argparse.Namespace) -> int:
 
     for reference in arguments.references:
         started = time.monotonic()
-        with ProgressReport(reference, Console(stderr=True)) as progress:
+        with reported(reference) as progress:
             try:
                 prepare(reference, progress)
             except ModelError as error:

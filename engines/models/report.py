@@ -1,46 +1,28 @@
-"""Progress on a terminal, as a line that changes, or in a log, as a line for each step."""
+"""Progress of preparing one model, shown like that of all long work."""
 
-import time
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-_LINE_EVERY_S = 5.0  # of one step, in a log
+from engines.models.progress import Progress
+from mesh.show.progress import ShownProgress, working
 
 
-class ProgressReport:
-    """Shows the steps of preparing one model. It is an `engines.models.progress.Progress`."""
+@contextmanager
+def reported(reference: str) -> Iterator[Progress]:
+    """Show the steps of preparing the model, each one at once, and how far the longer ones are."""
+    with working(reference) as shown:
+        yield _Report(reference, shown)
 
-    def __init__(self, reference: str, console: Console) -> None:
-        self._console = console
-        self._reference = reference
-        self._stage, self._written_at = "", 0.0
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), TimeElapsedColumn())
-        self._live = Progress(*columns, console=console, transient=True) if console.is_terminal else None
-        self._task = self._live.add_task(reference, total=None) if self._live else None
+
+class _Report:
+    """A step is named by its words before those in brackets, which change while it goes on."""
+
+    def __init__(self, reference: str, shown: ShownProgress) -> None:
+        self._reference, self._shown, self._stage = reference, shown, ""
 
     def __call__(self, step: str, done: float | None = None) -> None:
-        if self._live is not None and self._task is not None:
-            self._live.update(self._task, description=step, completed=done or 0.0, total=None if done is None else 1.0)
-        else:
-            self._write(step, done)
-
-    def _write(self, step: str, done: float | None) -> None:
-        stage, now = step.partition(" (")[0], time.monotonic()
-        if stage == self._stage and now - self._written_at < _LINE_EVERY_S:
-            return
-        self._stage, self._written_at = stage, now
-        line = step if done is None else f"{step} ({done:.0%})"
-        self._console.print(f"{self._reference}: {line}", highlight=False, soft_wrap=True, markup=False)
-
-    def __enter__(self) -> "ProgressReport":
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
+        stage, _, more = step.partition(" (")
+        if stage != self._stage:
+            self._stage = stage
+            self._shown.stage(f"{self._reference}: {stage}")
+        self._shown.at(done, more.removesuffix(")"), total=None if done is None else 1.0)

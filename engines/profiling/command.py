@@ -3,6 +3,9 @@
 import argparse
 from pathlib import Path
 
+from mesh.errors import UserError
+from mesh.show.output import Showing, add_show
+
 DEFAULT_TOPOLOGY = Path("deploy/topology.toml")
 DEFAULT_REPEATS = 5
 
@@ -27,6 +30,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--live", action="store_true", help="measure the mesh that runs: what its engines learnt, after a load if idle"
     )
+    add_show(parser, "what was measured, what was fitted, and the errors")
     parser.set_defaults(run=run)
 
 
@@ -41,6 +45,9 @@ def run(arguments: argparse.Namespace) -> int:
     # Imported here: torch takes seconds to load, and other commands don't need it.
     from mesh.topology.parse import load
 
+    if arguments.live and (arguments.plot or arguments.html):
+        raise UserError("--plot and --html: show points that are measured; leave --live out")
+    showing = Showing.of(arguments)
     topology = load(arguments.topology)
     if arguments.live:
         from engines.profiling.live import profile_live
@@ -49,5 +56,5 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         from engines.profiling.run import profile_engines
 
-        profile_engines(topology, arguments.repeats)
+        profile_engines(topology, arguments.repeats, showing)
     return 0

@@ -16,10 +16,10 @@ from rich.table import Table
 from engines.costs.formulas import decode_formula, prefill_formula
 from engines.costs.profiles import ProfileFile, load_profile
 from engines.models.cache import Cache
-from engines.profiling.progress import progress
 from engines.profiling.store import ProfileStore
 from mesh.cli.cluster import may_run, statuses_of
 from mesh.errors import UserError
+from mesh.show.progress import working
 from mesh.topology.schema import EngineSpec, Topology
 from mesh.wire.control import ProcessState
 from mesh.wire.status import EngineStatus, GatewayStatus, ServiceStatus
@@ -104,12 +104,12 @@ async def _listen(topology: Topology) -> Mesh:
 
 async def _load(client: httpx.AsyncClient, load: Sequence[Wave], draw: random.Random) -> None:
     """One wave after the other; within a wave, requests decode together."""
-    with progress("measuring the running mesh", sum(wave.num_requests for wave in load)) as advance:
+    with working("measuring the running mesh", sum(wave.num_requests for wave in load)) as shown:
         for wave in load:
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(wave.num_requests):
                     tokens = [draw.randrange(SMALLEST_ID, LARGEST_ID) for _ in range(wave.num_tokens)]
-                    tasks.create_task(_ask(client, wave.service, tokens)).add_done_callback(lambda _: advance())
+                    tasks.create_task(_ask(client, wave.service, tokens)).add_done_callback(lambda _: shown.advance())
 
 
 async def _max_context(client: httpx.AsyncClient) -> dict[str, int]:

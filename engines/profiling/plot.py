@@ -1,53 +1,77 @@
-"""Measured against predicted times as a picture. Needs matplotlib."""
+"""Measured against predicted times as a picture."""
 
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter
-
-from engines.costs.measuring import DecodePoint, MixedPoint, PrefillPoint, Times, predict_s
+from engines.costs.measuring import DecodePoint, MixedPoint, Point, PrefillPoint, Times, predict_s
 from engines.costs.step_cost import StepCost
+from mesh.show.picture import Curves, Look, Panel, Picture, Series
 
-SIZE = (15, 4.8)  # inches
-DPI = 150
 TOLERANCE = 0.1
-PANELS = (("Prefill", PrefillPoint), ("Decode step", DecodePoint), ("Both in one step", MixedPoint))
+FITTED, HELD_OUT, PREDICTED, ERROR = "fitted", "held out", "as fitted", "error of prediction"
 
 
-def plot_profile(path: Path, title: str, cost: StepCost, fitted: Times, held_out: Times) -> None:
-    """Prefills, decode steps and both in one side by side; the band is 10 % around a perfect prediction."""
-    figure = Figure(figsize=SIZE, layout="constrained")
-    figure.suptitle(title)
-    panels = [(name, kind) for name, kind in PANELS if any(type(point) is kind for point in (*fitted, *held_out))]
-    for axes, (name, kind) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-        _scatter(axes, cost, fitted, kind, "fitted", "tab:blue")
-        _scatter(axes, cost, held_out, kind, "held out", "tab:orange")
-        _band(axes, [time_s for times in (fitted, held_out) for point, time_s in times.items() if type(point) is kind])
-        axes.set(title=name, xlabel="measured, ms", ylabel="predicted, ms", xscale="log", yscale="log")
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axis.set_major_formatter("{x:g}")
-            axis.set_minor_formatter(NullFormatter())
-        axes.legend(frameon=False)
-        axes.grid(alpha=0.3, which="both", linewidth=0.5)
-    figure.savefig(path, dpi=DPI)
+def profile_picture(title: str, cost: StepCost, fitted: Times, held_out: Times) -> Picture:
+    """Prefills by tokens and decode steps by requests, measured and as fitted; then all of them against predictions,
+    in a band of 10 %.
+    """
+    kinds = (PrefillPoint, DecodePoint, MixedPoint)
+    known = [kind for kind in kinds if any(type(point) is kind for point in (*fitted, *held_out))]
+    panels: list[Panel] = [
+        _by_size("Prefill without a prefix", "tokens", cost, fitted, held_out, _prompt_tokens),
+        _by_size("Decode step", "requests", cost, fitted, held_out, _num_decodes),
+    ]
+    return Picture(title, [*panels, *(_against(kind, cost, fitted, held_out) for kind in known)])
 
 
-def _scatter(axes: Axes, cost: StepCost, times: Times, kind: type, label: str, colour: str) -> None:
-    chosen = [point for point in times if type(point) is kind]
-    measured = [1000 * times[point] for point in chosen]
-    predicted = [1000 * predict_s(cost, point) for point in chosen]
-    axes.scatter(measured, predicted, s=18, alpha=0.8, label=label, color=colour, linewidths=0)
+def _prompt_tokens(point: Point) -> int | None:
+    return point.new_tokens if isinstance(point, PrefillPoint) and not point.cached_tokens else None
 
 
-def _band(axes: Axes, times_s: Iterable[float]) -> None:
-    ends_ms = [1000 * bound for bound in _bounds(list(times_s))]
-    low, high = ([factor * end for end in ends_ms] for factor in (1 - TOLERANCE, 1 + TOLERANCE))
-    axes.fill_between(ends_ms, low, high, color="0.5", alpha=0.2, linewidth=0, label="within 10 %")
-    axes.plot(ends_ms, ends_ms, color="0.5", linewidth=0.8)
+def _num_decodes(point: Point) -> int | None:
+    return len(point.contexts) if isinstance(point, DecodePoint) else None
 
 
-def _bounds(times_s: list[float]) -> tuple[float, float]:
-    return 0.8 * min(times_s), 1.25 * max(times_s)
+def _by_size(
+    title: str, unit: str, cost: StepCost, fitted: Times, held_out: Times, size: Callable[[Point], int | None]
+) -> Curves:
+    """Where several points have one size, the fit is a band: they have contexts of different lengths."""
+    curves = [
+        Series(name, [x for x, _ in points], [1e3 * y for _, y in points], look=Look.POINTS)
+        for name, times in ((FITTED, fitted), (HELD_OUT, held_out))
+        if (points := [(size_, time_s) for point, time_s in times.items() if (size_ := size(point)) is not None])
+    ]
+    found: dict[int, list[float]] = {}
+    for point in (*fitted, *held_out):
+        if (size_ := size(point)) is not None:
+            found.setdefault(size_, []).append(1e3 * predict_s(cost, point))
+    sizes = sorted(found)
+    low, high = ([edge(found[one]) for one in sizes] for edge in (min, max))
+    middle = [(one + other) / 2 for one, other in zip(low, high, strict=True)]
+    curves.append(Series(PREDICTED, sizes, middle, low, high))
+    return Curves(title, unit, "ms", curves, is_log=True)
+
+
+def _against(kind: type[Point], cost: StepCost, fitted: Times, held_out: Times) -> Curves:
+    names = {PrefillPoint: "Prefill", DecodePoint: "Decode step", MixedPoint: "Both in one step"}
+    chosen = {
+        name: [(point, time_s) for point, time_s in times.items() if type(point) is kind]
+        for name, times in ((FITTED, fitted), (HELD_OUT, held_out))
+    }
+    curves = [
+        Series(
+            name,
+            [1e3 * time_s for _, time_s in points],
+            [1e3 * predict_s(cost, point) for point, _ in points],
+            look=Look.POINTS,
+        )
+        for name, points in chosen.items()
+    ]
+    ends = _ends_ms(time_s for points in chosen.values() for _, time_s in points)
+    low, high = ([factor * end for end in ends] for factor in (1 - TOLERANCE, 1 + TOLERANCE))
+    band = Series("within 10 %", ends, ends, low, high, look=Look.GUIDE)
+    return Curves(f"{names[kind]}: error", "measured, ms", "predicted, ms; band: 10 %", [*curves, band], is_log=True)
+
+
+def _ends_ms(times_s: Iterable[float]) -> Sequence[float]:
+    known = list(times_s)
+    return [800 * min(known), 1250 * max(known)]

@@ -1,8 +1,7 @@
 """Measures, fits, shows, draws and keeps the profile of each distinct engine of a topology."""
 
-import importlib.util
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,10 +26,14 @@ from engines.costs.profiles import ProfileFile
 from engines.costs.step_cost import StepCost
 from engines.models.cache import Cache
 from engines.profiling.grid import Accuracy, GridBounds, Kind, accuracy, points_to_fit, points_to_judge
-from engines.profiling.progress import progress
+from engines.profiling.plot import profile_picture
 from engines.profiling.store import ProfileStore, profile_of
 from engines.torch_engine.backend import TorchModel, key_of, load_executor, open_memory, open_model
 from mesh.errors import UserError
+from mesh.show.figures import MISSING, has_matplotlib, write_picture
+from mesh.show.output import Showing
+from mesh.show.pages import Page, PageTable
+from mesh.show.progress import working
 from mesh.topology.schema import EngineSpec, ServiceSpec, Topology
 
 KINDS: Mapping[str, Kind] = {"prefill": PrefillPoint, "decode step": DecodePoint, "both in one step": MixedPoint}
@@ -58,9 +61,10 @@ class Measured:
         return {name: accuracy(self.cost, self.held_out, kind) for name, kind in kinds.items()}
 
 
-def profile_engines(topology: Topology, repeats: int) -> None:
+def profile_engines(topology: Topology, repeats: int, showing: Showing) -> None:
     """Raise `UserError` if there is nothing to measure, or an engine cannot be."""
     store = ProfileStore.of(Cache.of_user())
+    pages = []
     for key, (engine, spec) in _distinct(topology).items():
         model = open_model(engine, spec, open_memory(engine, [spec]))
         measured = _measure(engine, model, repeats)
@@ -68,7 +72,9 @@ def profile_engines(topology: Topology, repeats: int) -> None:
         _show(profile, measured)
         path = store.save(key, profile)
         sys.stdout.write(f"saved {path}\n")
-        _draw(path.with_suffix(".png"), profile.name, measured)
+        pages.append(_page(profile, measured))
+        _draw(path.with_suffix(".png"), pages[-1])
+    showing.put(lambda: _joined(pages))
 
 
 def _distinct(topology: Topology) -> dict[str, tuple[EngineSpec, ServiceSpec]]:
@@ -95,8 +101,8 @@ def _measure(engine: EngineSpec, model: TorchModel, repeats: int) -> Measured:
     for kind in (PrefillPoint, DecodePoint):
         _check_enough(engine, kind, to_fit, to_judge)
     executor = load_executor(engine, [model])
-    with progress(f"measuring {name}", (repeats + 1) * (len(to_fit) + len(to_judge))) as advance:
-        rounds = time_points(executor, scratch, [*to_fit, *to_judge], repeats, advance)
+    with working(f"measuring {name}", (repeats + 1) * (len(to_fit) + len(to_judge))) as shown:
+        rounds = time_points(executor, scratch, [*to_fit, *to_judge], repeats, shown.advance)
     times = rounds.fastest()
     fitted = {point: times[point] for point in to_fit}
     return Measured(fit(fitted), fitted, {point: times[point] for point in to_judge}, rounds)
@@ -136,11 +142,27 @@ def _show(profile: ProfileFile, measured: Measured) -> None:
     sys.stdout.write(f"{kv_formula(profile.profile())}\n{LETTERS}\n")
 
 
-def _draw(path: Path, title: str, measured: Measured) -> None:
-    if importlib.util.find_spec("matplotlib") is None:
-        sys.stdout.write("no picture: matplotlib is missing; install it with: pip install 'meshserve[bench]'\n")
-        return
-    from engines.profiling.plot import plot_profile
+def _page(profile: ProfileFile, measured: Measured) -> Page:
+    rows = [
+        [name, f"{errors.num_points}", f"{errors.p50:.1%}", f"{errors.p90:.1%}"]
+        for name, errors in measured.accuracies().items()
+    ]
+    picture = profile_picture(profile.name, measured.cost, measured.fitted, measured.held_out)
+    heads = ("points held out of the fit", "number", "error p50", "error p90")
+    return Page(profile.name, profile.source, (picture,), tables=[PageTable(profile.name, heads, rows)])
 
-    plot_profile(path, title, measured.cost, measured.fitted, measured.held_out)
+
+def _joined(pages: Sequence[Page]) -> Page:
+    """One page of all engines. The first one's picture is the one that is drawn alone."""
+    if len(pages) == 1:
+        return pages[0]
+    pictures, tables = ([one for page in pages for one in getattr(page, what)] for what in ("pictures", "tables"))
+    return Page("Profiles", pages[0].about, pictures, tables=tables)
+
+
+def _draw(path: Path, page: Page) -> None:
+    if not has_matplotlib():
+        sys.stdout.write(f"no picture: drawing {MISSING}\n")
+        return
+    write_picture(path, page.pictures[0])
     sys.stdout.write(f"drew  {path}\n")

@@ -128,6 +128,8 @@ def _draw_spot(axes: Axes, x: float, y: float, words: str) -> None:
     axes.plot([x], [y], marker="o", zorder=5, **ring)
     low, high = axes.get_xlim()
     is_right = x > low + 0.6 * (high - low)
+    if not words:
+        return
     _say(axes, words, (x, y), (-9 if is_right else 9, -9), is_right, "top", ("data", "data"), INK)
 
 

@@ -5,6 +5,7 @@ for programs there are no lines, as some read both.
 """
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from rich.text import Text
 from mesh.show.picture import plain
 
 EVERY_S: Final = 10.0
+TICK_S: Final = 0.5
 
 
 class ShownProgress(Protocol):
@@ -55,6 +57,26 @@ def working(
             yield _Bar(bar, bar.add_task(plain(what), total=total, now=""))
     else:
         yield _Lines(plain(what), total, file if is_shown and has_lines else None, clock)
+
+
+@contextmanager
+def waiting(what: str, seconds: float, *, has_lines: bool = True) -> Iterator[None]:
+    """Show work that takes so many seconds, or little more, and tells nothing of itself meanwhile."""
+    over = threading.Event()
+    started = time.monotonic()
+    with working(what, seconds, has_lines=has_lines) as shown:
+
+        def tell() -> None:
+            while not over.wait(TICK_S):
+                shown.at(min(seconds, time.monotonic() - started))
+
+        teller = threading.Thread(target=tell, name="progress", daemon=True)
+        teller.start()
+        try:
+            yield
+        finally:
+            over.set()
+            teller.join()
 
 
 class _TimeLeft(ProgressColumn):

@@ -3,10 +3,12 @@
 import argparse
 import sys
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from mesh.errors import EXIT_FAILURE, UserError
+from mesh.show.output import Showing, add_show
 
 if TYPE_CHECKING:
     import httpx
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from mesh.topology.schema import Topology
     from router.history.explain import Explanations
 
-USAGE = "mesh explain [FILE] [REQUEST] [-n N] [--json]"
+USAGE = "mesh explain [FILE] [REQUEST] [-n N] [--json] [--plot FILE] [--html FILE]"
 TIMEOUT_S = 5.0
 
 
@@ -34,6 +36,7 @@ def register(subparsers: "Subparsers") -> None:
     )
     parser.add_argument("-n", type=int, default=20, metavar="N", help="how many requests to list (default: 20)")
     parser.add_argument("--json", action="store_true", help="for programs")
+    add_show(parser, "what happened to a request over time, with its promises")
     parser.set_defaults(run=run)
 
 
@@ -44,8 +47,11 @@ def run(options: argparse.Namespace) -> int:
     file, words = split_topology(options.words)
     if len(words) > 1:
         raise UserError(f"one request at a time, not {len(words)}; usage: {USAGE}")
+    if not words and (options.plot or options.html):
+        raise UserError(f"--plot and --html: are of one request; name it; usage: {USAGE}")
+    showing = Showing.of(options, is_for_programs=options.json)
     topology = load(file)
-    return _explain(topology, words[0], options.json) if words else _list(topology, options.n, options.json)
+    return _explain(topology, words[0], options.json, showing) if words else _list(topology, options.n, options.json)
 
 
 def _list(topology: "Topology", count: int, as_json: bool) -> int:
@@ -65,8 +71,9 @@ def _list(topology: "Topology", count: int, as_json: bool) -> int:
     return 0
 
 
-def _explain(topology: "Topology", request: str, as_json: bool) -> int:
+def _explain(topology: "Topology", request: str, as_json: bool, showing: Showing) -> int:
     from router.cli.story import print_stories
+    from router.cli.story_picture import story_page
 
     problems = []
     for _, answer in _ask_all(topology, f"/mesh/requests/{quote(request, safe='')}"):
@@ -77,6 +84,7 @@ def _explain(topology: "Topology", request: str, as_json: bool) -> int:
                 _print_json([answer])
             else:
                 print_stories(answer)
+            showing.put(partial(story_page, answer))
             return 0
     return _complain(problems)
 

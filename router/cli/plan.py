@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mesh.cli.arguments import print_line, split_topology
 from mesh.errors import CommandError, UserError
+from mesh.show.output import Showing, add_show
 
 if TYPE_CHECKING:
     from mesh.cli.arguments import Subparsers
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from mesh.wire.status import EngineStatus
     from router.placement.change.changeover import Changeover, Order
 
-USAGE = "mesh plan [FILE] [apply [NEW.toml] | resume | search] [--json]"
+USAGE = "mesh plan [FILE] [apply [NEW.toml] | resume | search] [--json] [--plot FILE] [--html FILE]"
 TIMEOUT_S = 1800.0
 LISTEN_S = 30.0
 IMPROVE_S = 20.0
@@ -61,6 +62,7 @@ def register(subparsers: "Subparsers") -> None:
     )
     parser.add_argument("--timeout", type=float, default=TIMEOUT_S, metavar="SECONDS", help=f"(default: {TIMEOUT_S:g})")
     parser.add_argument("--json", action="store_true", help="for programs")
+    add_show(parser, "which engine holds what now and in the plan that was found, and what is forecast")
     parser.set_defaults(run=run)
 
 
@@ -75,15 +77,19 @@ class Action(StrEnum):
 def run(options: argparse.Namespace) -> int:
     from mesh.cli.cluster import require_running
     from mesh.topology.parse import load
+    from router.cli.plan_picture import standing_page
     from router.cli.standing_tables import print_standing, summary
 
     file, action, new = _split(options.words)
+    if action not in {None, Action.SEARCH} and (options.plot or options.html):
+        raise UserError(f"--plot and --html: are for showing and for search, not for {action}")
+    showing = Showing.of(options, is_for_programs=options.json)
     topology = load(file)
     wanted = None if new is None else _wanted(topology, load(new))
     require_running(topology, file)
     match action:
         case Action.SEARCH:
-            return _search(topology, options)
+            return _search(topology, options, showing)
         case Action.APPLY:
             return _apply(topology, wanted, options.timeout)
         case Action.RESUME:
@@ -94,6 +100,7 @@ def run(options: argparse.Namespace) -> int:
         sys.stdout.write(f"{json.dumps(summary(topology, *heard), indent=2)}\n")
     else:
         print_standing(topology, *heard)
+    showing.put(lambda: standing_page(topology, *heard))
     return 0
 
 
@@ -142,18 +149,18 @@ def _wanted(topology: "Topology", other: "Topology") -> dict[str, "EnginePlace"]
     return {spec.id: EnginePlace(0, len(theirs), tuple(sorted(spec.services)), spec.role) for spec in other.engines}
 
 
-def _search(topology: "Topology", options: argparse.Namespace) -> int:
-    from rich.console import Console
-
+def _search(topology: "Topology", options: argparse.Namespace, showing: Showing) -> int:
+    from mesh.show.progress import waiting
+    from router.cli.plan_picture import search_page
     from router.cli.plan_tables import print_json, print_tables
     from router.placement.dry_run import dry_run, listen
 
-    console = Console(stderr=True)
-    with console.status(f"listening to {topology.name} for {options.listen:g} s"):
+    with waiting(f"listening to {topology.name}", options.listen, has_lines=not options.json):
         heard = asyncio.run(listen(topology, options.listen))
-    with console.status(f"searching, at most {options.improve:g} s beyond algorithm 1"):
+    with waiting("searching, beyond algorithm 1", options.improve, has_lines=not options.json):
         found = dry_run(topology, heard, improve_s=options.improve, num_workers=os.cpu_count() or 1)
     (print_json if options.json else print_tables)(found)
+    showing.put(lambda: search_page(topology.name, found))
     return 0
 
 

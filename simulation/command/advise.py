@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mesh.errors import CommandError, UserError
+from mesh.show.output import Showing, add_show
 
 if TYPE_CHECKING:
     from engines.costs.advice import Advice, Lengths
     from mesh.cli.arguments import Subparsers
 
 USAGE = """mesh advise MODEL DEVICE --ttft S --tpot S (--lengths FILE | --input N --output N)
-       [--rate R] [--link-gb-s GB [--link-us US]] [--json]"""
+       [--rate R] [--link-gb-s GB [--link-us US]] [--json] [--plot FILE] [--html FILE]"""
 SIZES = (1, 2, 4, 8)
 
 
@@ -40,6 +41,7 @@ def register(subparsers: "Subparsers") -> None:
         "--link-us", type=_positive, default=20.0, metavar="US", help="a hop of that link (default: 20)"
     )
     parser.add_argument("--json", action="store_true", help="for programs")
+    add_show(parser, "TPOT against the devices that the load takes, and the best of it")
     parser.set_defaults(run=run)
 
 
@@ -55,7 +57,9 @@ def _positive(text: str) -> float:
 
 def run(options: argparse.Namespace) -> int:
     from engines.costs.advice import LatencyPromise, advise, best
+    from simulation.reports.advice import advice_page
 
+    showing = Showing.of(options, is_for_programs=options.json)
     lengths, promise = _lengths(options), LatencyPromise(options.ttft, options.tpot)
     found = {name: advise(profile, lengths, promise) for name, profile in _profiles(options).items()}
     chosen = best(found)
@@ -63,6 +67,9 @@ def run(options: argparse.Namespace) -> int:
         sys.stdout.write(f"{json.dumps(_summary(found, chosen, options.rate), indent=2)}\n")
     else:
         _print(found, chosen, lengths, options.rate)
+    if chosen is not None:
+        title = f"{options.model} on {options.device}"
+        showing.put(lambda: advice_page(title, found, chosen, lengths, promise, options.rate or 1.0))
     if chosen is None:
         reasons = "; ".join(f"{name}: {advice.broken}" for name, advice in found.items())
         raise CommandError(f"no engine can keep this promise: {reasons}")
@@ -103,11 +110,9 @@ def _profiles(options: argparse.Namespace) -> dict[str, Any]:
     raise UserError(f"no preset of {options.model!r} on {options.device!r}; there are {', '.join(models)}")
 
 
-def _engines(advice: "Advice", rate: float) -> int:
-    return -int(-rate // advice.rate)
-
-
 def _summary(found: "dict[str, Advice]", chosen: str | None, rate: float | None) -> dict[str, Any]:
+    from simulation.reports.advice import engines_for
+
     rows = []
     for name, advice in found.items():
         row: dict[str, Any] = {"profile": name, "devices": advice.profile.num_devices, "kv_tokens": advice.kv_tokens}
@@ -123,7 +128,7 @@ def _summary(found: "dict[str, Advice]", chosen: str | None, rate: float | None)
                 "tpot_s": advice.tpot_s,
             }
             if rate is not None:
-                row["engines"] = _engines(advice, rate)
+                row["engines"] = engines_for(advice, rate)
         rows.append(row)
     return {"best": chosen, "configurations": rows}
 
@@ -131,6 +136,8 @@ def _summary(found: "dict[str, Advice]", chosen: str | None, rate: float | None)
 def _print(found: "dict[str, Advice]", chosen: str | None, lengths: "Lengths", rate: float | None) -> None:
     from rich.console import Console
     from rich.table import Column, Table
+
+    from simulation.reports.advice import engines_for
 
     console = Console()
     console.print(
@@ -155,7 +162,7 @@ def _print(found: "dict[str, Advice]", chosen: str | None, lengths: "Lengths", r
             advice.limited_by,
             f"{advice.rate:.2f}",
             f"{1 / advice.rate:.2f}",
-            *([] if rate is None else [f"{_engines(advice, rate)}"]),
+            *([] if rate is None else [f"{engines_for(advice, rate)}"]),
             f"{advice.ttft_s * 1e3:.0f} ms",
             f"{advice.tpot_s * 1e3:.1f} ms",
         )

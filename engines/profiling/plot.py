@@ -1,26 +1,25 @@
 """Measured against predicted times as a picture."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
-from engines.costs.measuring import DecodePoint, MixedPoint, Point, PrefillPoint, Times, predict_s
+from engines.costs.measuring import DecodePoint, Point, PrefillPoint, Times, predict_s
 from engines.costs.step_cost import StepCost
-from mesh.show.picture import Curves, Look, Panel, Picture, Series
+from mesh.show.picture import Curves, Look, Picture, Series
 
 TOLERANCE = 0.1
-FITTED, HELD_OUT, PREDICTED, ERROR = "fitted", "held out", "as fitted", "error of prediction"
+FITTED, HELD_OUT, PREDICTED = "fitted", "held out", "as fitted"
 
 
 def profile_picture(title: str, cost: StepCost, fitted: Times, held_out: Times) -> Picture:
-    """Prefills by tokens and decode steps by requests, measured and as fitted; then all of them against predictions,
-    in a band of 10 %.
+    """Prefills by tokens and decode steps by requests, measured and as fitted; then all steps against predictions, in a
+    band of 10 %.
     """
-    kinds = (PrefillPoint, DecodePoint, MixedPoint)
-    known = [kind for kind in kinds if any(type(point) is kind for point in (*fitted, *held_out))]
-    panels: list[Panel] = [
+    panels = (
         _by_size("Prefill without a prefix", "tokens", cost, fitted, held_out, _prompt_tokens),
         _by_size("Decode step", "requests", cost, fitted, held_out, _num_decodes),
-    ]
-    return Picture(title, [*panels, *(_against(kind, cost, fitted, held_out) for kind in known)])
+        _against(cost, fitted, held_out),
+    )
+    return Picture(title, panels, num_columns=3)
 
 
 def _prompt_tokens(point: Point) -> int | None:
@@ -51,27 +50,21 @@ def _by_size(
     return Curves(title, unit, "ms", curves, is_log=True)
 
 
-def _against(kind: type[Point], cost: StepCost, fitted: Times, held_out: Times) -> Curves:
-    names = {PrefillPoint: "Prefill", DecodePoint: "Decode step", MixedPoint: "Both in one step"}
-    chosen = {
-        name: [(point, time_s) for point, time_s in times.items() if type(point) is kind]
-        for name, times in ((FITTED, fitted), (HELD_OUT, held_out))
-    }
+def _against(cost: StepCost, fitted: Times, held_out: Times) -> Curves:
     curves = [
         Series(
             name,
-            [1e3 * time_s for _, time_s in points],
-            [1e3 * predict_s(cost, point) for point, _ in points],
+            [1e3 * time_s for time_s in times.values()],
+            [1e3 * predict_s(cost, point) for point in times],
             look=Look.POINTS,
         )
-        for name, points in chosen.items()
+        for name, times in ((FITTED, fitted), (HELD_OUT, held_out))
     ]
-    ends = _ends_ms(time_s for points in chosen.values() for _, time_s in points)
+    ends = _ends_ms([*fitted.values(), *held_out.values()])
     low, high = ([factor * end for end in ends] for factor in (1 - TOLERANCE, 1 + TOLERANCE))
     band = Series("within 10 %", ends, ends, low, high, look=Look.GUIDE)
-    return Curves(f"{names[kind]}: error", "measured, ms", "predicted, ms; band: 10 %", [*curves, band], is_log=True)
+    return Curves("All steps; band: within 10 %", "measured, ms", "predicted, ms", [*curves, band], is_log=True)
 
 
-def _ends_ms(times_s: Iterable[float]) -> Sequence[float]:
-    known = list(times_s)
-    return [800 * min(known), 1250 * max(known)]
+def _ends_ms(times_s: Sequence[float]) -> Sequence[float]:
+    return [800 * min(times_s), 1250 * max(times_s)]

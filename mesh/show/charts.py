@@ -164,7 +164,7 @@ class _Drawer:
             block = self._block(pen)
             bar = block * round(room * min(1.0, max(0.0, value or 0.0) / longest))
             shown = name if number % len(panel.series) == 0 else ""
-            told = "-" if value is None else f"{value:.4g}"
+            told = "-" if value is None else f"{value:.3g}"
             yield Text.assemble(
                 f"{set_cell_size(self.words(shown, name_width), name_width)} ", (bar, self.style(pen)), f" {told}"
             )

@@ -163,7 +163,7 @@ def _draw_bars(axes: Axes, panel: Bars, colors: Colors) -> None:
         places = [place + (index - (len(panel.series) - 1) / 2) * thickness for place in range(len(values))]
         known = [value if value is not None and isfinite(value) else 0.0 for value in values]
         bars = axes.barh(places, known, 0.9 * thickness, color=colors[name], label=label_of(name))
-        words = ["-" if value is None else f"{value:.4g}" for value in values]
+        words = ["-" if value is None else f"{value:.3g}" for value in values]
         axes.bar_label(bars, words, padding=3, fontsize=SMALL, color=INK)
     axes.set_yticks(range(len(panel.names)), [shortened(name, LANE_LETTERS) for name in panel.names])
     axes.set_xlabel(panel.x_label, color=INK)

@@ -15,6 +15,7 @@ PREFILL = "queue and prefill"
 TRANSFER = "transfer"
 DECODE = "decode"
 AGAIN = "recomputed, then decode"
+FARTHEST = 2.0  # times its length: a promise that ends later would squeeze what happened
 
 
 def story_page(answer: Explanations) -> Page:
@@ -44,13 +45,15 @@ def story_picture(gateway: str, one: Explanation) -> Picture:
     end_s = one.events[-1].at_s if one.end is not None else max([one.age_s, *(event.at_s for event in one.events)])
     drawn.finish(end_s)
     lanes = list(dict.fromkeys([gateway, *(span.lane for span in drawn.spans), *(flag.lane for flag in drawn.flags)]))
-    panel = Lanes("", "ms from its arrival", lanes, drawn.spans, drawn.flags, _limits(one))
+    limits = [limit for limit in _limits(one) if limit.at <= FARTHEST * 1e3 * end_s]
+    promised = f"promised: TTFT {1e3 * one.slo_ttft_s:.0f} ms, TPOT {1e3 * one.slo_tpot_s:.0f} ms"
+    panel = Lanes(promised, "ms from its arrival", lanes, drawn.spans, drawn.flags, limits)
     return Picture(f"Request {one.id}", [panel], num_columns=1)
 
 
 def _limits(one: Explanation) -> list[Limit]:
     """TPOT is a mean over all tokens: what is promised is when the last one of as many comes."""
-    limits = [Limit(1e3 * one.slo_ttft_s, f"first token promised: {1e3 * one.slo_ttft_s:.0f} ms")]
+    limits = [Limit(1e3 * one.slo_ttft_s, f"first token by {1e3 * one.slo_ttft_s:.0f} ms")]
     if one.first_token is not None and one.end is not None and one.end.num_tokens > 1:
         last_s = one.first_token.at_s + (one.end.num_tokens - 1) * one.slo_tpot_s
         limits.append(Limit(1e3 * last_s, f"last token by TPOT of {1e3 * one.slo_tpot_s:.0f} ms"))
@@ -101,7 +104,8 @@ class _Drawn:
     def finish(self, at_s: float) -> None:
         if self.phase is not None:
             lane, name, since_s = self.phase
-            self.spans.append(Span(lane, name, 1e3 * since_s, 1e3 * max(since_s, at_s)))
+            if at_s > since_s:
+                self.spans.append(Span(lane, name, 1e3 * since_s, 1e3 * at_s))
             self.phase = None
 
     def _dispatch(self, decision: ExplainedDecision) -> None:

@@ -7,6 +7,7 @@ from mesh.show.pages import Page, PageTable
 from mesh.show.picture import Bars, Curves, Limit, Look, Picture, Series, Spot
 
 FARTHEST = 1.6  # times the promised TPOT that is drawn
+DEAREST = 4.0  # times the devices of the best that are drawn
 
 
 def advice_page(
@@ -41,11 +42,12 @@ def advice_picture(
 ) -> Picture:
     """Configurations that can keep the promise."""
     curves = []
+    dearest = DEAREST * min((rate / advice.rate_per_device for advice in able.values()), default=1.0)
     for name, advice in able.items():
         points = [
             (rate * devices, 1e3 * tpot_s)
             for devices, tpot_s in trade_off(advice.profile, lengths)
-            if tpot_s <= FARTHEST * promise.tpot_s
+            if tpot_s <= FARTHEST * promise.tpot_s and rate * devices <= dearest
         ]
         curves.append(Series(name, [x for x, _ in points], [y for _, y in points], look=Look.MARKED))
     spots = [

@@ -17,8 +17,7 @@ def test_measured_points_are_beside_the_fit_and_its_errors():
     assert [panel.title for panel in picture.panels] == [
         "Prefill without a prefix",
         "Decode step",
-        "Prefill: error",
-        "Decode step: error",
+        "All steps; band: within 10 %",
     ]
     prefill, decode = picture.panels[:2]
     measured, curve = prefill.curves

@@ -63,7 +63,8 @@ def test_a_request_is_drawn_where_it_was():
         ("prefill-0", "first token"),
         ("multiplex-0", "finished"),
     ]
-    assert [limit.at for limit in panel.limits] == pytest.approx([1000, 250])
+    assert [limit.at for limit in panel.limits] == pytest.approx([250])  # TTFT's is far away
+    assert panel.title == "promised: TTFT 1000 ms, TPOT 100 ms"
 
 
 def test_refusals_and_losses_are_drawn():
@@ -80,7 +81,7 @@ def test_a_story_is_a_whole_page(tmp_path):
     write_page(tmp_path / "story.html", page)
     seen = look_at_page(tmp_path / "story.html").text
     assert "idle prefill engine" in seen
-    assert "first token promised: 1000 ms" in seen
+    assert "promised: TTFT 1000 ms" in seen
 
 
 def test_a_proposal_is_drawn_beside_what_is_held(tmp_path):

@@ -29,7 +29,7 @@ Colors = Mapping[str, str]
 SMALL: Final = 8
 FEW_POINTS: Final = 40  # each of which may have a marker
 LANE_LETTERS: Final = 22
-NEAR: Final = 0.2  # of the width: words beside each other would touch
+NEAR: Final = 0.3  # of the width: words beside each other would touch
 
 
 def draw(axes: Axes, panel: Panel, colors: Colors) -> None:

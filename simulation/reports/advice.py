@@ -51,8 +51,9 @@ def advice_picture(
         ]
         curves.append(Series(name, [x for x, _ in points], [y for _, y in points], look=Look.MARKED))
     spots = [
-        Spot(rate / advice.rate_per_device, 1e3 * advice.tpot_s, "best" if name == chosen else "")
+        Spot(rate / advice.rate_per_device, 1e3 * advice.tpot_s, "best")
         for name, advice in able.items()
+        if name == chosen
     ]
     limit = Limit(1e3 * promise.tpot_s, f"promise: {1e3 * promise.tpot_s:g} ms", is_upright=False)
     used = {

@@ -60,6 +60,8 @@ def _draw_curves(axes: Axes, panel: Curves, colors: Colors) -> None:
         _draw_curve(
             axes, curve, colors.get(curve.name, FAINT), list(colors).index(curve.name) if curve.name in colors else 0
         )
+    for limit in panel.limits:
+        _draw_limit(axes, limit)
     axes.set_xlabel(panel.x_label, color=INK)
     axes.set_ylabel(panel.y_label, color=INK)
     if panel.is_log:
@@ -69,7 +71,7 @@ def _draw_curves(axes: Axes, panel: Curves, colors: Colors) -> None:
     axes.set_xlim(*_bounds(panel.x_range, is_log=panel.is_log or panel.is_log_x))
     axes.set_ylim(*_bounds(panel.y_range, is_log=panel.is_log))
     for limit in panel.limits:
-        _draw_limit(axes, limit)
+        _name_limit(axes, limit)
     for spot in panel.spots:
         _draw_spot(axes, spot.x, spot.y, spot.words)
 
@@ -109,17 +111,22 @@ def _draw_curve(axes: Axes, curve: Series, color: str, number: int) -> None:
     axes.plot(curve.x, curve.y, **style)
 
 
-def _draw_limit(axes: Axes, limit: Limit, *, is_above: bool = False) -> None:
-    """The words of an upright one are at its foot, or on its head with ``is_above``, where bars are in the way."""
+def _draw_limit(axes: Axes, limit: Limit) -> None:
+    """Axes reach as far as their limits, unless they have a range of their own."""
     style: dict[str, Any] = {"color": PROMISE, "linewidth": 1.1, "linestyle": (0, (5, 2.5))}
+    (axes.axvline if limit.is_upright else axes.axhline)(limit.at, **style)
+
+
+def _name_limit(axes: Axes, limit: Limit, *, is_above: bool = False) -> None:
+    """The words of an upright one are at its foot, or on its head with ``is_above``, where bars are in the way. The
+    range of the axes is known by now.
+    """
     if limit.is_upright:
-        axes.axvline(limit.at, **style)
         is_right = axes.transAxes.inverted().transform(axes.transData.transform((limit.at, 1.0)))[0] > 0.6
         place, away = (limit.at, 1.0 if is_above else 0.0), (-4 if is_right else 4, -2 if is_above else 4)
         upright = "top" if is_above else "bottom"
         _say(axes, limit.words, place, away, is_right, upright, ("data", "axes fraction"), PROMISE)
     else:
-        axes.axhline(limit.at, **style)
         _say(axes, limit.words, (1.0, limit.at), (-2, -3), True, "top", ("axes fraction", "data"), PROMISE)
 
 
@@ -149,7 +156,14 @@ def _say(
     style: dict[str, Any] = {"ha": side, "va": upright, "color": ink, "fontsize": SMALL, "bbox": paper, "zorder": 6}
     units_of: Any = units
     axes.annotate(
-        shortened(words, MOST_LETTERS), place, xytext=away, xycoords=units_of, textcoords="offset points", **style
+        shortened(words, MOST_LETTERS),
+        place,
+        xytext=away,
+        xycoords=units_of,
+        textcoords="offset points",
+        annotation_clip=True,
+        in_layout=False,
+        **style,
     )
 
 
@@ -173,7 +187,8 @@ def _draw_bars(axes: Axes, panel: Bars, colors: Colors) -> None:
     axes.set_xlim(low, None if high is None else 1.14 * high)
     axes.set_ylim(len(panel.names) - 0.5, -0.8 if panel.limits else -0.5)
     for limit in panel.limits:
-        _draw_limit(axes, limit, is_above=True)
+        _draw_limit(axes, limit)
+        _name_limit(axes, limit, is_above=True)
 
 
 # --- lanes ------------------------------------------------------------------------------------------------------------
@@ -201,7 +216,8 @@ def _draw_lanes(axes: Axes, panel: Lanes, colors: Colors) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(10))
     axes.set_xlabel(panel.x_label, color=INK)
     for limit in panel.limits:
-        _draw_limit(axes, limit, is_above=True)
+        _draw_limit(axes, limit)
+        _name_limit(axes, limit, is_above=True)
     written: dict[str, float] = {}
     for flag in sorted(panel.flags, key=lambda one: one.at):
         is_below = flag.at - written.get(flag.lane, -end) < NEAR * end

@@ -82,7 +82,7 @@ class Bars:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class LaneSpan:
     """Something that went on in a lane. Spans of one name have one colour."""
 
     lane: str
@@ -107,7 +107,7 @@ class Lanes:
     title: str
     x_label: str
     lanes: Sequence[str]
-    spans: Sequence[Span]
+    spans: Sequence[LaneSpan]
     flags: Sequence[Flag] = ()
     limits: Sequence[Limit] = ()
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from mesh.show.pages import Page, PageTable
-from mesh.show.picture import Flag, Lanes, Limit, Picture, Span
+from mesh.show.picture import Flag, Lanes, LaneSpan, Limit, Picture
 from router.history.explain import ExplainedDecision, Explanation, Explanations
 from router.history.timeline import Ended, EngineRefused, FirstToken, Interrupted, OwnerChanged
 
@@ -66,7 +66,7 @@ class _Drawn:
 
     gateway: str
     request: Explanation
-    spans: list[Span] = field(default_factory=list)
+    spans: list[LaneSpan] = field(default_factory=list)
     flags: list[Flag] = field(default_factory=list)
     phase: tuple[str, str, float] | None = None
     target: str | None = None  # where it is to decode
@@ -75,7 +75,7 @@ class _Drawn:
     def __post_init__(self) -> None:
         admitted_s = self.request.admitted_s
         if admitted_s:
-            self.spans.append(Span(self.gateway, READ, 0.0, 1e3 * admitted_s))
+            self.spans.append(LaneSpan(self.gateway, READ, 0.0, 1e3 * admitted_s))
         self.phase = (self.gateway, WAIT, admitted_s)
 
     def see(self, event: object) -> None:
@@ -105,7 +105,7 @@ class _Drawn:
         if self.phase is not None:
             lane, name, since_s = self.phase
             if at_s > since_s:
-                self.spans.append(Span(lane, name, 1e3 * since_s, 1e3 * at_s))
+                self.spans.append(LaneSpan(lane, name, 1e3 * since_s, 1e3 * at_s))
             self.phase = None
 
     def _dispatch(self, decision: ExplainedDecision) -> None:

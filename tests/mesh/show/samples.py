@@ -1,6 +1,6 @@
 """Pictures of each kind, with names that do their worst."""
 
-from mesh.show.picture import Bars, Cells, Curves, Flag, GridCell, Lanes, Limit, Look, Picture, Series, Span, Spot
+from mesh.show.picture import Bars, Cells, Curves, Flag, GridCell, Lanes, LaneSpan, Limit, Look, Picture, Series, Spot
 
 HOSTILE = "<script>alert(1)</script>"
 FORMULA = r"$\frac{1}{$"
@@ -27,7 +27,7 @@ LANES = Lanes(
     "what happened",
     "ms",
     ["gateway", "decode-0"],
-    [Span("gateway", "queue", 0, 30), Span("decode-0", "decode", 30, 100)],
+    [LaneSpan("gateway", "queue", 0, 30), LaneSpan("decode-0", "decode", 30, 100)],
     [Flag("decode-0", 30, "first token"), Flag("decode-0", 40, "moved")],
     [Limit(50, "promised TTFT")],
 )
@@ -53,7 +53,11 @@ def hostile() -> Picture:
             ),
             Bars(worst, worst, NAMES, {name: [1.0] * len(NAMES) for name in NAMES[:2]}),
             Lanes(
-                worst, worst, NAMES, [Span(name, name, 0, 1) for name in NAMES], [Flag(name, 1, name) for name in NAMES]
+                worst,
+                worst,
+                NAMES,
+                [LaneSpan(name, name, 0, 1) for name in NAMES],
+                [Flag(name, 1, name) for name in NAMES],
             ),
             Cells(worst, [worst], {name: [GridCell(NAMES, name)] for name in NAMES}),
         ],

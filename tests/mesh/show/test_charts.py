@@ -8,7 +8,7 @@ from rich.console import Console
 
 from mesh.show.canvas import Canvas
 from mesh.show.charts import number, print_chart
-from mesh.show.picture import Bars, Curves, Lanes, Limit, Picture, Series, Span
+from mesh.show.picture import Bars, Curves, Lanes, LaneSpan, Limit, Picture, Series
 from tests.mesh.show.samples import CELLS, KINDS, hostile
 
 SORTS = {
@@ -70,7 +70,7 @@ def test_what_cannot_be_drawn_draws_nothing():
 
 def test_many_lanes_are_cut():
     lanes = [f"engine-{number}" for number in range(40)]
-    written = chart(Picture("", [Lanes("many", "ms", lanes, [Span(lane, "busy", 0, 1) for lane in lanes])]))
+    written = chart(Picture("", [Lanes("many", "ms", lanes, [LaneSpan(lane, "busy", 0, 1) for lane in lanes])]))
     assert len(written.splitlines()) <= 16
     assert "and 28 more" in written
 

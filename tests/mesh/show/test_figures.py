@@ -9,7 +9,7 @@ import pytest
 from mesh.errors import UserError
 from mesh.show.figures import element_of, has_matplotlib, png_of, require_matplotlib, svg_of, write_picture
 from mesh.show.palette import DARK, css
-from mesh.show.picture import Picture, plain, shortened
+from mesh.show.picture import Curves, Limit, Picture, Series, plain, shortened
 from tests.mesh.show.looking import words_in_drawing
 from tests.mesh.show.samples import CURVES, FORMULA, HOSTILE, KINDS, hostile
 
@@ -97,3 +97,9 @@ def test_names_are_shortened_in_their_middle():
     assert shortened("abcdefghij", 5) == "ab…ij"
     assert shortened("abc", 5) == "abc"
     assert plain("a\tb\nc\x00") == "a b c\ufffd"
+
+
+def test_a_promise_far_from_what_was_seen_is_still_there(tmp_path):
+    far = Curves("far", "s", "ms", [Series("a", [0, 1], [1, 2])], [Limit(5000, "promise", False), Limit(90, "end")])
+    write_picture(tmp_path / "a.svg", Picture("", [far, far]))
+    assert {"promise", "end", "5000"} <= set(words_in_drawing(tmp_path / "a.svg"))

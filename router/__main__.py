@@ -143,7 +143,7 @@ def _readers(
     def ended(timeline: RequestTimeline, request: RequestSpec) -> None:
         record = record_of(timeline, origin_s)
         tallies.ended(record)
-        metrics.ended(record, timeline.reason)
+        metrics.ended(record, timeline.reason, timeline.trace_id)
         if recorder is not None:
             recorder.take(record, request)
 

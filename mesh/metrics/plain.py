@@ -36,16 +36,15 @@ class Buckets:
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
-    def observe(self, value: float) -> None:
-        self.counts[bisect_left(self._bounds, value)] += 1
+    def observe(self, value: float, trace: str | None = None) -> None:
+        """Count a value. ``trace``: the id of its request's trace; OpenMetrics shows the last one of each bucket."""
+        bucket = bisect_left(self._bounds, value)
+        self.counts[bucket] += 1
         self.total += value
-
-    def observe_traced(self, value: float, trace: str) -> None:
-        """The same, of a request with a trace: OpenMetrics shows the last one of each bucket."""
-        self.observe(value)
-        if not self._exemplars:
-            self._exemplars = [None] * len(self.counts)
-        self._exemplars[bisect_left(self._bounds, value)] = Exemplar({"trace_id": trace}, value, time.time())
+        if trace is not None:
+            if not self._exemplars:
+                self._exemplars = [None] * len(self.counts)
+            self._exemplars[bucket] = Exemplar({"trace_id": trace}, value, time.time())
 
     def told(self) -> list[tuple[str, float] | tuple[str, float, Exemplar]]:
         """Return the buckets, cumulated, in the form that the library takes."""

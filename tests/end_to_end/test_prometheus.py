@@ -47,6 +47,8 @@ profile = "h100-llama2-70b-tp4"
 port = {port}
 [placement]
 [scaling]
+[traces]
+endpoint = "http://127.0.0.1:9"  # nobody takes them; metrics have their ids all the same
 """
 CONFIGURATION = """
 global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}
@@ -196,3 +198,14 @@ def test_attainment_read_from_buckets_is_that_which_the_gateway_counted(promethe
     counted = 'sum(meshserve_slo_attained_total{promise="ttft"})'
     read = 'sum(vllm:time_to_first_token_seconds_bucket{model_name="tiny", le="30.0"})'
     assert prometheus.answers(f"{counted} == 12 and {counted} == {read}", time.monotonic() + DEADLINE_S)
+
+
+def test_buckets_lead_to_traces(prometheus: Prometheus):
+    """Prometheus asks for OpenMetrics, and keeps the exemplars that come with it."""
+    now = time.time()
+    for name in ("time_to_first_token", "time_per_output_token", "e2e_request_latency"):
+        asked = {"query": f"vllm:{name}_seconds_bucket", "start": str(now - 600), "end": str(now + 60)}
+        found = prometheus.get("query_exemplars", **asked)
+        traces = [one["labels"]["trace_id"] for series in found for one in series["exemplars"]]
+        assert traces, name
+        assert all(len(trace) == 32 for trace in traces)

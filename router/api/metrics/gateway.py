@@ -93,15 +93,15 @@ class GatewayMetrics:
             return
         service = self.of(timeline.facts.service)
         if gap_s is None:
-            service.ttft.observe(timeline.ttft_s or 0.0)
+            service.ttft.observe(timeline.ttft_s or 0.0, timeline.trace_id)
         else:
             service.itl.observe(gap_s / num_tokens)
         service.generated_tokens.value += num_tokens
 
-    def ended(self, record: Record, finish: str) -> None:
+    def ended(self, record: Record, finish: str, trace: str | None = None) -> None:
         """A request is over. Calls count those that did not finish, as one call may ask for several requests."""
         if record.outcome is Outcome.FINISHED:
-            self.of(record.service).ended(record, finish)
+            self.of(record.service).ended(record, finish, trace)
 
     def of(self, service: str) -> "ServiceMetrics":
         if (found := self._of.get(service)) is None:
@@ -133,15 +133,15 @@ class ServiceMetrics:
         promises = ("ttft", "tpot", "both")
         self._slo_attained = [metrics.slo_attained.labels(service, promise) for promise in promises]
 
-    def ended(self, record: Record, finish: str) -> None:
-        """A request ended well: its client has the whole answer."""
+    def ended(self, record: Record, finish: str, trace: str | None = None) -> None:
+        """A request ended well: its client has the whole answer. ``trace``: the id of its trace, if it has one."""
         ttft_s, queued_s, e2e_s = record.ttft_s or 0.0, record.queued_s or 0.0, record.e2e_s or 0.0
-        self._e2e.observe(e2e_s)
+        self._e2e.observe(e2e_s, trace)
         self._queue.observe(queued_s)
         self._prefill.observe(max(0.0, ttft_s - queued_s))
         self._decode.observe(e2e_s - ttft_s)
         if record.tpot_s is not None:
-            self._tpot.observe(record.tpot_s)
+            self._tpot.observe(record.tpot_s, trace)
         self._request_prompt.observe(record.input_tokens)
         self._request_generation.observe(record.output_tokens)
         self._prompt_tokens.value += record.input_tokens

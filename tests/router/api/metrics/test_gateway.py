@@ -53,8 +53,8 @@ def test_the_last_traced_value_of_a_bucket_is_its_exemplar():
     registry = CollectorRegistry()
     seconds = Histogram("meshserve_seconds", "Of anything", ("model_name",), (0.1, 1.0), registry).labels("chat")
     seconds.observe(0.5)
-    seconds.observe_traced(0.6, "a" * 32)
-    seconds.observe_traced(0.7, "b" * 32)
+    seconds.observe(0.6, "a" * 32)
+    seconds.observe(0.7, "b" * 32)
     text, _ = written(list(registry.collect()), OPENMETRICS)
     [family] = text_string_to_metric_families(text.decode())
     found = {one.labels.get("le"): one.exemplar for one in family.samples if one.exemplar}

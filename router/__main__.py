@@ -38,6 +38,8 @@ from router.api.metrics.mesh import MeshHealth
 from router.api.metrics.placement import PlacementHealth
 from router.api.openai.models import Models, ServedModel
 from router.api.targets import Target, targets_of
+from router.feed.broadcast import Broadcast
+from router.feed.feed import FeedSources
 from router.gateway import Router
 from router.history.recorder import Recorder, RecordingFile
 from router.history.records import RECORDING_FORMAT, Header
@@ -84,7 +86,8 @@ async def serve(shell: ProcessShell) -> None:
         if keyring is not None:
             registry.register(KeyUse(keyring.__iter__))
         callers = _callers(shell, router, peers, keyring)
-        apps = _apps(shell, spec, router, models, registry, metrics, callers, sockets.place, tracer)
+        broadcast = _broadcast(shell, router)
+        apps = _apps(shell, spec, router, models, registry, metrics, callers, sockets.place, tracer, broadcast)
         connections = connections_of(spec)
         registry.register(ConnectionHealth(connections.__len__, connections.refused))
         server = HttpServer(apps.public, listeners.public, STOP_S, connections, peers, certificate)
@@ -94,7 +97,7 @@ async def serve(shell: ProcessShell) -> None:
         try:
             url = url_of(spec.address, listeners.public, spec.scheme)
             admin_url = url_of(spec.admin_address, listeners.admin)
-            gateway = Gateway(shell, router, (server, admin), keyring, listeners)
+            gateway = Gateway(shell, router, (server, admin), keyring, listeners, broadcast)
             await gateway.run((url, admin_url), inherited)
         finally:
             await sockets.close()
@@ -161,6 +164,7 @@ def _apps(
     callers: Callers,
     place: Callable[[str], HostPlace | None],
     tracer: Tracer | None,
+    broadcast: Broadcast,
 ) -> Apps:
     def targets() -> list[Target]:
         return list(targets_of(shell.topology, router.admin_urls(), router.statuses(), address_of))
@@ -187,8 +191,22 @@ def _apps(
             registry=registry,
             targets=targets,
             tracer=tracer,
+            broadcast=broadcast,
         )
     )
+
+
+def _broadcast(shell: ProcessShell, router: Router) -> Broadcast:
+    ahead_s = time.time() - shell.clock.now()
+    sources = FeedSources(
+        shell.topology,
+        owner_of(shell.me.process),
+        router.timelines,
+        router.report,
+        lambda: router.marks.heard,
+        lambda at: at + ahead_s,
+    )
+    return Broadcast(sources, shell.clock)
 
 
 def _keyring(topology: Topology) -> Keyring | None:
@@ -213,6 +231,7 @@ class Gateway:
         servers: tuple[HttpServer, HttpServer],
         keyring: Keyring | None,
         listeners: Listeners,
+        broadcast: Broadcast,
     ) -> None:
         """Make a gateway of its parts. ``servers``: for clients, for operators."""
         self._shell = shell
@@ -220,11 +239,12 @@ class Gateway:
         self._server, self._admin = servers
         self._keyring = keyring
         self._listeners = listeners
+        self._broadcast = broadcast
 
     async def run(self, urls: tuple[str, str], inherited: Inheritance | None) -> None:
         """Run all servers. ``urls``: for clients, for operators."""
         async with asyncio.TaskGroup() as tasks:
-            background = [tasks.create_task(self._router.run())]
+            background = [tasks.create_task(self._router.run()), tasks.create_task(self._broadcast.run())]
             if self._keyring is not None:
                 background.append(tasks.create_task(self._keyring.run()))
             if inherited is not None:  # the predecessor serves until this one has heard of all engines
@@ -239,6 +259,7 @@ class Gateway:
             await self._router.drain()
             self._server.stop()
             await serving
+            self._broadcast.end()
             self._admin.stop()
             await operating
             for task in background:
@@ -259,6 +280,7 @@ class Gateway:
         log.info("a successor serves")
         self._router.leave()
         self._admin.stop_accepting()
+        self._broadcast.end()
         with suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_S):
                 await self._server.leave(LINGER_S)

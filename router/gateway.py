@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import structlog
 
@@ -10,6 +11,7 @@ from mesh.addresses import owner_of
 from mesh.clock import Clock
 from mesh.effects import Follow, Forget, Publish, Rest
 from mesh.membership.pulse import Pulse
+from mesh.report import named_in_topology, report
 from mesh.sockets.sockets import Sockets
 from mesh.topology.schema import Topology
 from mesh.wire.control import ProcessState
@@ -35,6 +37,7 @@ from router.view.cluster_view import ClusterView
 from router.view.monitor import Monitor
 
 MAX_PENDING_BYTES = 1 << 20  # of batches that a consumer may leave untaken before the core hears of it
+LEASES_SHOWN = 3  # for so long a silent placement daemon is shown as it was
 MESSAGES_PER_TURN = 16  # a full inbox never waits, so consumers get their turn in between
 
 log = structlog.get_logger()
@@ -63,6 +66,8 @@ class Router:
         parts = GatewayParts(topology, name, os.getpid(), dispatcher, monitor, policy, tallies)
         self._core = GatewayCore(parts)
         self.timelines = timelines
+        self._topology = topology
+        self._name = name
         self._sockets = sockets
         self._clock = clock
         self._generations: dict[str, LiveGeneration] = {}
@@ -72,6 +77,7 @@ class Router:
         self._will_publish = False
         self._pulse: Pulse | None = None
         self._heartbeat_s = timing.heartbeat_s
+        self._lease_s = timing.lease_s
         self._log = (
             log.bind()
         )  # a logger that is bound anew for each line costs what the line does not if it is dropped
@@ -90,7 +96,7 @@ class Router:
         `Draining`.
         """
         now = self._clock.now()
-        timeline = self.timelines.arrived(spec, now, trace)
+        timeline = self.timelines.arrived(spec, now, tenant, trace)
         effects = self._core.submit(spec, timeline, now, tenant)
         generation = self._generations[spec.id] = LiveGeneration(timeline, self._cancel, self._finish)
         self._carry_out(effects)
@@ -103,6 +109,17 @@ class Router:
     def statuses(self) -> Mapping[str, EngineStatus]:
         """Return what the living engines said last."""
         return {engine: heard.status for engine, heard in self._core.monitor.statuses.items()}
+
+    def report(self, now: float) -> Mapping[str, Any]:
+        """Return what ``mesh status --json`` says, as this gateway hears it."""
+        core = self._core
+        said: dict[str, BroadcastMessage] = {**self.statuses(), **core.heard.statuses(now)}
+        daemon, heard = self._topology.placement, core.marks.heard
+        if daemon is not None and heard is not None and now - core.marks.heard_at <= LEASES_SHOWN * self._lease_s:
+            said[daemon.id] = heard
+        if core.said is not None:
+            said[self._name] = core.said
+        return report(self._topology, named_in_topology(self._topology, said))
 
     def breakers(self) -> Mapping[str, Breaker]:
         """Return how this gateway fared with the engines."""

@@ -62,6 +62,7 @@ class GatewayCore:
         self.dispatcher: Final = parts.dispatcher
         self.monitor: Final = parts.monitor
         self.marks: Final = MarkKeeper()
+        self.said: GatewayStatus | None = None  # the last status
         self.state = ProcessState.STARTING
         self._name = parts.name
         self._pid = parts.pid
@@ -136,6 +137,9 @@ class GatewayCore:
         match status:
             case EngineStatus():
                 return self._told(self.dispatcher.observe(sender, status, now))
+            case None:
+                self.monitor.renew(sender, now)
+                self.heard.renew(sender.process, now)
             case SupervisorStatus():
                 self.heard.hear_supervisor(sender.process, status)
                 return self._declare_dead(sender.process, status, now)
@@ -145,14 +149,13 @@ class GatewayCore:
                 return [] if status.policy is None else self._consider(status.policy, now)
             case PlacementStatus():
                 self.marks.hear(status, self._tallies.read(), now)
-            case None:
-                self.monitor.renew(sender, now)
         return []
 
     def _declare_dead(self, supervisor: str, status: SupervisorStatus, now: float) -> list[GatewayEffect]:
         """A supervisor saw processes end: nobody waits for their leases."""
         effects: list[GatewayEffect] = []
         for ended in ended_incarnations(supervisor, status, self._supervisor_of):
+            self.heard.forget(ended.process)
             effects += self._told(self.dispatcher.declare_dead(ended, now))
         return effects
 
@@ -210,7 +213,7 @@ class GatewayCore:
     def status(self, now: float) -> GatewayStatus:
         """The next status to publish."""
         self._seq += 1
-        return GatewayStatus(
+        self.said = GatewayStatus(
             seq=self._seq,
             state=ProcessState.DRAINING if self._has_successor else self.state,
             host=self._host,
@@ -226,6 +229,7 @@ class GatewayCore:
             wanted=self.dispatcher.wanted(now),
             mark=self.marks.mark(now),
         )
+        return self.said
 
     # --- time ---------------------------------------------------------------------------------------------------------
 

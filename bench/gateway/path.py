@@ -50,6 +50,8 @@ from router.api.http.connections import Connections
 from router.api.http.protocol import BoundedProtocol
 from router.api.metrics.gateway import GatewayMetrics
 from router.api.openai.models import Models, ServedModel
+from router.feed.broadcast import Broadcast
+from router.feed.feed import FeedSources
 from router.gateway import Router
 from router.history.summary import record_of
 from router.history.tallies import Tallies
@@ -122,6 +124,7 @@ class Gateway:
         sockets = cast(Sockets[GatewayMessage], self.wire)
         self.router = Router(topology, spec.id, sockets, clock, policy, timelines, tallies)
         models = Models(ServedModel.load(service, prepared_dir(service.model)) for service in topology.services)
+        sources = FeedSources(topology, spec.id, timelines, self.router.report, lambda: None, lambda at: at)
         app = create_apps(
             ApiConfig(
                 gateway=spec.id,
@@ -138,6 +141,7 @@ class Gateway:
                 rules=BrowserRules.of("127.0.0.1", (), ()),
                 operator_rules=BrowserRules(None),
                 registry=registry,
+                broadcast=Broadcast(sources, clock),
             )
         ).public
         self._config = uvicorn.Config(app, http="httptools", ws="none", lifespan="off", log_config=None)

@@ -32,19 +32,19 @@ def page() -> str:
         structs = sorted(typing.get_args(union), key=lambda struct: struct.__name__)
         parts.append(f"## {title}\n")
         for struct in structs:
-            parts.append(_section(struct))
-            used.update(dict.fromkeys(_parts_of(struct)))
+            parts.append(section(struct))
+            used.update(dict.fromkeys(parts_of(struct)))
     parts.append("## What messages are made of\n")
-    parts += (_section(struct) for struct in sorted(used, key=lambda struct: struct.__name__))
+    parts += (section(struct) for struct in sorted(used, key=lambda struct: struct.__name__))
     return "\n".join(parts)
 
 
-def _parts_of(struct: type) -> Iterator[type]:
+def parts_of(struct: type) -> Iterator[type]:
     """The structs that fields of a message hold, theirs included."""
     for hint in typing.get_type_hints(struct).values():
         for part in _types_in(hint):
             yield part
-            yield from _parts_of(part)
+            yield from parts_of(part)
 
 
 def _types_in(hint: Any) -> Iterator[type]:
@@ -54,7 +54,7 @@ def _types_in(hint: Any) -> Iterator[type]:
         yield from _types_in(argument)
 
 
-def _section(struct: type) -> str:
+def section(struct: type) -> str:
     comments = _comments(struct)
     rows: list[tuple[str, ...]] = [
         (f"`{field.name}`", f"`{_type_name(field.type)}`", _default(field), comments.get(field.name, ""))

@@ -1,4 +1,4 @@
-"""Reference pages that are made from the code: commands, HTTP paths, policies, metrics and messages.
+"""Reference pages that are made from the code: commands, HTTP paths, policies, metrics, messages and the feed.
 
 ``python -m docs.tools.reference FOLDER`` writes them; the site's build makes them anew each time.
 """
@@ -6,13 +6,14 @@
 import sys
 from pathlib import Path
 
-from docs.tools import commands, http_paths, messages, metrics, policies
+from docs.tools import commands, feed, http_paths, messages, metrics, policies
 
 
 def pages() -> dict[str, str]:
     """The Markdown of each generated page by its path in docs/."""
     return {
         "reference/cli.md": commands.page(),
+        "reference/feed.md": feed.page(),
         "reference/http.md": http_paths.page(),
         "reference/metrics.md": metrics.page(),
         "reference/messages.md": messages.page(),

@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from mesh.addresses import owner_of, runtime_dir, seats, supervisor_id, supervisors
+from mesh.addresses import owner_of, runtime_dir, supervisor_id, supervisors
 from mesh.cluster.locate import locate
 from mesh.cluster.reports import not_running
+from mesh.report import named_in_topology
 from mesh.sockets.sockets import Sockets
 from mesh.supervisor.lock import holder
 from mesh.supervisor.orphans import find_orphans
 from mesh.topology.schema import Topology
-from mesh.wire.control import ProcessState
 from mesh.wire.frames import Sender
 from mesh.wire.messages import BroadcastMessage, SupervisorMessage
 from mesh.wire.status import GatewayStatus, SupervisorStatus
@@ -87,20 +87,6 @@ def _expected(topology: Topology, known: Iterable[str], statuses: Mapping[str, B
             expected -= {process for process in mine if mine[process] == supervisor}
             expected |= {child.process for child in status.children if child.state == "running"} & mine.keys()
     return expected
-
-
-def named_in_topology(topology: Topology, statuses: Mapping[str, BroadcastMessage]) -> dict[str, BroadcastMessage]:
-    """Each gateway under its own name, whichever it has in the mesh; one that leaves under that of a successor."""
-    named = dict(statuses)
-    for gateway in topology.gateways:
-        first, second = seats(gateway.id)
-        incarnations = [named.pop(seat) for seat in (first, second) if seat in named]
-        named |= zip((first, second), sorted(incarnations, key=_is_leaving), strict=False)
-    return named
-
-
-def _is_leaving(status: BroadcastMessage) -> bool:
-    return isinstance(status, GatewayStatus) and status.state is ProcessState.DRAINING
 
 
 def admin_urls(topology: Topology) -> dict[str, str | None]:

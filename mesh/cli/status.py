@@ -27,9 +27,9 @@ def register(subparsers: "Subparsers") -> None:
 
 def run(options: argparse.Namespace) -> int:
     from mesh.cli.cluster import require_running, statuses_of
-    from mesh.cli.report import report
     from mesh.cluster.locate import locate
     from mesh.cluster.reports import not_running
+    from mesh.report import report
     from mesh.topology.parse import load
 
     topology = load(options.file)

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
 from mesh.clock import Clock
+from router.api.feed import FeedRoutes
 from router.api.http.admission import BodyAdmission
 from router.api.http.browsers import BrowserRules, CrossOrigin
 from router.api.http.callers import CallerCheck, Callers
@@ -25,6 +26,7 @@ from router.api.openai.tokens import TokenRoutes
 from router.api.operations import HealthRoutes, MetricRoutes, ModelRoutes
 from router.api.request_stories import RequestRoutes
 from router.api.targets import Target, TargetRoutes
+from router.feed.broadcast import Broadcast
 from router.generation import RequestRouter
 from router.history.timelines import Timelines
 from router.traces.tracer import Tracer
@@ -49,6 +51,7 @@ class ApiConfig:
     rules: BrowserRules
     operator_rules: BrowserRules
     registry: CollectorRegistry
+    broadcast: Broadcast
     targets: Callable[[], list[Target]] = list  # whom Prometheus is to scrape
     tracer: Tracer | None = None  # None: no traces
 
@@ -80,6 +83,7 @@ def create_apps(config: ApiConfig) -> Apps:
         health.install(app)
     MetricRoutes(config.registry).install(admin)
     TargetRoutes(config.targets).install(admin)
+    FeedRoutes(config.broadcast).install(admin)
     RequestRoutes(config.gateway, config.timelines, config.clock).install(admin)
     for app in (public, admin):
         describe_answers(app)

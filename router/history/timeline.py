@@ -140,9 +140,10 @@ class RequestFacts(msgspec.Struct, frozen=True):
     slo_ttft_s: float
     slo_tpot_s: float
     admitted_s: float
+    tenant: str = ""  # whom it is counted for: a key, or a client's address
 
     @classmethod
-    def of(cls, spec: RequestSpec) -> "RequestFacts":
+    def of(cls, spec: RequestSpec, tenant: str = "") -> "RequestFacts":
         return cls(
             spec.id,
             spec.service,
@@ -152,6 +153,7 @@ class RequestFacts(msgspec.Struct, frozen=True):
             spec.slo_ttft_s,
             spec.slo_tpot_s,
             spec.age_s,
+            tenant,
         )
 
 

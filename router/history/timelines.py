@@ -45,6 +45,7 @@ class Timelines:
         self._decided: deque[tuple[RequestTimeline, Decided]] = deque()  # with complete views
         self._num_engines = 0  # in those
         self._num_arrived = 0
+        self.num_ended = 0
 
     def __repr__(self) -> str:
         return f"<Timelines {len(self._open)} in flight, {len(self._ended)} ended>"
@@ -63,6 +64,10 @@ class Timelines:
     def open(self) -> list[RequestTimeline]:
         """Return those of the requests that have not ended."""
         return [timeline for timeline, _ in self._open.values()]
+
+    def last_ended(self, count: int) -> list[RequestTimeline]:
+        """Return the last ones to end that are remembered, in the order of their ends."""
+        return list(islice(reversed(self._ended.values()), count))[::-1]
 
     def recent(self, count: int) -> list[RequestTimeline]:
         """The last ones to arrive, newest first."""
@@ -91,12 +96,16 @@ class Timelines:
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
-    def arrived(self, spec: RequestSpec, now: float, trace: RequestTrace | None = None) -> RequestTimeline:
-        """A new request, ``spec.age_s`` old. Raise `KeyError` if one of its id is in flight. ``trace``: of its call."""
+    def arrived(
+        self, spec: RequestSpec, now: float, tenant: str = "", trace: RequestTrace | None = None
+    ) -> RequestTimeline:
+        """A new request of ``tenant``, ``spec.age_s`` old. Raise `KeyError` if one of its id is in flight. ``trace``:
+        of its call.
+        """
         if spec.id in self._open:
             raise KeyError(f"request {spec.id} arrived twice")
         self._num_arrived += 1
-        timeline = RequestTimeline(RequestFacts.of(spec), now - spec.age_s, self._num_arrived)
+        timeline = RequestTimeline(RequestFacts.of(spec, tenant), now - spec.age_s, self._num_arrived)
         self._open[spec.id] = timeline, spec
         if trace is not None:
             timeline.trace = trace
@@ -135,6 +144,7 @@ class Timelines:
         """It is over. Raise `KeyError` if it was before."""
         _, spec = self._open.pop(timeline.id)
         timeline.end(outcome, reason, now)
+        self.num_ended += 1
         self._ended[timeline.number] = timeline
         if len(self._ended) > self._kept_requests:
             self._ended.popitem(last=False)

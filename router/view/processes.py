@@ -4,6 +4,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from mesh.addresses import owner_of
+from mesh.wire.messages import BroadcastMessage
 from mesh.wire.status import ChildStatus, GatewayStatus, SupervisorStatus
 
 
@@ -20,30 +21,45 @@ class HeardProcesses:
     """
 
     def __init__(self, supervisors: Collection[str], processes: Collection[str], silence_s: float) -> None:
-        self._supervisors = frozenset(supervisors)
+        self._known_supervisors = frozenset(supervisors)
         self._processes = frozenset(map(owner_of, processes))
         self._silence_s = silence_s
-        self._children: dict[str, tuple[ChildStatus, ...]] = {}
-        self._gateways: dict[str, _Heard] = {}
+        self._supervisors: dict[str, SupervisorStatus] = {}
+        self._gateways: dict[str, _Heard] = {}  # by the name that each has in the mesh, oldest word first
 
     def __repr__(self) -> str:
-        return f"<HeardProcesses of {len(self._children)} supervisors, {len(self._gateways)} gateways>"
+        return f"<HeardProcesses of {len(self._supervisors)} supervisors, {len(self._gateways)} gateways>"
 
     def hear_supervisor(self, process: str, status: SupervisorStatus) -> None:
-        if process in self._supervisors:
-            known = self._processes
-            self._children[process] = tuple([one for one in status.children if owner_of(one.process) in known])
+        if process in self._known_supervisors:
+            self._supervisors[process] = status
 
     def hear_gateway(self, process: str, status: GatewayStatus, now: float) -> None:
-        """Two incarnations of a gateway may live at a time: the later word counts."""
-        if (gateway := owner_of(process)) in self._processes:
-            self._gateways[gateway] = _Heard(status, now)
+        if owner_of(process) in self._processes:
+            self._gateways.pop(process, None)
+            self._gateways[process] = _Heard(status, now)
+
+    def renew(self, process: str, now: float) -> None:
+        """A pulse: it lives, though it says nothing new."""
+        if (known := self._gateways.get(process)) is not None:
+            self._gateways[process] = _Heard(known.status, now)
+
+    def forget(self, process: str) -> None:
+        """It has ended."""
+        self._gateways.pop(process, None)
 
     def children(self) -> dict[str, ChildStatus]:
         """Processes by name, as their supervisors see them."""
-        return {owner_of(child.process): child for children in self._children.values() for child in children}
+        children = (child for status in self._supervisors.values() for child in status.children)
+        return {owner_of(child.process): child for child in children if owner_of(child.process) in self._processes}
+
+    def statuses(self, now: float) -> dict[str, BroadcastMessage]:
+        """Return the last statuses of all supervisors, and of the gateways that are not silent."""
+        return {**self._supervisors, **self._speaking(now)}
 
     def admin_urls(self, now: float) -> dict[str, str]:
-        """Return where operators reach the other gateways, by id."""
-        heard = {name: one.status.admin_url for name, one in self._gateways.items() if now - one.at <= self._silence_s}
-        return {name: url for name, url in heard.items() if url}
+        """Return where operators reach the other gateways, by id. Of two incarnations of one the later word counts."""
+        return {owner_of(name): status.admin_url for name, status in self._speaking(now).items() if status.admin_url}
+
+    def _speaking(self, now: float) -> dict[str, GatewayStatus]:
+        return {name: one.status for name, one in self._gateways.items() if now - one.at <= self._silence_s}

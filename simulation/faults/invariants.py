@@ -347,8 +347,10 @@ class WatchedTimelines(Timelines):
         super().__init__(readers)
         self._invariants = invariants
 
-    def arrived(self, spec: RequestSpec, now: float, trace: RequestTrace | None = None) -> RequestTimeline:
-        timeline = super().arrived(spec, now, trace)
+    def arrived(
+        self, spec: RequestSpec, now: float, tenant: str = "", trace: RequestTrace | None = None
+    ) -> RequestTimeline:
+        timeline = super().arrived(spec, now, tenant, trace)
         self._invariants.arrived(spec)
         return timeline
 

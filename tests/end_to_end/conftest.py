@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mesh.cli.cluster import statuses_of
-from mesh.cli.report import report
+from mesh.report import report
 from mesh.topology.parse import load
 
 DEFAULT_TOPOLOGY = Path(__file__).parents[2] / "deploy/topology.toml"

@@ -27,6 +27,7 @@ from router.api.http.browsers import BrowserRules
 from router.api.http.callers import ClientPeers, OpenCallers
 from router.api.metrics.gateway import GatewayMetrics
 from router.api.openai.models import Models, ServedModel
+from router.feed.broadcast import Broadcast
 from router.generation import Route, RouterError, TokenBatch
 from router.history.records import Outcome
 from router.history.summary import record_of
@@ -37,6 +38,7 @@ from router.policies.policy import Dispatch
 from router.traces.tracer import Tracer
 from router.view.cluster_view import ClusterView
 from router.view.engine_view import EngineView, RequestView, engine_view
+from tests.router.feed_sources import sources_of
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 TEMPLATE = (
@@ -266,6 +268,7 @@ def apis_of(
         operator_rules=BrowserRules(None),
         registry=router.metrics.registry,
         tracer=router.tracer,
+        broadcast=Broadcast(sources_of(timelines), SystemClock()),
     )
     return create_apps(config)
 

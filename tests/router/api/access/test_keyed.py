@@ -19,9 +19,11 @@ from router.api.http.browsers import BrowserRules
 from router.api.http.callers import ClientPeers
 from router.api.metrics.gateway import GatewayMetrics
 from router.api.openai.models import Models, ServedModel
+from router.feed.broadcast import Broadcast
 from router.history.timelines import Timelines
 from router.view.cluster_view import ClusterView
 from tests.router.api.conftest import both, client_of
+from tests.router.feed_sources import sources_of
 
 WALL_S = 1000.0
 
@@ -68,12 +70,13 @@ async def keyed(gateway, model_folder, tmp_path):
         rules=BrowserRules(None),
         operator_rules=BrowserRules(None),
         registry=CollectorRegistry(),
+        broadcast=Broadcast(sources_of(), SystemClock()),
     )
     async with client_of(both(create_apps(config))) as client:
         yield KeyedApi(client, keyring, tmp_path / "keys.json", gateway.router)
 
 
-PATHS = ["/v1/models", "/v1/models/tiny", "/metrics", "/mesh/requests", "/openapi.json", "/nowhere"]
+PATHS = ["/v1/models", "/v1/models/tiny", "/metrics", "/mesh/requests", "/mesh/feed", "/openapi.json", "/nowhere"]
 
 
 @pytest.mark.parametrize("path", PATHS)

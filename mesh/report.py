@@ -1,4 +1,4 @@
-"""Statuses of processes, folded into what ``mesh status --json`` prints."""
+"""Statuses of processes, folded into what ``mesh status --json`` prints and the feed tells."""
 
 from collections.abc import Container, Mapping, Sequence
 from math import isfinite
@@ -9,6 +9,7 @@ import msgspec
 from mesh.addresses import seats
 from mesh.cluster.reports import HostReport
 from mesh.topology.schema import EngineSpec, GatewaySpec, PlacementSpec, Topology
+from mesh.wire.control import ProcessState
 from mesh.wire.messages import BroadcastMessage
 from mesh.wire.placement import PlacementStatus
 from mesh.wire.status import ChildStatus, EngineStatus, GatewayStatus, ServiceStatus, SupervisorStatus
@@ -43,6 +44,20 @@ def report(
         "hosts": [_host(host, {status.host for status in supervisors}) for host in hosts],
         "supervisors": [{"host": s.host, "pid": s.pid, "stopping": s.stopping} for s in supervisors],
     }
+
+
+def named_in_topology(topology: Topology, statuses: Mapping[str, BroadcastMessage]) -> dict[str, BroadcastMessage]:
+    """Each gateway under its own name, whichever it has in the mesh; one that leaves under that of a successor."""
+    named = dict(statuses)
+    for gateway in topology.gateways:
+        first, second = seats(gateway.id)
+        incarnations = [named.pop(seat) for seat in (first, second) if seat in named]
+        named |= zip((first, second), sorted(incarnations, key=_is_leaving), strict=False)
+    return named
+
+
+def _is_leaving(status: BroadcastMessage) -> bool:
+    return isinstance(status, GatewayStatus) and status.state is ProcessState.DRAINING
 
 
 def _host(host: HostReport, heard: Container[str]) -> dict[str, Any]:
@@ -107,6 +122,9 @@ def _engine(spec: EngineSpec, status: BroadcastMessage | None, child: ChildStatu
         "migrations_aborted": heard.migrations_aborted_total if heard else None,
         "last_aborted_migration": heard.last_aborted_migration if heard else None,
         "cancelled": heard.cancelled_total if heard else None,
+        "max_running": heard.max_running or None if heard else None,
+        "loading": list(heard.loading) if heard else [],
+        "prefill_backlog_s": heard.prefill_remaining_s + heard.prefill_waiting_s if heard else None,
         "decode_step_s": heard.decode_step_s if heard else None,
         "slack_s": heard.min_slack_s if heard else None,
         "failed_loads": {one.service: one.reason for one in heard.failed_loads} if heard else {},

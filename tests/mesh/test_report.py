@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from msgspec.structs import replace as with_fields
 
-from mesh.cli.report import report
 from mesh.cli.status import _print_table
+from mesh.report import report
 from mesh.topology.parse import load
 from mesh.topology.schema import PlacementSpec
 from mesh.wire.control import PolicyChoice, ProcessState, Role

@@ -38,7 +38,7 @@ from router.api.metrics.mesh import MeshHealth
 from router.api.metrics.placement import PlacementHealth
 from router.api.openai.models import Models, ServedModel
 from router.api.targets import Target, targets_of
-from router.feed.broadcast import Broadcast
+from router.feed.broadcast import FeedBroadcast
 from router.feed.feed import FeedSources
 from router.gateway import Router
 from router.history.recorder import Recorder, RecordingFile
@@ -164,7 +164,7 @@ def _apps(
     callers: Callers,
     place: Callable[[str], HostPlace | None],
     tracer: Tracer | None,
-    broadcast: Broadcast,
+    broadcast: FeedBroadcast,
 ) -> Apps:
     def targets() -> list[Target]:
         return list(targets_of(shell.topology, router.admin_urls(), router.statuses(), address_of))
@@ -192,11 +192,12 @@ def _apps(
             targets=targets,
             tracer=tracer,
             broadcast=broadcast,
+            has_page=is_loopback(spec.admin_address) if spec.ui is None else spec.ui,
         )
     )
 
 
-def _broadcast(shell: ProcessShell, router: Router) -> Broadcast:
+def _broadcast(shell: ProcessShell, router: Router) -> FeedBroadcast:
     ahead_s = time.time() - shell.clock.now()
     sources = FeedSources(
         shell.topology,
@@ -206,7 +207,7 @@ def _broadcast(shell: ProcessShell, router: Router) -> Broadcast:
         lambda: router.marks.heard,
         lambda at: at + ahead_s,
     )
-    return Broadcast(sources, shell.clock)
+    return FeedBroadcast(sources, shell.clock)
 
 
 def _keyring(topology: Topology) -> Keyring | None:
@@ -231,7 +232,7 @@ class Gateway:
         servers: tuple[HttpServer, HttpServer],
         keyring: Keyring | None,
         listeners: Listeners,
-        broadcast: Broadcast,
+        broadcast: FeedBroadcast,
     ) -> None:
         """Make a gateway of its parts. ``servers``: for clients, for operators."""
         self._shell = shell

@@ -50,7 +50,7 @@ from router.api.http.connections import Connections
 from router.api.http.protocol import BoundedProtocol
 from router.api.metrics.gateway import GatewayMetrics
 from router.api.openai.models import Models, ServedModel
-from router.feed.broadcast import Broadcast
+from router.feed.broadcast import FeedBroadcast
 from router.feed.feed import FeedSources
 from router.gateway import Router
 from router.history.summary import record_of
@@ -141,7 +141,8 @@ class Gateway:
                 rules=BrowserRules.of("127.0.0.1", (), ()),
                 operator_rules=BrowserRules(None),
                 registry=registry,
-                broadcast=Broadcast(sources, clock),
+                broadcast=FeedBroadcast(sources, clock),
+                has_page=False,
             )
         ).public
         self._config = uvicorn.Config(app, http="httptools", ws="none", lifespan="off", log_config=None)

@@ -134,6 +134,7 @@ GATEWAY: Keys = {
     "trusted_proxies": Key("trusted_proxies", networks),
     "admin_address": Key("admin_address", text),
     "admin_port": Key("admin_port", integer(1, 65535)),
+    "ui": Key("ui", boolean),
     "tls_cert": Key("tls_cert", text),
     "tls_key": Key("tls_key", text),
     "allowed_hosts": Key("allowed_hosts", names),

@@ -125,6 +125,7 @@ class GatewaySpec:
     trusted_proxies: tuple[str, ...] = ()  # addresses and networks whose x-forwarded-for counts
     admin_address: str = "127.0.0.1"  # of metrics and of what operators ask
     admin_port: int | None = None  # None: 1000 above ``port``, or a free one where that is taken
+    ui: bool | None = None  # whether the admin address shows the page; None: on loopback only
     tls_cert: Path | None = None
     tls_key: Path | None = None
     allowed_hosts: tuple[str, ...] = ()  # names that it answers to; none: its own on loopback, any elsewhere

@@ -26,10 +26,11 @@ from router.api.openai.tokens import TokenRoutes
 from router.api.operations import HealthRoutes, MetricRoutes, ModelRoutes
 from router.api.request_stories import RequestRoutes
 from router.api.targets import Target, TargetRoutes
-from router.feed.broadcast import Broadcast
+from router.feed.broadcast import FeedBroadcast
 from router.generation import RequestRouter
 from router.history.timelines import Timelines
 from router.traces.tracer import Tracer
+from router.ui.routes import PageRoutes
 from router.view.cluster_view import ClusterView
 
 
@@ -51,7 +52,8 @@ class ApiConfig:
     rules: BrowserRules
     operator_rules: BrowserRules
     registry: CollectorRegistry
-    broadcast: Broadcast
+    broadcast: FeedBroadcast
+    has_page: bool
     targets: Callable[[], list[Target]] = list  # whom Prometheus is to scrape
     tracer: Tracer | None = None  # None: no traces
 
@@ -84,6 +86,8 @@ def create_apps(config: ApiConfig) -> Apps:
     MetricRoutes(config.registry).install(admin)
     TargetRoutes(config.targets).install(admin)
     FeedRoutes(config.broadcast).install(admin)
+    if config.has_page:
+        PageRoutes().install(admin)
     RequestRoutes(config.gateway, config.timelines, config.clock).install(admin)
     for app in (public, admin):
         describe_answers(app)

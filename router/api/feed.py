@@ -9,11 +9,11 @@ from starlette.types import Receive, Scope, Send
 from router.api.errors import ApiError, ClientGoneError
 from router.api.http.disconnect import Outlet, run_until
 from router.api.openai.answers.stream import HEADERS
-from router.feed.broadcast import MOST_READERS, Broadcast
+from router.feed.broadcast import MOST_READERS, FeedBroadcast
 
 
 class FeedRoutes:
-    def __init__(self, broadcast: Broadcast) -> None:
+    def __init__(self, broadcast: FeedBroadcast) -> None:
         self._broadcast = broadcast
 
     def install(self, app: FastAPI) -> None:
@@ -30,7 +30,7 @@ class FeedRoutes:
 class FeedResponse(Response):
     """Sends the feed until its reader goes away or stops reading."""
 
-    def __init__(self, broadcast: Broadcast) -> None:
+    def __init__(self, broadcast: FeedBroadcast) -> None:
         self.status_code, self.background, self.raw_headers = 200, None, list(HEADERS)
         self._broadcast = broadcast
 

@@ -31,7 +31,7 @@ class _Reader:
             self.pieces.put_nowait(None)
 
 
-class Broadcast:
+class FeedBroadcast:
     """One gateway's feed and its readers. Nothing is composed while nobody reads."""
 
     def __init__(self, sources: FeedSources, clock: Clock) -> None:
@@ -43,7 +43,7 @@ class Broadcast:
         self._is_over = False
 
     def __repr__(self) -> str:
-        return f"<Broadcast to {len(self._readers)}: {self._feed!r}>"
+        return f"<FeedBroadcast to {len(self._readers)}: {self._feed!r}>"
 
     @property
     def num_readers(self) -> int:

@@ -76,7 +76,7 @@ class RequestsFrame(msgspec.Struct, frozen=True, tag="requests", tag_field="fram
 
 
 class Quantiles(msgspec.Struct, frozen=True):
-    """Of what ended in a bucket: seconds, or a ratio."""
+    """Quantiles of what ended in a bucket: seconds, or a ratio."""
 
     p50: float
     p90: float

@@ -1,4 +1,4 @@
-"""What ``mesh status --json`` says of the mesh, told row by row as it changes."""
+"""Rows of ``mesh status --json``, told as they change."""
 
 from collections.abc import Mapping
 from typing import Any

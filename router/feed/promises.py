@@ -1,4 +1,4 @@
-"""How promises were kept of late, in buckets of some seconds, by service and key."""
+"""Counts how promises were kept of late, in buckets of some seconds, by service and key."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence

@@ -1,4 +1,4 @@
-"""What happened to a gateway's requests since somebody looked last, at most so much of it.
+"""Reads what happened to a gateway's requests since somebody looked last, at most so much of it.
 
 Timelines are read and not hooked into: while nobody looks, nothing is spent.
 """
@@ -22,6 +22,7 @@ from router.history.timeline import (
     Interrupted,
     OwnerChanged,
     RequestTimeline,
+    TokensResumed,
 )
 from router.history.timelines import Timelines
 from router.policies.policy import Dispatch
@@ -98,7 +99,7 @@ def _read(timeline: RequestTimeline, num_told: int | None, wall: Callable[[float
         yield replace(plain, prompt_tokens=facts.num_prompt_tokens)
     num_old = len(timeline.events) - (timeline.num_events - (num_told or 0))
     for event in islice(timeline.events, max(0, num_old), None):
-        if not isinstance(event, EngineAccepted):
+        if not isinstance(event, EngineAccepted | TokensResumed):
             yield _told(replace(plain, at=wall(timeline.arrived_at + event.at_s)), event, timeline)
 
 
@@ -110,7 +111,7 @@ def _told(plain: RequestEvent, event: Event, timeline: RequestTimeline) -> Reque
             return replace(plain, what="refused", engine=event.engine, reason=event.reason)
         case Interrupted():
             return replace(plain, what="interrupted", reason=event.reason, tokens=event.num_tokens)
-        case OwnerChanged() | EngineAccepted():
+        case OwnerChanged() | EngineAccepted() | TokensResumed():
             return replace(plain, what="moved", engine=event.engine)
         case FirstToken():
             return replace(

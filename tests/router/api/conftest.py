@@ -27,7 +27,7 @@ from router.api.http.browsers import BrowserRules
 from router.api.http.callers import ClientPeers, OpenCallers
 from router.api.metrics.gateway import GatewayMetrics
 from router.api.openai.models import Models, ServedModel
-from router.feed.broadcast import Broadcast
+from router.feed.broadcast import FeedBroadcast
 from router.generation import Route, RouterError, TokenBatch
 from router.history.records import Outcome
 from router.history.summary import record_of
@@ -268,7 +268,8 @@ def apis_of(
         operator_rules=BrowserRules(None),
         registry=router.metrics.registry,
         tracer=router.tracer,
-        broadcast=Broadcast(sources_of(timelines), SystemClock()),
+        broadcast=FeedBroadcast(sources_of(timelines), SystemClock()),
+        has_page=True,
     )
     return create_apps(config)
 
@@ -277,7 +278,7 @@ def both(apps: Apps) -> ASGIApp:
     """What operators ask goes to their address, all else to that of clients."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        is_operators = scope["path"].startswith(("/metrics", "/mesh/", "/openapi.json"))
+        is_operators = scope["path"].startswith(("/metrics", "/mesh/", "/openapi.json", "/ui/"))
         await (apps.admin if is_operators else apps.public)(scope, receive, send)
 
     return app

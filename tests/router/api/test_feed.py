@@ -6,7 +6,7 @@ import pytest
 
 from mesh.clock import SystemClock
 from router.api.feed import FeedResponse
-from router.feed.broadcast import Broadcast
+from router.feed.broadcast import FeedBroadcast
 from router.feed.frames import Hello, decode
 from tests.router.feed_sources import sources_of
 
@@ -28,7 +28,7 @@ class Reader:
 
 @pytest.fixture
 async def broadcast():
-    made = Broadcast(sources_of(), SystemClock())
+    made = FeedBroadcast(sources_of(), SystemClock())
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(made.run())
         yield made
@@ -59,7 +59,7 @@ async def test_a_gateway_that_leaves_ends_the_answer(broadcast):
 
 
 async def test_one_reader_too_many_is_told_so(gateway, monkeypatch):
-    monkeypatch.setattr(Broadcast, "is_full", True)
+    monkeypatch.setattr(FeedBroadcast, "is_full", True)
     response = await gateway.admin.get("/mesh/feed")
     assert (response.status_code, response.json()["error"]["code"]) == (503, "feed_full")
     assert response.headers["retry-after"] == "10"

@@ -5,7 +5,7 @@ from contextlib import aclosing
 
 import pytest
 
-from router.feed.broadcast import KEEPALIVE, MOST_READERS, MOST_UNREAD, Broadcast
+from router.feed.broadcast import KEEPALIVE, MOST_READERS, MOST_UNREAD, FeedBroadcast
 from router.history.timelines import Timelines
 from tests.router.cluster import make_spec
 from tests.router.feed_sources import sources_of
@@ -23,7 +23,7 @@ def timelines():
 
 @pytest.fixture
 async def broadcast(timelines):
-    made = Broadcast(sources_of(timelines), StandingClock())
+    made = FeedBroadcast(sources_of(timelines), StandingClock())
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(made.run())
         yield made
@@ -59,7 +59,7 @@ async def test_nothing_is_composed_while_nobody_reads(broadcast):
 
 
 async def test_who_does_not_read_is_cut_off_and_the_others_are_not(timelines):
-    broadcast = Broadcast(sources_of(timelines), StandingClock())
+    broadcast = FeedBroadcast(sources_of(timelines), StandingClock())
     async with aclosing(broadcast.read()) as slow, aclosing(broadcast.read()) as quick:
         await anext(slow)
         await anext(quick)

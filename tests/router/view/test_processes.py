@@ -33,3 +33,15 @@ def test_a_gateway_is_known_by_its_name_in_the_topology_until_it_is_silent():
     processes.hear_gateway("stranger", SimpleNamespace(admin_url="http://stranger"), 1.0)
     assert processes.admin_urls(2.5) == {"gateway": "http://new"}
     assert processes.admin_urls(3.5) == {}
+
+
+def test_what_they_said_last_is_read_until_they_are_silent_or_ended():
+    processes, said = heard(), SimpleNamespace(admin_url="")
+    processes.hear_gateway("gateway", said, 0.0)
+    processes.hear_supervisor("supervisor-local", supervisor())
+    processes.renew("gateway", 2.0)
+    assert processes.statuses(3.5) == {"supervisor-local": supervisor(), "gateway": said}
+    assert list(processes.statuses(4.5)) == ["supervisor-local"]
+    processes.hear_gateway("gateway", said, 5.0)
+    processes.forget("gateway")
+    assert list(processes.statuses(5.0)) == ["supervisor-local"]

@@ -19,7 +19,7 @@ from router.api.http.browsers import BrowserRules
 from router.api.http.callers import ClientPeers
 from router.api.metrics.gateway import GatewayMetrics
 from router.api.openai.models import Models, ServedModel
-from router.feed.broadcast import Broadcast
+from router.feed.broadcast import FeedBroadcast
 from router.history.timelines import Timelines
 from router.view.cluster_view import ClusterView
 from tests.router.api.conftest import both, client_of
@@ -70,7 +70,8 @@ async def keyed(gateway, model_folder, tmp_path):
         rules=BrowserRules(None),
         operator_rules=BrowserRules(None),
         registry=CollectorRegistry(),
-        broadcast=Broadcast(sources_of(), SystemClock()),
+        broadcast=FeedBroadcast(sources_of(), SystemClock()),
+        has_page=True,
     )
     async with client_of(both(create_apps(config))) as client:
         yield KeyedApi(client, keyring, tmp_path / "keys.json", gateway.router)
@@ -233,3 +234,8 @@ async def test_neither_keys_nor_their_hashes_are_in_logs_answers_or_representati
     secrets = [text, *(value for value in kept.values() if isinstance(value, str) and len(value) > 20)]
     assert len(secrets) > 1
     assert not [secret for secret in secrets for place in said if secret in place]
+
+
+async def test_the_page_comes_without_a_key_and_what_it_shows_does_not(keyed):
+    assert (await keyed.client.get("/ui/")).status_code == 200
+    assert (await keyed.client.get("/mesh/feed")).status_code == 401

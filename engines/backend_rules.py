@@ -7,6 +7,7 @@ from mesh.topology.placed import Processes, engine_tables
 from mesh.topology.report import Report
 from mesh.topology.schema import WHOLE_PROMPTS, EngineSpec, Scheduling, Topology
 
+BACKENDS = ("torch", "vllm", "transformers", "simulated")  # of `engines.loading`
 VLLM, VLLM_BLOCK_MULTIPLE = "vllm", 32  # the backend; tokens of its blocks
 TRANSFORMERS = "transformers"
 PADDING = ("simulated", TRANSFORMERS)  # backends whose static batches are padded

@@ -17,7 +17,7 @@ from kvtransfer.offloaded import OffloadedBlocks
 from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.transports import Transport, transports_of
 from mesh.errors import UserError
-from mesh.topology.report import suggestion
+from mesh.suggestions import suggestion
 from mesh.topology.schema import EngineSpec, ServiceSpec, Topology
 from mesh.transports import has_checksums
 

@@ -1,4 +1,4 @@
-"""Checks what a topology's gateways need, before anything starts."""
+"""Checks what a topology's gateways need, and its policy, before anything starts."""
 
 import os
 from importlib.util import find_spec
@@ -13,7 +13,8 @@ NEEDS_OTEL = 'traces are written with OpenTelemetry\'s messages; run `pip instal
 
 
 def check(topology: Topology) -> list[str]:
-    """Remarks: none. Raise `UserError` if the gateways could not export traces."""
+    """Remarks: none. Raise `UserError` if the policy cannot be made, or the gateways could not export traces."""
+    _check_policy(topology)
     if topology.traces is None:
         return []
     if not has_otel():
@@ -21,6 +22,15 @@ def check(topology: Topology) -> list[str]:
         raise UserError(f"{topology.path}:{line}: traces: {NEEDS_OTEL}")
     CollectorSettings.of(topology.traces, os.environ)
     return []
+
+
+def _check_policy(topology: Topology) -> None:
+    from router.policies.registry import with_defaults  # it imports all policies
+
+    try:
+        with_defaults(topology.policy)
+    except UserError as error:
+        raise UserError(f"{topology.path}: {error}") from None
 
 
 def has_otel() -> bool:

@@ -8,7 +8,7 @@ import msgspec
 
 from engines.costs.profiles import EngineProfile, ProfileError, decode_toml
 from engines.costs.scaling import Known, ModelShape, Parallel, scale_decode, scale_prefill
-from mesh.topology.report import suggestion
+from mesh.suggestions import suggestion
 from mesh.wire.status import DecodeCost, PrefillCost
 
 MEMORY_FRACTION = 0.9  # of a device's memory that serves weights and KV, as vLLM's default

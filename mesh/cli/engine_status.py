@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mesh.errors import CommandError, UserError
+from mesh.suggestions import suggestion
 
 if TYPE_CHECKING:
     from mesh.sockets.sockets import Sockets
@@ -23,10 +24,10 @@ def open_mesh(file: Path, engine: str, service: str | None = None) -> "Topology"
     topology = load(file)
     names = [spec.id for spec in topology.engines]
     if engine not in names:
-        raise UserError(f"{file}: no engine {engine!r}; there are {', '.join(names)}")
+        raise UserError(f"{file}: no engine {engine!r}; {suggestion(engine, names)}")
     services = [spec.name for spec in topology.services]
     if service is not None and service not in services:
-        raise UserError(f"{file}: no service {service!r}; there are {', '.join(services)}")
+        raise UserError(f"{file}: no service {service!r}; {suggestion(service, services)}")
     require_running(topology, file)
     return topology
 

@@ -25,6 +25,8 @@ from mesh.cli import (
     tap,
     up,
 )
+from mesh.cli.first_steps.completion import add_print_completion
+from mesh.cli.parser import Parser
 from mesh.errors import EXIT_CONFIGURATION, EXIT_FAILURE, EXIT_INTERRUPTED, CommandError, UserError
 
 if TYPE_CHECKING:
@@ -75,12 +77,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def command_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     """The parser of ``mesh``. Of upper floors it has the command that ``arguments`` begin with, or all of them."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="mesh",
         description="Serve language models from a mesh of processes behind one OpenAI-compatible API.",
         epilog="Start with `mesh up`, ask with `mesh chat`, look with `mesh status`, stop with `mesh down`.",
     )
     parser.add_argument("--version", action="version", version=f"mesh {__version__}")
+    add_print_completion(parser)
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in dict.fromkeys(COMMANDS.values()):
         module.register(subparsers)

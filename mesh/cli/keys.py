@@ -93,12 +93,19 @@ def _revoke(options: argparse.Namespace) -> int:
     def without(keys: tuple["AccessKey", ...]) -> tuple["AccessKey", ...]:
         kept = tuple(key for key in keys if key.name != options.name)
         if len(kept) == len(keys):
-            raise UserError(f"{path}: has no key {options.name!r}; `mesh keys list` shows those that there are")
+            raise UserError(f"{path}: has no key {options.name!r}; {_hint(options.name, keys)}")
         return kept
 
     change_keys(path, without)
     print_line(f"{path}: the key of {options.name} is gone; what it has asked for already is answered")
     return 0
+
+
+def _hint(name: str, keys: tuple["AccessKey", ...]) -> str:
+    from mesh.suggestions import closest
+
+    close = closest(name, [key.name for key in keys])
+    return f"did you mean {close!r}?" if close else "`mesh keys list` shows those that there are"
 
 
 def _path(topology: "Topology") -> Path:
@@ -109,7 +116,7 @@ def _path(topology: "Topology") -> Path:
 
 def _limits(options: argparse.Namespace, topology: "Topology") -> "KeyLimits":
     from mesh.access.keys import KeyLimits
-    from mesh.topology.report import suggestion
+    from mesh.suggestions import suggestion
 
     services = None if options.services is None else tuple(dict.fromkeys(options.services.split(",")))
     known = [service.name for service in topology.services]

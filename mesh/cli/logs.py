@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from mesh.cli.arguments import add_topology, print_line
 from mesh.errors import EXIT_FAILURE
+from mesh.suggestions import suggestion
 
 if TYPE_CHECKING:
     from mesh.cli.arguments import Subparsers
@@ -39,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     pages = {source: page for source, page in found.items() if page is not None}
     if not pages:
         known = sorted({process for source in sources for process in source.processes()})
-        hint = f"; there are logs of {', '.join(known)}" if known else ""
+        hint = f"; {suggestion(options.process or '', known)}" if known else ""
         where = f" in {runtime_dir(topology) / 'logs'}" if topology.cluster is None else ""
         sys.stderr.write(f"no logs of {options.process or 'this mesh'}{where}{hint}\n")
         return EXIT_FAILURE

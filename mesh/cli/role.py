@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from mesh.errors import CommandError, UserError
+from mesh.suggestions import suggestion
 
 if TYPE_CHECKING:
     from mesh.cli.arguments import Subparsers
@@ -35,7 +36,7 @@ def _role(word: str) -> "Role":
     from mesh.wire.control import Role
 
     if word not in list(Role):
-        raise UserError(f"no role {word!r}; there are {', '.join(Role)}")
+        raise UserError(f"no role {word!r}; {suggestion(word, Role)}")
     return Role(word)
 
 

@@ -1,6 +1,6 @@
 """Checks what backends ask of a topology's engines: each package has its rules under the entry points `BACKENDS`."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, Protocol
@@ -15,6 +15,7 @@ BACKENDS = "meshserve.backends"
 class BackendRules(Protocol):
     """A module with these names."""
 
+    BACKENDS: Collection[str]  # their names
     GPU_BACKENDS: frozenset[str]  # whose KV memory may lie on a GPU
 
     def defaults(self, backend: str) -> Mapping[str, Any]:

@@ -5,11 +5,12 @@ from pathlib import Path
 
 from mesh.addresses import supervisor_id
 from mesh.directory import directory
+from mesh.suggestions import suggestion
 from mesh.topology.access_checks import check_access
 from mesh.topology.backends import backend_rules
 from mesh.topology.placed import Processes, engine_tables
 from mesh.topology.reach import ends_of, engine_pairs
-from mesh.topology.report import Report, suggestion
+from mesh.topology.report import Report
 from mesh.topology.schema import (
     EngineSpec,
     GatewaySpec,
@@ -30,6 +31,7 @@ def check_topology(topology: Topology, processes: Processes, report: Report) -> 
     _check_references(topology, processes, report)
     _check_static_batches(processes, report)
     _check_slices(processes, report)
+    _check_backends(processes, report)
     for rules in backend_rules():
         rules.check(topology, processes, report)
     _check_aliases(topology, report)
@@ -73,6 +75,13 @@ def _check_references(topology: Topology, processes: Processes, report: Report) 
         for name in spec.kv_quotas if isinstance(spec, EngineSpec) else ():
             if name not in services:
                 report.add((*table, "kv_quotas"), f"unknown service {name!r}; {suggestion(name, services)}")
+
+
+def _check_backends(processes: Processes, report: Report) -> None:
+    known = [name for rules in backend_rules() for name in rules.BACKENDS]
+    for table, spec in engine_tables(processes).items():
+        if spec.backend not in known:
+            report.add((*table, "backend"), f"no backend {spec.backend!r}; {suggestion(spec.backend, known)}")
 
 
 def _check_static_batches(processes: Processes, report: Report) -> None:

@@ -4,9 +4,10 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from mesh.suggestions import suggestion
 from mesh.topology.keys import Keys
 from mesh.topology.lines import KeyPath
-from mesh.topology.report import Report, suggestion
+from mesh.topology.report import Report
 
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}\Z")
 _SERVICE_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.:/-]*$")

@@ -1,7 +1,6 @@
 """Everything that is wrong with a topology file, said at once."""
 
-from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
+from collections.abc import Sequence
 from pathlib import Path
 
 from mesh.errors import UserError
@@ -35,18 +34,3 @@ class Report:
     def raise_if_any(self) -> None:
         if self._faults:
             raise TopologyError([text for _, text in sorted(self._faults, key=lambda fault: fault[0])])
-
-
-def one_of(words: Iterable[str]) -> str:
-    """Write alternatives as ``a, b or c``."""
-    *first, last = words
-    return f"{', '.join(first)} or {last}" if first else last
-
-
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """Return what a misspelt word was probably meant to be, or else what there is to choose from."""
-    choices = sorted(known)
-    if not choices:
-        return "there is none"
-    close = get_close_matches(word, choices, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"use {one_of(choices)}"

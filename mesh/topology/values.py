@@ -6,7 +6,7 @@ from ipaddress import ip_address, ip_network
 from typing import Any
 from urllib.parse import urlsplit
 
-from mesh.topology.report import one_of
+from mesh.suggestions import closest, one_of
 
 Reader = Callable[[object], Any]
 
@@ -171,7 +171,9 @@ def texts(value: object) -> dict[str, str]:
 def choice(words: Collection[str], what: str, make: Callable[[str], Any] = str) -> Reader:
     def read(value: object) -> Any:
         if not isinstance(value, str) or value not in words:
-            raise ValueError(f"{value!r} is not {what}; use {one_of(words)}")
+            close = closest(value, words) if isinstance(value, str) else None
+            wanted = f"did you mean {close!r}?" if close else f"use {one_of(words)}"
+            raise ValueError(f"{value!r} is not {what}; {wanted}")
         return make(value)
 
     return read

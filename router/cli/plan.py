@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mesh.cli.arguments import print_line, split_topology
 from mesh.errors import CommandError, UserError
 from mesh.show.output import Showing, add_show
+from mesh.suggestions import closest
 
 if TYPE_CHECKING:
     from mesh.cli.arguments import Subparsers
@@ -118,7 +119,9 @@ def _split(words: Sequence[str]) -> tuple[Path, Action | None, Path | None]:
             raise UserError(f"{word} takes nothing after it, but {other!r} is there; usage: {USAGE}")
         case [Action.APPLY, *_]:
             raise UserError(f"apply takes one topology after it; usage: {USAGE}")
-    raise UserError(f"no file {rest[0]!r}, and nothing to do is called so; usage: {USAGE}")
+    close = closest(rest[0], Action)
+    hint = f"did you mean {close!r}?" if close else f"usage: {USAGE}"
+    raise UserError(f"no file {rest[0]!r}, and nothing to do is called so; {hint}")
 
 
 def _apply(topology: "Topology", wanted: "Mapping[str, EnginePlace] | None", timeout_s: float) -> int:

@@ -10,6 +10,7 @@ import msgspec
 
 import router.policies
 from mesh.errors import UserError
+from mesh.suggestions import suggestion
 from mesh.topology.schema import PolicySpec
 from router.policies.policy import Policy, PolicyEntry
 
@@ -38,12 +39,11 @@ def with_defaults(spec: PolicySpec) -> PolicySpec:
 def _parameters(spec: PolicySpec) -> msgspec.Struct:
     entry = policies().get(spec.name)
     if entry is None:
-        raise UserError(f"[policy] name: no policy {spec.name!r}; there are {', '.join(policies())}")
+        raise UserError(f"[policy] name: no policy {spec.name!r}; {suggestion(spec.name, policies())}")
     known = entry.parameters.__struct_fields__
     for key in spec.parameters:
         if key not in known:
-            there_are = f"it has {', '.join(known)}" if known else "it has none"
-            raise UserError(f"[policy] {key}: not a parameter of {spec.name}; {there_are}")
+            raise UserError(f"[policy] {key}: not a parameter of {spec.name}; {suggestion(key, known)}")
     try:
         return msgspec.convert(dict(spec.parameters), entry.parameters)
     except msgspec.ValidationError as error:

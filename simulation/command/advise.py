@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mesh.errors import CommandError, UserError
 from mesh.show.output import Showing, add_show
+from mesh.suggestions import one_of, suggestion
 
 if TYPE_CHECKING:
     from engines.costs.advice import Advice, Lengths
@@ -103,11 +104,11 @@ def _profiles(options: argparse.Namespace) -> dict[str, Any]:
     pairs = [name.rpartition("-tp")[0].partition("-") for name in known]
     devices = sorted({device for device, _, model in pairs if model == options.model})
     if devices:
-        raise UserError(f"no preset of {options.model} on {options.device!r}; there are some on {', '.join(devices)}")
+        raise UserError(f"no preset of {options.model} on {options.device!r}; use {one_of(devices)}")
     models = sorted({model for device, _, model in pairs if device == options.device}) or sorted(
         {model for _, _, model in pairs}
     )
-    raise UserError(f"no preset of {options.model!r} on {options.device!r}; there are {', '.join(models)}")
+    raise UserError(f"no preset of {options.model!r} on {options.device!r}; {suggestion(options.model, models)}")
 
 
 def _summary(found: "dict[str, Advice]", chosen: str | None, rate: float | None) -> dict[str, Any]:

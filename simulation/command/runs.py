@@ -11,6 +11,7 @@ from engines.admission.promises import never_kept
 from engines.checks import profile_of
 from engines.costs.profiles import EngineProfile
 from mesh.errors import UserError
+from mesh.suggestions import suggestion
 from mesh.topology.parse import load
 from mesh.topology.schema import PolicySpec, Topology
 from router.policies.registry import make_policy
@@ -221,7 +222,7 @@ class _Timelines:
             return
         labels = [label(policy) for policy in policies]
         if self._policy not in labels:
-            raise UserError(f"--timeline: {self._policy!r} is not run; there are {', '.join(labels)}")
+            raise UserError(f"--timeline: {self._policy!r} is not run; {suggestion(self._policy, labels)}")
         if rate and rate not in (known := [f"{number:g}" for number in rates if number is not None]):
             raise UserError(f"--timeline: the rate {rate!r} is not run; there are {', '.join(known) or 'none'}")
 

@@ -26,6 +26,7 @@ from typing import Annotated, get_args
 import msgspec
 
 from mesh.errors import UserError
+from mesh.suggestions import suggestion
 from mesh.topology.schema import Topology
 from mesh.wire.messages import EngineAnswer, EngineMessage
 from simulation.faults.faults import (
@@ -324,7 +325,7 @@ class Names:
     def _matching(self, pattern: str, kind: str, names: Sequence[str]) -> list[str]:
         found = [name for name in names if fnmatchcase(name, pattern)]
         if not found:
-            raise UserError(f"faults: no {kind} {pattern!r} in {self.topology.path}; there are {', '.join(names)}")
+            raise UserError(f"faults: no {kind} {pattern!r} in {self.topology.path}; {suggestion(pattern, names)}")
         return found
 
 
@@ -356,7 +357,7 @@ def _of_messages(table: MessageTable, some: tuple[str, ...], others: tuple[str, 
     match table:
         case LossTable(probability):
             if unknown := [name for name in table.messages if name not in MESSAGES]:
-                raise UserError(f"faults: no message {unknown[0]!r}; there are {', '.join(MESSAGES)}")
+                raise UserError(f"faults: no message {unknown[0]!r}; {suggestion(unknown[0], MESSAGES)}")
             return Loss(probability, some, others, *_when(table), tuple(table.messages))
         case DuplicateTable(probability):
             return Duplicate(probability, some, others, *_when(table), table.late_s)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from mesh.errors import UserError
-from mesh.topology.report import one_of
+from mesh.suggestions import one_of
 from mesh.topology.schema import Topology
 from simulation.loads.trace_request import TraceRequest
 

@@ -102,8 +102,8 @@ def test_what_runs_moves_before_its_service_goes(mesh: Mesh):
 @pytest.mark.parametrize(
     ("words", "code", "complaint"),
     [
-        (["load", "one", "nothing"], 2, "no service 'nothing'; there are tiny, other, gone"),
-        (["load", "nobody", "tiny"], 2, "no engine 'nobody'; there are one, two, three"),
+        (["load", "one", "nothing"], 2, "no service 'nothing'; use gone, other or tiny"),
+        (["load", "nobody", "tiny"], 2, "no engine 'nobody'; use one, three or two"),
         (["load", "one"], 2, "an engine and a service are needed; usage: mesh load"),
         (["load", "one", "gone"], 1, "one did not load gone: /"),
         (["unload", "three", "gone"], 1, "three is the only engine that serves gone: --last takes it away all"),

@@ -76,9 +76,9 @@ def test_roles_change_while_the_mesh_runs(mesh: Mesh):
     ("words", "code", "complaint"),
     [
         (["migrate", "{file}", "cmpl-nobody", "decode-0"], 1, "knows no request"),
-        (["migrate", "{file}", "r", "decode-7"], 2, "no engine 'decode-7'; there are prefill, decode-0, decode-1"),
+        (["migrate", "{file}", "r", "decode-7"], 2, "no engine 'decode-7'; did you mean 'decode-1'?"),
         (["migrate", "{file}", "r"], 2, "a request and an engine are needed"),
-        (["role", "{file}", "decode-0", "boss"], 2, "no role 'boss'; there are prefill, decode, multiplex"),
+        (["role", "{file}", "decode-0", "boss"], 2, "no role 'boss'; use decode, multiplex or prefill"),
         (["drain", "{file}"], 2, "one engine is needed"),
         (["drain", "{file}", "decode-0", "--host", "local"], 2, "no engine but --host is needed"),
         (["drain", "{file}", "gateway"], 2, "no engine 'gateway'"),

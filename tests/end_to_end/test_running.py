@@ -51,4 +51,4 @@ def test_what_is_so_already_is_said(mesh: Mesh):
     assert mesh.run("start", file, "engine-1").stdout == "engine-1 runs already\n"
     assert mesh.run("stop", file, "engine-0").stdout == "engine-0 does not run\n"
     unknown = mesh.run("start", file, "engine-7")
-    assert (unknown.returncode, unknown.stderr) == (2, f"{file}: no engine 'engine-7'; there are engine-0, engine-1\n")
+    assert (unknown.returncode, unknown.stderr) == (2, f"{file}: no engine 'engine-7'; did you mean 'engine-1'?\n")

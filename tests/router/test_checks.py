@@ -1,4 +1,4 @@
-"""A topology with traces is checked for what they need before anything starts."""
+"""A topology's policy, and what its traces need, are checked before anything starts."""
 
 from pathlib import Path
 
@@ -36,3 +36,17 @@ def test_the_environment_is_read_beforehand(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "soon")
     with pytest.raises(UserError, match="OTEL_EXPORTER_OTLP_TIMEOUT"):
         check(topology(tmp_path, "[traces]\n"))
+
+
+@pytest.mark.parametrize(
+    ("policy", "fault"),
+    [
+        ('name = "tropicl"', "[policy] name: no policy 'tropicl'; did you mean 'tropical'?"),
+        ("watermrak = 0.5", "[policy] watermrak: not a parameter of tropical; did you mean 'watermark'?"),
+    ],
+)
+def test_a_misspelt_policy_is_named(policy: str, fault: str, tmp_path: Path):
+    spec = topology(tmp_path, f"[policy]\n{policy}\n")
+    with pytest.raises(UserError) as caught:
+        check(spec)
+    assert str(caught.value) == f"{spec.path}: {fault}"

@@ -18,7 +18,7 @@ def test_a_wrong_topology(mesh):
     (mesh.folder / "t.toml").write_text('[services.a]\nmodel = "x"\n[engines.e]\nrole = "decod"\n')
     for command in ("up", "check", "status", "down"):
         one_line(
-            mesh(command, "t.toml"), 2, r"^t\.toml:4: engines\.e\.role: 'decod' is not a role; use prefill, decode or"
+            mesh(command, "t.toml"), 2, r"^t\.toml:4: engines\.e\.role: 'decod' is not a role; did you mean 'decode'\?"
         )
 
 
@@ -68,7 +68,7 @@ def test_not_running(mesh):
         ["unload", "t.toml", "decode", "tiny"],
     ):
         one_line(mesh(*words), 1, r"^mesh 't' is not running; start it with `mesh up t\.toml`$")
-    one_line(mesh("load", "t.toml", "decode", "tony"), 2, r"^t\.toml: no service 'tony'; there are tiny$")
+    one_line(mesh("load", "t.toml", "decode", "tony"), 2, r"^t\.toml: no service 'tony'; did you mean 'tiny'\?$")
     one_line(mesh("down", "t.toml"), 1, "^mesh 't' is not running$")
     one_line(mesh("logs", "--topology", "t.toml"), 1, "^no logs of this mesh")
 

@@ -26,8 +26,8 @@ def test_values_are_written_as_in_a_topology():
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (["tropcial"], "no policy 'tropcial'; there are tropical, "),
-        (["tropical", "watermrak=1"], "watermrak: not a parameter of tropical; it has watermark"),
+        (["tropcial"], "no policy 'tropcial'; did you mean 'tropical'"),
+        (["tropical", "watermrak=1"], "watermrak: not a parameter of tropical; did you mean 'watermark'"),
         (["tropical", "watermark=2"], "watermark: expected `float` <= 1.0"),
         (["tropical", "watermark"], "'watermark': a parameter is given as KEY=VALUE"),
     ],
@@ -53,7 +53,7 @@ def test_what_a_plan_is_asked_to_do():
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (["t.toml", "aply"], "no file 'aply', and nothing to do is called so; usage: "),
+        (["t.toml", "aply"], "no file 'aply', and nothing to do is called so; did you mean 'apply'"),
         (["resume", "new.toml"], "resume takes nothing after it, but 'new.toml' is there; usage: "),
         (["t.toml", "apply", "new.toml", "newer.toml"], "apply takes one topology after it; usage: "),
     ],

@@ -62,7 +62,7 @@ def favourite(tmp_path, monkeypatch):
 
 def test_the_registry_finds_it_and_checks_its_parameters(favourite):
     assert favourite(engine=P0).name == "favourite"
-    with pytest.raises(UserError, match="engin: not a parameter of favourite; it has engine"):
+    with pytest.raises(UserError, match="engin: not a parameter of favourite; did you mean 'engine'"):
         favourite(engin=P0)
 
 
@@ -83,5 +83,5 @@ def test_a_gateway_decides_by_it_and_uses_what_it_offers(favourite):
 
 
 def test_without_its_file_it_is_unknown():
-    with pytest.raises(UserError, match="no policy 'favourite'; there are tropical, chunked"):
+    with pytest.raises(UserError, match="no policy 'favourite'; use chunked, "):
         make_policy(PolicySpec("favourite"), Random(0))

@@ -55,8 +55,8 @@ def test_an_impossible_promise_is_named_and_fails(capsys):
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (["llama2-70b", "v100", *PROMISE, *MEANS], "no preset of llama2-70b on 'v100'; there are some on a100"),
-        (["lama", "a100", *PROMISE, *MEANS], "no preset of 'lama' on 'a100'; there are bloom-176b, internlm2.5-20b"),
+        (["llama2-70b", "v100", *PROMISE, *MEANS], "no preset of llama2-70b on 'v100'; use a100"),
+        (["lama", "a100", *PROMISE, *MEANS], "no preset of 'lama' on 'a100'; did you mean 'llama-7b'"),
         (["llama2-70b", "a100", *PROMISE], "give --lengths FILE, or both --input and --output"),
         (["llama2-70b", "a100", *PROMISE, *MEANS, "--lengths", "x"], "give --lengths FILE, or both"),
         (["llama2-70b", "a100", *PROMISE, "--lengths", "/nowhere"], "/nowhere: no such file"),

@@ -172,7 +172,7 @@ def test_a_loss_may_be_of_some_messages_only(tmp_path):
     path.write_text('[[loss]]\nprobability = 0.5\nmessages = ["StepTokens", "Commit"]\n')
     assert faults(*read_faults(path)) == [Loss(0.5, EVERYBODY, EVERYBODY, kinds=("StepTokens", "Commit"))]
     path.write_text('[[loss]]\nprobability = 0.5\nmessages = ["Tokens"]\n')
-    with pytest.raises(UserError, match=r"faults: no message 'Tokens'; there are Submit, SubmitBatch, Cancel, "):
+    with pytest.raises(UserError, match=r"faults: no message 'Tokens'; "):
         faults(*read_faults(path))
 
 
@@ -182,7 +182,7 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 def test_names_that_nobody_has_are_named():
-    with pytest.raises(UserError, match=r"faults: no engine 'gateway-0' in small.toml; there are prefill, decode-0"):
+    with pytest.raises(UserError, match=r"faults: no engine 'gateway-0' in small.toml; use decode-0"):
         faults(parse_slow("2:gateway-0"))
-    with pytest.raises(UserError, match=r"faults: no process 'nobody-\*' in small.toml; there are gateway-0, prefill"):
+    with pytest.raises(UserError, match=r"faults: no process 'nobody-\*' in small.toml; use decode-0"):
         faults(parse_partition("prefill,nobody-*@1+1"))

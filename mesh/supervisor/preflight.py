@@ -12,6 +12,7 @@ import psutil
 from mesh.addresses import supervisor_id, supervisors
 from mesh.directory import Endpoints, directory
 from mesh.errors import UserError
+from mesh.topology.backends import backend_rules
 from mesh.topology.schema import GatewaySpec, Topology
 
 MAX_IPC_PATH_BYTES = 107  # of a Unix socket address
@@ -43,8 +44,11 @@ def _ipc_paths(endpoints: Iterable[Endpoints]) -> Iterable[Path]:
 
 
 def check_interpreters(topology: Topology, host: str) -> None:
-    """Raise `UserError` if an engine of this host names a Python that is not there."""
+    """Raise `UserError` if an engine of this host names a Python that is not there, or lacks what it computes with."""
     for engine in topology.engines:
+        if engine.host == host and engine.python is None:
+            for problem in filter(None, [rules.missing(engine.backend) for rules in backend_rules()]):
+                raise UserError(f"{engine.id}: {problem}")
         if engine.host == host and engine.python is not None and shutil.which(engine.python) is None:
             raise UserError(
                 f"{engine.id}: python = {engine.python!r} is not a program of this machine; name the interpreter of an "

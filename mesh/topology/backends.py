@@ -16,10 +16,14 @@ class BackendRules(Protocol):
     """A module with these names."""
 
     BACKENDS: Collection[str]  # their names
+    MODELLED: Collection[str]  # those that compute nothing, and only take the time
     GPU_BACKENDS: frozenset[str]  # whose KV memory may lie on a GPU
 
     def defaults(self, backend: str) -> Mapping[str, Any]:
         """Fields of `EngineSpec` that engines of this backend have where their table says nothing."""
+
+    def missing(self, backend: str) -> str:
+        """Say what the backend needs that is not installed for this interpreter; empty if it can compute."""
 
     def check(self, topology: Topology, processes: Processes, report: Report) -> None:
         """Add the faults of engines' tables to the report."""

@@ -9,17 +9,22 @@ from mesh.topology.schema import Topology
 
 
 def runtime_dir(topology: Topology) -> Path:
-    """Sockets, logs and lock of this mesh on this host, by name.
+    """Sockets, logs and lock of this mesh on this host, by name."""
+    return runtime_root() / topology.name
+
+
+def runtime_root() -> Path:
+    """Return where the folders of this user's meshes are.
 
     In ``$MESHSERVE_RUNTIME_DIR``, else in ``meshserve`` of ``$XDG_RUNTIME_DIR`` where that is the user's alone, else in
     a folder of the user beside other temporary ones.
     """
     if configured := os.environ.get("MESHSERVE_RUNTIME_DIR"):
-        return Path(configured) / topology.name
+        return Path(configured)
     session = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
     if session.is_absolute() and _is_private(session):
-        return session / "meshserve" / topology.name
-    return Path(tempfile.gettempdir()) / f"meshserve-{os.getuid()}" / topology.name
+        return session / "meshserve"
+    return Path(tempfile.gettempdir()) / f"meshserve-{os.getuid()}"
 
 
 def _is_private(folder: Path) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mesh.cli.running_mesh import DEFAULT_TOPOLOGY, running_topology
 from mesh.errors import UserError
 
 if TYPE_CHECKING:
@@ -13,23 +14,25 @@ if TYPE_CHECKING:
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
-DEFAULT_TOPOLOGY = Path("deploy/topology.toml")
 
-
-def add_topology(parser: argparse.ArgumentParser, *, option: bool = False) -> None:
-    """The deployment to work on, as an optional argument or as ``--topology``."""
-    text = f"the deployment (default: {DEFAULT_TOPOLOGY})"
+def add_topology(parser: argparse.ArgumentParser, *, option: bool = False, running: bool = False) -> None:
+    """The deployment to work on, as an optional argument or as ``--topology``. ``running``: the command is about a mesh
+    that runs, so that one of `mesh serve` may be meant.
+    """
+    which = f"what `mesh serve` runs, or {DEFAULT_TOPOLOGY}" if running else f"{DEFAULT_TOPOLOGY}"
+    text = f"the deployment (default: {which})"
+    read, default = (running_topology, "") if running else (Path, str(DEFAULT_TOPOLOGY))  # argparse reads defaults, too
     if option:
-        parser.add_argument("--topology", dest="file", type=Path, default=DEFAULT_TOPOLOGY, metavar="FILE", help=text)
+        parser.add_argument("--topology", dest="file", type=read, default=default, metavar="FILE", help=text)
     else:
-        parser.add_argument("file", type=Path, nargs="?", default=DEFAULT_TOPOLOGY, metavar="FILE", help=text)
+        parser.add_argument("file", type=read, nargs="?", default=default, metavar="FILE", help=text)
 
 
 def split_topology(words: Sequence[str]) -> tuple[Path, list[str]]:
-    """The first word is a topology if it is a file or is called like one; otherwise the default one is meant."""
+    """The first word is a topology if it is a file or is called like one; otherwise the one that runs is meant."""
     if words and (words[0].endswith(".toml") or Path(words[0]).is_file()):
         return Path(words[0]), list(words[1:])
-    return DEFAULT_TOPOLOGY, list(words)
+    return running_topology(), list(words)
 
 
 def choose_host(topology: "Topology", wanted: str | None) -> str:

@@ -20,7 +20,7 @@ GRACE_S = 10.0  # for killing what did not drain, and for leaving
 
 def register(subparsers: "Subparsers") -> None:
     parser = subparsers.add_parser("down", help="stop a mesh; running requests end first")
-    add_topology(parser)
+    add_topology(parser, running=True)
     parser.add_argument("--now", action="store_true", help="do not wait for running requests")
     parser.set_defaults(run=run)
 

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from mesh import __version__
 from mesh.cli import (
@@ -14,17 +14,14 @@ from mesh.cli import (
     curve_key,
     deploy,
     down,
-    drain,
     keys,
     logs,
-    migrate,
-    role,
-    running,
-    services,
     status,
     tap,
     up,
 )
+from mesh.cli.changes import drain, migrate, role, running, services
+from mesh.cli.first_steps import doctor, init, serve
 from mesh.cli.first_steps.completion import add_print_completion
 from mesh.cli.parser import Parser
 from mesh.errors import EXIT_CONFIGURATION, EXIT_FAILURE, EXIT_INTERRUPTED, CommandError, UserError
@@ -34,6 +31,9 @@ if TYPE_CHECKING:
 
 ENTRY_POINTS = "meshserve.commands"
 COMMANDS = {
+    "serve": serve,
+    "init": init,
+    "doctor": doctor,
     "up": up,
     "down": down,
     "status": status,
@@ -80,11 +80,11 @@ def command_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     parser = Parser(
         prog="mesh",
         description="Serve language models from a mesh of processes behind one OpenAI-compatible API.",
-        epilog="Start with `mesh up`, ask with `mesh chat`, look with `mesh status`, stop with `mesh down`.",
+        epilog="Start with `mesh serve` or `mesh up`, ask with `mesh chat`, look with `mesh status`.",
     )
     parser.add_argument("--version", action="version", version=f"mesh {__version__}")
     add_print_completion(parser)
-    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    subparsers = cast("Subparsers", parser.add_subparsers(title="commands", metavar="COMMAND", required=True))
     for module in dict.fromkeys(COMMANDS.values()):
         module.register(subparsers)
     if not arguments or arguments[0] not in COMMANDS:

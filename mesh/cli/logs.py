@@ -23,7 +23,7 @@ FOLLOW_S = 0.2  # files cannot be awaited: how often to look for more
 def register(subparsers: "Subparsers") -> None:
     parser = subparsers.add_parser("logs", help="show the logs of processes: on this machine, or on all that Ray holds")
     parser.add_argument("process", nargs="?", metavar="PROCESS", help="only this one, such as `prefill` or `decode-0`")
-    add_topology(parser, option=True)
+    add_topology(parser, option=True, running=True)
     parser.add_argument("-f", "--follow", action="store_true", help="go on with what is logged from now on")
     parser.add_argument("-n", "--lines", type=int, default=200, metavar="N", help="the last N lines (default: 200)")
     parser.set_defaults(run=run)

@@ -20,7 +20,7 @@ MAX_TEXT = 120
 
 def register(subparsers: "Subparsers") -> None:
     parser = subparsers.add_parser("tap", help="print the messages between processes as they flow")
-    add_topology(parser, option=True)
+    add_topology(parser, option=True, running=True)
     parser.add_argument("--type", action="append", metavar="NAME", help="only messages of this type, such as Submit")
     parser.add_argument("-n", "--count", type=int, metavar="N", help="end after N messages")
     parser.set_defaults(run=run)

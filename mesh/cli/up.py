@@ -53,6 +53,7 @@ def register(subparsers: "Subparsers") -> None:
 
 def run(options: argparse.Namespace) -> int:
     from mesh.addresses import supervisor_id
+    from mesh.cli.first_steps.remarks import new_remarks
     from mesh.cli.view import make_view
     from mesh.process.logs import output_file
     from mesh.supervisor.hosting import prepare_models
@@ -83,6 +84,8 @@ def run(options: argparse.Namespace) -> int:
         print_line(f"note: {remark}")
     if code := prepare_models(topology, host):
         return code
+    for remark in new_remarks(topology, host, takeover.runtime):
+        print_line(remark)
     with takeover.begun() as plan:
         output = output_file(takeover.runtime, supervisor_id(host))
         view = make_view(topology, host, options.file, lambda ok: _announce(options.ready_fd, output, ok))

@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from mesh.cli.arguments import DEFAULT_TOPOLOGY, split_topology
+from mesh.cli.arguments import split_topology
+from mesh.cli.running_mesh import DEFAULT_TOPOLOGY
 from mesh.errors import UserError
 from router.cli import plan, policy
 

@@ -45,8 +45,8 @@ def run(options: argparse.Namespace) -> int:
 def _drained(options: argparse.Namespace) -> tuple["Topology", Sequence[str]]:
     """Find the engines that are meant, and the deployment that has them."""
     from mesh.cli.arguments import choose_host
+    from mesh.cli.changes.engine_status import open_mesh, split_words
     from mesh.cli.cluster import require_running
-    from mesh.cli.engine_status import open_mesh, split_words
     from mesh.topology.parse import load
 
     if options.host is None:
@@ -75,8 +75,8 @@ async def _undo(topology: "Topology", engines: Sequence[str]) -> Sequence[str]:
 
 async def _drain(topology: "Topology", engines: Sequence[str], timeout_s: float) -> Sequence[str]:
     """All of them at once. Answer those that were told, which are empty then."""
+    from mesh.cli.changes.engine_status import listen
     from mesh.cli.cluster import visitor
-    from mesh.cli.engine_status import listen
     from mesh.wire.control import Drain, ProcessState
 
     async with visitor(topology) as sockets:
@@ -113,7 +113,7 @@ async def _tell(
     state: "ProcessState",
 ) -> "EngineStatus":
     """Send it, and wait for a status that shows it."""
-    from mesh.cli.engine_status import hear, hear_anything
+    from mesh.cli.changes.engine_status import hear, hear_anything
 
     await hear_anything(topology, sockets, engine)
     sockets.send(engine, message)

@@ -35,7 +35,7 @@ def register(subparsers: "Subparsers") -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from mesh.cli.engine_status import open_mesh, split_words
+    from mesh.cli.changes.engine_status import open_mesh, split_words
     from mesh.wire.bounds import MAX_NAME
 
     file, (request, engine) = split_words(options.words, "a request and an engine are", 2, USAGE)
@@ -67,7 +67,7 @@ async def _move(
     topology: "Topology", sockets: "Sockets[SupervisorMessage]", request: str, source: str, to: str, timeout_s: float
 ) -> None:
     """Return once its engine says that it is gone, or is silent about it for too long."""
-    from mesh.cli.engine_status import hear_anything, listen
+    from mesh.cli.changes.engine_status import hear_anything, listen
     from mesh.wire.control import Migrate
 
     before = await hear_anything(topology, sockets, source)

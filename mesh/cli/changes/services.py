@@ -40,7 +40,7 @@ def _register(
 
 
 def _run(options: argparse.Namespace) -> int:
-    from mesh.cli.engine_status import open_mesh, split_words
+    from mesh.cli.changes.engine_status import open_mesh, split_words
 
     file, (engine, service) = split_words(options.words, "an engine and a service are", 2, options.usage)
     topology = open_mesh(file, engine, service)
@@ -50,8 +50,8 @@ def _run(options: argparse.Namespace) -> int:
 
 async def _load(topology: "Topology", engine: str, service: str, options: argparse.Namespace) -> None:
     """Return once the engine serves it."""
+    from mesh.cli.changes.engine_status import hear, hear_anything
     from mesh.cli.cluster import visitor
-    from mesh.cli.engine_status import hear, hear_anything
     from mesh.wire.control import LoadService
 
     async with visitor(topology) as sockets:
@@ -75,8 +75,8 @@ async def _load(topology: "Topology", engine: str, service: str, options: argpar
 
 async def _unload(topology: "Topology", engine: str, service: str, options: argparse.Namespace) -> None:
     """Return once nothing of it is left there."""
+    from mesh.cli.changes.engine_status import hear, hear_anything
     from mesh.cli.cluster import collect, visitor
-    from mesh.cli.engine_status import hear, hear_anything
     from mesh.wire.control import UnloadService
     from mesh.wire.status import EngineStatus
 

@@ -23,7 +23,7 @@ def register(subparsers: "Subparsers") -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from mesh.cli.engine_status import open_mesh, split_words
+    from mesh.cli.changes.engine_status import open_mesh, split_words
 
     file, (engine, word) = split_words(options.words, "an engine and a role are", 2, USAGE)
     role = _role(word)
@@ -42,8 +42,8 @@ def _role(word: str) -> "Role":
 
 async def _change(topology: "Topology", engine: str, role: "Role") -> None:
     """Return once the engine says that it has the role."""
+    from mesh.cli.changes.engine_status import hear, hear_anything
     from mesh.cli.cluster import visitor
-    from mesh.cli.engine_status import hear, hear_anything
     from mesh.wire.control import SetRole
 
     async with visitor(topology) as sockets:

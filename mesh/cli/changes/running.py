@@ -39,7 +39,7 @@ def _register(subparsers: "Subparsers", name: str, usage: str, text: str, work: 
 
 
 def _run(options: argparse.Namespace) -> int:
-    from mesh.cli.engine_status import open_mesh, split_words
+    from mesh.cli.changes.engine_status import open_mesh, split_words
 
     file, (engine,) = split_words(options.words, "one engine is", 1, options.usage)
     asyncio.run(options.work(open_mesh(file, engine), engine, options))

@@ -9,6 +9,8 @@ from typing import TypeVar
 from rich import progress as bars
 from rich.console import Console
 
+from mesh.show.progress import ShownProgress, working
+
 Job = TypeVar("Job")
 Answer = TypeVar("Answer")
 
@@ -21,15 +23,14 @@ def run_jobs(
     ``work`` must be a function of an importable module, which ``__main__`` of a package is not.
     The first error ends all jobs.
     """
-    with progress_bar() as progress:
-        task = progress.add_task(what, total=len(jobs))
+    with working(what, len(jobs)) as shown:
         if num_processes == 1:
-            return [_advanced(progress, task, work(job)) for job in jobs]
+            return [_advanced(shown, work(job)) for job in jobs]
         with ProcessPoolExecutor(min(num_processes, max(1, len(jobs))), mp_context=get_context("spawn")) as pool:
             futures = [pool.submit(work, job) for job in jobs]
             try:
                 for future in as_completed(futures):
-                    _advanced(progress, task, future.result())
+                    _advanced(shown, future.result())
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
@@ -45,6 +46,6 @@ def progress_bar(*more: bars.ProgressColumn) -> Iterator[bars.Progress]:
         yield progress
 
 
-def _advanced(progress: bars.Progress, task: bars.TaskID, answer: Answer) -> Answer:
-    progress.advance(task)
+def _advanced(shown: ShownProgress, answer: Answer) -> Answer:
+    shown.advance()
     return answer

@@ -4,7 +4,6 @@ import io
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # Words stay words, and the same picture gives the same bytes.
@@ -18,15 +17,6 @@ def new_figure(width: float, height: float) -> "Figure":
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def tidy(axes: "Axes", *, has_legend: bool = False) -> None:
-    """A faint grid, two spines, a small title and a legend without a frame."""
-    axes.grid(alpha=0.25, which="both" if axes.get_yscale() == "log" else "major")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.title.set_fontsize("medium")
-    if has_legend:
-        axes.legend(frameon=False, fontsize="small")
-
-
 def svg_of(figure: "Figure") -> str:
     """A document."""
     import matplotlib as mpl
@@ -35,9 +25,3 @@ def svg_of(figure: "Figure") -> str:
         file = io.StringIO()
         figure.savefig(file, format="svg", metadata={"Date": None})
     return file.getvalue()
-
-
-def element_of(figure: "Figure") -> str:
-    """To be put into a page: the element without the document around it."""
-    text = svg_of(figure)
-    return text[text.index("<svg") :]

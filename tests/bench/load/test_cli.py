@@ -15,6 +15,7 @@ from bench.load.cli import register
 from mesh.errors import CommandError, UserError
 from tests.bench.load.results.test_measures import VLLM_KEYS
 from tests.bench.load.small import Asked, server, stream_of
+from tests.mesh.show.looking import look_at_page, words_in_drawing
 
 
 def whole(body: object, status: str = "200 OK") -> bytes:
@@ -94,6 +95,19 @@ def test_a_run_prints_its_block_and_writes_its_files(url: str, tmp_path: Path, c
     assert "http://www.w3.org" in page  # namespaces are all that it names
     assert "src=" not in page
     assert "<link" not in page
+
+
+def test_a_run_and_a_sweep_are_drawn(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    load = ("--url", url, "--requests", "8", "--output-tokens", "3", "--model", "fast", "--quiet")
+    files = ("--plot", str(tmp_path / "a.svg"), "--html", str(tmp_path / "a.html"))
+    assert bench(*load, "--rate", "80", "--goodput", "ttft:500", "--label", "<b>", *files) == 0
+    assert {"TTFT", "TPOT", "TTFT over time", "promise: 500 ms"} <= set(words_in_drawing(tmp_path / "a.svg"))
+    assert "label <b>" in look_at_page(tmp_path / "a.html").text
+    search = ("--least-s", "0.1", "--first-rate", "100", "--most-rates", "1", "--goodput", "ttft:5000")
+    assert bench("sweep", *load, *search, *files) == 0
+    assert {"promised: 90%", "Goodput", ">100.00 requests/s"} <= set(words_in_drawing(tmp_path / "a.svg"))
+    assert url in look_at_page(tmp_path / "a.html").text
+    assert "promise" not in capsys.readouterr().out  # a pipe gets no chart
 
 
 def test_runs_are_put_beside_each_other(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

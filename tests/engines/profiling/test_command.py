@@ -13,6 +13,7 @@ from engines.profiling.store import ProfileStore
 from engines.torch_engine.backend import key_of, torch_backend
 from mesh.errors import UserError
 from mesh.topology.parse import load
+from tests.mesh.show.looking import look_at_page, words_in_drawing
 
 TOPOLOGY = """
 [services.tiny]
@@ -47,7 +48,10 @@ def run(*arguments: str) -> int:
 
 def test_a_profile_is_shown_drawn_and_found_by_the_next_engine(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     topology = load(write(tmp_path))
-    assert run(str(topology.path), "--repeats", "1") == 0
+    files = ("--plot", str(tmp_path / "a.svg"), "--html", str(tmp_path / "a.html"))
+    assert run(str(topology.path), "--repeats", "1", *files) == 0
+    assert {"Decode step", "as fitted", "held out"} <= set(words_in_drawing(tmp_path / "a.svg"))
+    assert "points held out of the fit" in look_at_page(tmp_path / "a.html").text
     out = capsys.readouterr().out
     assert "decode step" in out
     assert "b: requests that decode" in out

@@ -135,4 +135,8 @@ def _number(text: str) -> float | int:
     try:
         return int(text)
     except ValueError:
+        pass
+    try:
         return float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number; write one such as 900") from None

@@ -84,4 +84,4 @@ def test_on_a_terminal_it_asks(folder):
     topology = load(folder / "asked.toml")
     assert topology.services[0].slo.ttft_s == 0.9
     assert (len(topology.engines), topology.gateways[0].port) == (1, 8200)
-    assert "could not convert string to float: 'soon'" in done.stdout
+    assert "'soon' is not a number; write one such as 900" in done.stdout

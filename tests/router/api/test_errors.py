@@ -187,8 +187,8 @@ async def test_refused_half_way_runs_nothing(gateway):
     """The second of three choices is refused: the first one is cancelled."""
     submit = gateway.router.submit
 
-    def once(spec, tenant=""):
-        generation = submit(spec, tenant)
+    def once(spec, tenant="", trace=None):
+        generation = submit(spec, tenant, trace)
         gateway.router.refusal = Overloaded("full", 1.0)
         return generation
 

@@ -141,11 +141,10 @@ def prometheus(mesh: Mesh, key: tuple[Path, str], tmp_path_factory: pytest.TempP
                 assert process.poll() is None, (folder / "log").read_text()
                 time.sleep(0.05)
             with ThreadPoolExecutor(2) as clients:
-                asked = found.answers('up{kind="engine"} == 1', deadline)
-                assert asked, found.get("targets")
                 list(clients.map(lambda _: complete(mesh, key[1]), range(6)))
-                found.answers("vllm:e2e_request_latency_seconds_count > 0", deadline)
-                list(clients.map(lambda _: complete(mesh, key[1]), range(6)))
+                seen = "vllm:e2e_request_latency_seconds_count > 0 and on () count(up == 1) == 3"
+                assert found.answers(seen, deadline), found.get("targets")
+                list(clients.map(lambda _: complete(mesh, key[1]), range(6)))  # rates need numbers that grow
             yield found
         finally:
             found.close()

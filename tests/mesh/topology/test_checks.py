@@ -73,3 +73,26 @@ def test_an_alias_may_be_any_name_that_is_not_taken(tmp_path: Path, alias: str, 
 def test_all_faults_are_told_at_once(tmp_path: Path):
     text = '[engines.e]\nservices = ["b"]\nhost = "elsewhere"\n[mesh]\nlease_ms = 1\n'
     assert len(problems(tmp_path, text)) == 3
+
+
+@pytest.mark.parametrize(
+    ("address", "is_right"), [("127.0.0.1", True), ("::1", True), ("10.0.0.1", False), ("*", False)]
+)
+def test_metrics_of_engines_stay_on_the_machine_unless_somebody_says_who_may_come(
+    tmp_path: Path, address: str, is_right: bool
+):
+    text = f'{ENGINE}metrics_address = "{address}"\n'
+    found = problems(tmp_path, text)
+    assert (found == []) == is_right
+    assert is_right or "engines.e.metrics_address: " in found[0]
+    assert problems(tmp_path, f"{text}[access]\nopen = true\n") == []
+
+
+def test_ports_of_metrics_count_up_and_no_two_engines_share_one(tmp_path: Path):
+    pool = "[engines.e]\ncount = 3\nmetrics_port = 9400\n"
+    assert problems(tmp_path, pool) == []
+    assert [engine.metrics_port for engine in load(tmp_path / "mesh.toml").engines] == [9400, 9401, 9402]
+    [found] = problems(tmp_path, pool + "[engines.f]\nmetrics_port = 9402\n")
+    assert "engines.f.metrics_port: 9402 is already the port of e-2" in found
+    [found] = problems(tmp_path, "[engines.e]\ncount = 2\nmetrics_port = 65535\n")
+    assert "the largest is 65535" in found

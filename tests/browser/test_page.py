@@ -1,0 +1,113 @@
+"""The live page in a real browser, while requests are served."""
+
+import json
+import threading
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.browser.conftest import CHROMIUM, DEADLINE_S, OpenPage, Traffic, ask, take_picture
+from tests.end_to_end.conftest import Mesh
+
+pytestmark = [
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is missing: install it"),
+]
+
+VIEWS = ("mesh", "promises")
+TOO_WIDE = """
+[...document.querySelectorAll("body *")]
+  .filter((one) => one.getBoundingClientRect().right > 391 && !one.closest(".scroll"))
+  .map((one) => one.outerHTML.slice(0, 80))
+"""
+SLOW = 400  # tokens: several seconds of a simulated engine
+
+
+def violations(page: Any) -> list[str]:
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page).response["violations"]
+    return [f"{one['id']}: {one['help']}: {one['nodes'][0]['html']}" for one in found]
+
+
+def test_the_mesh_is_shown_as_it_is(open_page: OpenPage, traffic: Traffic):
+    page = open_page("mesh")
+    for engine in ("prefill", "decode-0", "decode-1"):
+        card = page.get_by_role("article", name=f"Engine {engine}")
+        card.wait_for()
+        assert "ready" in card.inner_text()
+    page.get_by_role("cell", name="sent to").first.wait_for()
+    page.get_by_role("cell", name="handed over to").first.wait_for()
+    take_picture(page, "mesh")
+
+
+def test_a_migration_becomes_visible(open_page: OpenPage, mesh: Mesh):
+    page = open_page("mesh")
+    name = "order-of-the-migration"
+    with httpx.Client(base_url=mesh.url, timeout=DEADLINE_S, headers={"x-request-id": name}) as client:
+        asking = threading.Thread(target=ask, args=(client, SLOW))
+        asking.start()
+        page.get_by_role("link", name="order-of").first.wait_for()
+        handed = page.get_by_role("row", name="order-of").filter(has_text="handed over to").first
+        there = "decode-1" if "decode-0" in handed.inner_text() else "decode-0"
+        moved = mesh.run("migrate", str(mesh.topology), name, there)
+        assert moved.returncode == 0, moved.stderr
+        row = page.get_by_role("row", name="order-of").filter(has_text="migrated to").first
+        assert there in row.inner_text().split("\t")
+        asking.join(DEADLINE_S)
+
+
+def test_promises_are_counted(open_page: OpenPage, traffic: Traffic):
+    page = open_page("promises")
+    kept = page.locator(".tile", has_text="both promises kept")
+    page.wait_for_function("() => /%/.test(document.querySelector('.tile b')?.textContent ?? '')")
+    assert kept.locator("b").inner_text().endswith("%")
+    assert page.locator("canvas").count() == 5
+    page.get_by_role("cell", name="127.0.0.1").first.wait_for()
+    take_picture(page, "promises")
+
+
+def test_the_keyboard_reaches_everything(open_page: OpenPage):
+    page = open_page("mesh")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    page.keyboard.press("Shift+Tab")
+    while page.evaluate("document.activeElement.textContent") != "Promises":
+        assert page.evaluate("document.activeElement !== document.body")
+        page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Promises", level=2).wait_for()
+    page.get_by_label("Of the last").focus()
+    page.keyboard.press("ArrowUp")
+    assert page.get_by_label("Of the last").input_value() == "60"
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_nothing_is_wider_than_a_phone(open_page: OpenPage, view: str, traffic: Traffic):
+    page = open_page(view, width=390, height=844)
+    page.get_by_role("heading", level=2).wait_for()
+    page.wait_for_timeout(500)
+    assert page.evaluate(TOO_WIDE) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everybody_can_use_it(open_page: OpenPage, scheme: str, traffic: Traffic):
+    for view in VIEWS:
+        page = open_page(view, color_scheme=scheme)
+        page.get_by_role("heading", level=2).wait_for()
+        page.wait_for_timeout(500)
+        assert violations(page) == [], view
+
+
+def test_a_gateway_that_refuses_is_told_and_asked_again(open_page: OpenPage):
+    page = open_page("mesh", may_log="503")
+    refusal = json.dumps({"error": {"message": "64 others read this gateway's feed", "code": "feed_full"}})
+    page.route("**/mesh/feed", lambda route: route.fulfill(status=503, body=refusal))
+    page.reload()
+    page.get_by_role("alert").filter(has_text="64 others read").wait_for()
+    page.unroute("**/mesh/feed")
+    page.get_by_text("● live").wait_for()
+    assert page.get_by_role("alert").count() == 0

@@ -1,137 +1,119 @@
 """The simulator against the mesh itself: the same requests at the same times, served here and simulated.
 
-    python -m bench.fidelity [TOPOLOGY] [--rate R] [--requests N] [--prompt A:B] [--answer A:B] [--json FILE]
+    python -m bench.fidelity [TOPOLOGY] [--rate R] [--requests N] [--prompt A B] [--answer A B] [--json FILE]
 
 Starts the topology's mesh on this machine, loads it over HTTP from a process of its own (open loop, Poisson) and
 simulates what was sent, twice. With the costs of the engines' own profile (`mesh profile`) and how much engines slow
-each other down (`bench.live.sharing`), all measured beforehand: that tells the profile and the simulator. And with the
-costs that the engines learnt from their steps meanwhile, which tells the simulator alone: machines are slower on one
-day than on another. Overheads are measured beforehand (`bench.live.overheads`); nothing is fitted to the latencies that
-are compared. Run it alone: it says what others used of the machine, and how far idle engines are off the profile.
+each other down (`bench.fidelity.sharing`), all measured beforehand: that tells the profile and the simulator. And with
+the costs that the engines have learnt from their steps in the end, which tells the simulator alone: machines are slower
+on one day than on another. Overheads are measured beforehand (`bench.fidelity.overheads`); nothing is fitted to the
+latencies that are compared. Run it alone: it says what others used of the machine.
 """
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from rich.console import Console
+import msgspec
 
 from bench.fidelity import predicting
+from bench.fidelity.agreement import agreement_table
+from bench.fidelity.overheads import measure_overheads
 from bench.fidelity.predicting import Profiles, Records
+from bench.fidelity.sharing import measure_sharing
 from bench.harness.arguments import add_json, script_parser
 from bench.harness.files import write_json
 from bench.harness.jobs import progress_bar
 from bench.harness.tables import make_console
-from bench.live.agreement import agreement_table, agreements
-from bench.live.mesh import live_mesh
-from bench.live.overheads import Overheads, measure_overheads
-from bench.live.serving import OK, TOO_MANY, Learnt, Served, Workload, serve
+from bench.live.contention import Watch
+from bench.live.http_load import Answer, Sending
+from bench.live.lengths import TOKEN_IDS
+from bench.live.mesh import LiveMesh, live_mesh
+from bench.live.serving import OK, latency_of
+from engines.costs.profiles import EngineProfile
 from mesh.errors import UserError
 from mesh.topology.parse import load
-from mesh.topology.schema import Topology
-from router.history.records import Outcome, Record
+from mesh.wire.status import DecodeCost, PrefillCost
 from simulation.engines.physics import Physics
 from simulation.loads.trace_request import TraceRequest
 
-
-def simulate_served(topology: Topology, profiles: Profiles, served: Served, physics: Physics) -> dict[str, Record]:
-    """What was sent, when it was sent."""
-    trace = [
-        TraceRequest(answer.sent_s, len(sending.prompt), sending.max_tokens)
-        for sending, answer in zip(served.sendings, served.answers, strict=True)
-    ]
-    return predicting.simulate(topology, profiles, trace, physics)
+WARM_UP = 4  # requests: memory that was never written and code that never ran are slower
 
 
-def learnt_profiles(profiles: Profiles, learnt: Learnt) -> Profiles:
-    """What engines slow each other down is in them already."""
-    return {
-        engine: replace(profile, prefill=learnt[engine][0], decode=learnt[engine][1])
-        for engine, profile in profiles.items()
+def draw(options: argparse.Namespace, count: int, random: Random) -> list[Sending]:
+    """Poisson arrivals; lengths are even between their bounds."""
+    at_s, sendings = 0.0, []
+    for _ in range(count):
+        prompt = random.choices(TOKEN_IDS, k=random.randint(*sorted(options.prompt)))
+        sendings.append(Sending(at_s, prompt, random.randint(*sorted(options.answer))))
+        at_s += random.expovariate(options.rate)
+    return sendings
+
+
+def learnt_profiles(mesh: LiveMesh, profiles: Profiles) -> Profiles:
+    """With the costs that the engines predict with by now, in which it is that they slow each other down."""
+    return {engine["id"]: _learnt(profiles[engine["id"]], *engine["services"]) for engine in mesh.status()["engines"]}
+
+
+def _learnt(profile: EngineProfile, service: Mapping[str, object]) -> EngineProfile:
+    prefill = msgspec.convert(service["prefill_cost"], PrefillCost)
+    return replace(profile, prefill=prefill, decode=msgspec.convert(service["decode_cost"], DecodeCost))
+
+
+def share_placed_alike(answers: Sequence[Answer], records: Records) -> float:
+    """By the same rule on the same engines."""
+    pairs = [(answer.headers, records[f"r{answer.number}"]) for answer in answers if answer.status == OK]
+    placed = [((has["rule"], has["prefill"], has["decode"]), record) for has, record in pairs]
+    return sum(where == (one.rule, one.prefill_engine, one.decode_engine) for where, one in placed) / len(answers)
+
+
+def run(options: argparse.Namespace) -> None:
+    topology, random, console = load(options.topology), Random(options.seed), make_console()
+    profiles = {engine.id: predicting.profile_of(engine, topology) for engine in topology.engines}
+    overheads = measure_overheads(topology)
+    with live_mesh(options.topology) as mesh, progress_bar() as progress:
+        mesh.answers(draw(options, WARM_UP, random))
+        sharing, sendings = measure_sharing(mesh, random), draw(options, options.requests, random)
+        task = progress.add_task("serving", total=len(sendings))
+        with Watch(mesh.pids()) as watch:
+            answers = mesh.answers(sendings, lambda: progress.advance(task))
+        learnt = learnt_profiles(mesh, profiles)
+    pairs = list(zip(sendings, answers, strict=True))
+    trace = [TraceRequest(answer.sent_s, len(one.prompt), one.max_tokens) for one, answer in pairs]
+    measured = {f"r{answer.number}": latency_of(answer, one.max_tokens) for one, answer in pairs if answer.status == OK}
+    alone = Physics(kv_bytes_per_s=overheads.kv_bytes_per_s, step_s=overheads.step_s)
+    shared = replace(alone, shared_decode=sharing.decode, shared_prefill=sharing.prefill)
+    predictions = {
+        "costs of the profile": predicting.simulate(topology, profiles, trace, shared),
+        "costs as learnt": predicting.simulate(topology, learnt, trace, alone),
     }
-
-
-Predictions = Mapping[str, Records]  # by what the simulation knew of costs
-
-
-def report(
-    console: Console, served: Served, predictions: Predictions, overheads: Overheads, profiles: Profiles
-) -> None:
-    measured = served.latencies()
     for costs, records in predictions.items():
-        simulated = predicting.simulated_latencies(records, overheads)
-        title = f"{costs}: {len(measured)} of {len(served.answers)} requests served, {len(simulated)} in the simulation"
-        console.print(agreement_table(title, agreements(measured, simulated)))
-        console.print(f"the same engines and rule for {_same_placement(served, records):.0%} of the requests")
-    console.print(
-        f"overheads: {1e3 * overheads.request_s:.1f} ms a request, {1e3 * overheads.step_s:.2f} ms a step, "
-        f"KV at {overheads.kv_bytes_per_s / 1e9:.1f} GB/s"
-    )
-    sharing = served.sharing
-    console.print(f"beside another engine: decode steps {sharing.decode:.2f}x, prefills {sharing.prefill:.2f}x")
-    console.print(f"machine: {served.contention}; requests were sent at most {1e3 * served.late_s:.0f} ms late")
-    for when, probes in (("before", served.probes_before), ("after", served.probes_after)):
-        prefill, decode = predicting.probe_ratios(probes, profiles, overheads)
-        console.print(f"idle mesh {when}: prefill {prefill:.2f}x and decode step {decode:.2f}x of the profile")
+        simulated = predicting.simulated_latencies(records, overheads.request_s)
+        title = f"{costs}: {len(measured)} of {len(answers)} requests served, {len(simulated)} in the simulation"
+        console.print(agreement_table(title, measured, simulated))
+        console.print(f"the same engines and rule for {share_placed_alike(answers, records):.0%} of the requests")
+    late_s = max(answer.sent_s - one.at_s for one, answer in pairs)
+    console.print(f"{overheads}\n{sharing}\nmachine: {watch.contention}; sent at most {1e3 * late_s:.0f} ms late")
+    if options.json is not None:
+        write_json(options.json, {"sent": sendings, "answers": answers, "simulated": predictions})
 
 
-def _same_placement(served: Served, records: Records) -> float:
-    same = 0
-    for answer in served.answers:
-        record = records[f"r{answer.number}"]
-        if answer.status == OK:
-            placed = (answer.headers["rule"], answer.headers["prefill"], answer.headers["decode"])
-            same += placed == (record.rule, record.prefill_engine, record.decode_engine)
-        else:
-            same += answer.status == TOO_MANY and record.outcome is Outcome.REJECTED
-    return same / len(served.answers)
-
-
-def _bounds(text: str) -> tuple[int, int]:
-    low, _, high = text.partition(":")
-    if not low.isdecimal() or not high.isdecimal() or not 1 <= int(low) <= int(high):
-        raise argparse.ArgumentTypeError(f"{text!r} does not fit; write bounds like 16:256")
-    return int(low), int(high)
-
-
-def _arguments() -> argparse.Namespace:
+def main() -> None:
     parser = script_parser("bench.fidelity", __doc__)
     parser.add_argument("topology", type=Path, nargs="?", default=Path("deploy/topology.toml"), metavar="TOPOLOGY")
     parser.add_argument("--rate", type=float, default=0.5, help="requests a second")
     parser.add_argument("--requests", type=int, default=120)
-    parser.add_argument("--prompt", type=_bounds, default=(16, 256), metavar="A:B", help="tokens")
-    parser.add_argument("--answer", type=_bounds, default=(8, 64), metavar="A:B", help="tokens")
+    parser.add_argument("--prompt", type=int, nargs=2, default=(16, 256), metavar=("A", "B"), help="tokens")
+    parser.add_argument("--answer", type=int, nargs=2, default=(8, 64), metavar=("A", "B"), help="tokens")
     parser.add_argument("--seed", type=int, default=0)
     add_json(parser)
-    return parser.parse_args()
-
-
-def run(arguments: argparse.Namespace) -> None:
-    topology = load(arguments.topology)
-    workload = Workload(arguments.requests, arguments.rate, arguments.prompt, arguments.answer)
-    with progress_bar() as progress:
-        task = progress.add_task("measuring overheads", total=workload.num_requests)
-        overheads = measure_overheads(topology)
-        progress.update(task, description="starting, warming up, measuring the idle mesh, then serving")
-        with live_mesh(arguments.topology) as mesh:
-            served = serve(mesh, workload, Random(arguments.seed), lambda: progress.advance(task))
-    profiles = {engine.id: predicting.profile_of(engine, topology) for engine in topology.engines}
-    physics = predicting.physics_of(overheads, served.sharing)
-    as_learnt = replace(physics, shared_decode=1.0, shared_prefill=1.0)
-    predictions = {
-        "costs of the profile": simulate_served(topology, profiles, served, physics),
-        "costs as learnt": simulate_served(topology, learnt_profiles(profiles, served.learnt), served, as_learnt),
-    }
-    console = make_console()
-    report(console, served, predictions, overheads, profiles)
-    if arguments.json is not None:
-        write_json(arguments.json, {"served": served, "simulated": predictions, "overheads": overheads})
+    try:
+        run(parser.parse_args())
+    except UserError as error:
+        raise SystemExit(str(error)) from None
 
 
 if __name__ == "__main__":
-    try:
-        run(_arguments())
-    except UserError as error:
-        raise SystemExit(str(error)) from None
+    main()

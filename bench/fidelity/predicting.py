@@ -3,12 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from bench.live.agreement import Latency
-from bench.live.http_load import Answer
-from bench.live.overheads import Overheads
-from bench.live.serving import PROBE_ANSWER, PROBE_PROMPT
-from bench.live.sharing import Sharing
-from engines.costs.linear import decode_step_s, prefill_s
+from bench.live.serving import Latency
 from engines.costs.profiles import EngineProfile, load_profile
 from engines.models.cache import Cache
 from engines.profiling.store import ProfileStore
@@ -37,15 +32,6 @@ def profile_of(engine: EngineSpec, topology: Topology) -> EngineProfile:
     return replace(file.profile(), kv_memory_bytes=engine.kv_memory_bytes)
 
 
-def physics_of(overheads: Overheads, sharing: Sharing) -> Physics:
-    return Physics(
-        kv_bytes_per_s=overheads.kv_bytes_per_s,
-        step_s=overheads.step_s,
-        shared_decode=sharing.decode,
-        shared_prefill=sharing.prefill,
-    )
-
-
 def simulate(
     topology: Topology, profiles: Profiles, trace: Sequence[TraceRequest], physics: Physics
 ) -> dict[str, Record]:
@@ -56,23 +42,10 @@ def simulate(
     return records
 
 
-def simulated_latencies(records: Records, overheads: Overheads) -> dict[str, Latency]:
-    """Latencies of the requests that were served, as a client would see them."""
-    request_s = overheads.request_s
+def simulated_latencies(records: Records, request_s: float) -> dict[str, Latency]:
+    """Latencies of the requests that were served, as a client would see them: later by ``request_s``."""
     return {
         name: Latency(record.ttft_s + request_s, record.tpot_s, record.e2e_s + request_s)
         for name, record in records.items()
         if record.outcome is Outcome.FINISHED and record.ttft_s is not None and record.e2e_s is not None
     }
-
-
-def probe_ratios(probes: Sequence[Answer], profiles: Profiles, overheads: Overheads) -> tuple[float, float]:
-    """The fastest probe over what the profile says of an idle engine: time to the first token, and later ones."""
-    first, later = [], []
-    for probe in probes:
-        prefill, decode = profiles[probe.headers["prefill"]].prefill, profiles[probe.headers["decode"]].decode
-        first_s = prefill_s(prefill, PROBE_PROMPT) + overheads.request_s + overheads.step_s
-        later_s = decode_step_s(decode, 1, PROBE_PROMPT + PROBE_ANSWER // 2) + overheads.step_s
-        first.append((probe.first_s - probe.sent_s) / first_s)
-        later.append((probe.last_s - probe.first_s) / (PROBE_ANSWER - 1) / later_s)
-    return min(first), min(later)

@@ -1,1 +1,1 @@
-"""A real mesh on this machine: started, loaded, watched, and compared with what was predicted of it."""
+"""A real mesh on this machine: started, loaded and watched."""

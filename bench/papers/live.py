@@ -10,9 +10,9 @@ from typing import TypeVar
 
 from bench.harness.jobs import progress_bar
 from bench.live.http_load import Answer, Sending
+from bench.live.lengths import TOKEN_IDS
 from bench.live.mesh import LiveMesh, live_mesh
 from bench.live.serving import OK
-from bench.live.sharing import TOKEN_IDS
 from mesh.errors import UserError
 
 WARM_UP_REQUESTS, WARM_UP_PROMPT, WARM_UP_ANSWER = 4, 256, 16
@@ -41,7 +41,7 @@ def warm_mesh(text: str) -> Iterator[LiveMesh]:
 
 
 def serve_in_turn(
-    topologies: Mapping[str, str], sendings: Sequence[Sending], *, keeps_text: bool = False
+    topologies: Mapping[str, str], sendings: Sequence[Sending]
 ) -> Iterator[tuple[str, LiveMesh, list[Answer]]]:
     """Yield the answers of one mesh after the other, by contender; a mesh is up until the next is asked for.
 
@@ -51,7 +51,7 @@ def serve_in_turn(
         for name, text in topologies.items():
             task = progress.add_task(name, total=len(sendings))
             with warm_mesh(text) as mesh:
-                answers = mesh.answers(sendings, partial(progress.advance, task), keeps_text=keeps_text)
+                answers = mesh.answers(sendings, partial(progress.advance, task))
                 check_served(answers)
                 yield name, mesh, answers
 

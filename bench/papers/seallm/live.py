@@ -31,10 +31,9 @@ from bench.harness.jobs import progress_bar
 from bench.harness.tables import make_console, make_table
 from bench.live.contention import Watch
 from bench.live.http_load import Answer, Sending
-from bench.live.lengths import Bounds
+from bench.live.lengths import TOKEN_IDS, Bounds
 from bench.live.ports import free_port
 from bench.live.serving import OK
-from bench.live.sharing import TOKEN_IDS
 from bench.models.references import DEFAULT_MODEL
 from bench.papers.live import check_served, total, turned, warm_mesh
 from bench.simulated import percentile

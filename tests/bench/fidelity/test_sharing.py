@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
+from bench.fidelity.sharing import ANSWER, Sharing, measure_sharing
 from bench.live.http_load import Answer, Sending
-from bench.live.sharing import ANSWER, Sharing, measure_sharing
 
 PROMPT_S, STEP_S = 0.5, 0.04
 SLOWER = Sharing(decode=1.3, prefill=1.2)

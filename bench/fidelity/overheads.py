@@ -4,26 +4,27 @@ A mesh of the same shape whose engines wait fixed times instead of computing ser
 What they take longer than the simulator says is what the simulator leaves out.
 """
 
-import json
 import statistics
 import tempfile
-import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import tomli_w
 
+from bench.fidelity.predicting import simulate
+from bench.harness.clock import timed
 from bench.live.http_load import Answer, Sending
 from bench.live.mesh import live_mesh
 from bench.live.ports import free_port
 from engines.costs.profiles import load_profile
 from mesh.topology.schema import Topology
 from router.history.records import Record
-from simulation.cluster import Simulation
 from simulation.engines.physics import Physics
 from simulation.loads.trace_request import TraceRequest
-from simulation.loads.workload import SloRule
 
 REQUESTS, PROMPT_TOKENS, NEW_TOKENS = 12, 32, 24
 WARM_UP = 3  # requests that are not counted
@@ -43,23 +44,23 @@ class Overheads:
 
 def measure_overheads(topology: Topology) -> Overheads:
     """Takes ten seconds or so. The machine should have nothing else to do."""
+    profile = load_profile(PROFILE)
+    apart_s = profile.prefill.fixed_s + NEW_TOKENS * profile.decode.fixed_s + PAUSE_S
+    trace = [TraceRequest(number * apart_s, PROMPT_TOKENS, NEW_TOKENS) for number in range(REQUESTS)]
+    sendings = [Sending(one.at_s, [number] * PROMPT_TOKENS, NEW_TOKENS) for number, one in enumerate(trace)]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "topology.toml"
-        path.write_text(_topology(topology))
-        profile = load_profile(PROFILE)
-        step_and_pause_s = profile.prefill.fixed_s + NEW_TOKENS * profile.decode.fixed_s + PAUSE_S
-        trace = [TraceRequest(number * step_and_pause_s, PROMPT_TOKENS, NEW_TOKENS) for number in range(REQUESTS)]
+        path.write_text(tomli_w.dumps(_tables(topology)))
         with live_mesh(path) as mesh:
-            answers = mesh.answers(
-                [Sending(one.at_s, [number] * PROMPT_TOKENS, NEW_TOKENS) for number, one in enumerate(trace)]
-            )
-            records = _simulate(mesh.topology, trace)
-    return _compare(answers[WARM_UP:], records[WARM_UP:])
+            answers = mesh.answers(sendings)
+    profiles = {engine.id: profile for engine in mesh.topology.engines}
+    records = simulate(mesh.topology, profiles, trace, Physics())
+    return _compare((answer, records[f"r{answer.number}"]) for answer in answers[WARM_UP:])
 
 
-def _compare(answers: Sequence[Answer], records: Sequence[Record]) -> Overheads:
+def _compare(pairs: Iterable[tuple[Answer, Record]]) -> Overheads:
     to_first, to_last = [], []
-    for answer, record in zip(answers, records, strict=True):
+    for answer, record in pairs:
         assert record.ttft_s is not None
         assert record.e2e_s is not None
         to_first.append(answer.first_s - answer.sent_s - record.ttft_s)
@@ -71,29 +72,15 @@ def _compare(answers: Sequence[Answer], records: Sequence[Record]) -> Overheads:
 def copy_bytes_per_s() -> float:
     """Of one thread that copies memory which it has written before, the fastest of a few."""
     source, target = np.ones(COPY_BYTES, np.uint8), np.ones(COPY_BYTES, np.uint8)
-    times = []
-    for _ in range(COPIES):
-        started_at = time.perf_counter()
-        target[:] = source
-        times.append(time.perf_counter() - started_at)
-    return COPY_BYTES / min(times)
+    return COPY_BYTES / min(timed(partial(np.copyto, target, source)) for _ in range(COPIES))
 
 
-def _simulate(topology: Topology, trace: Sequence[TraceRequest]) -> list[Record]:
-    records: list[Record] = []
-    profiles = {engine.id: load_profile(PROFILE) for engine in topology.engines}
-    simulation = Simulation(topology, profiles, seed=0, physics=Physics(), slo=SloRule())
-    simulation.run(topology.services[0].name, trace, records.append)
-    return records
-
-
-def _topology(topology: Topology) -> str:
+def _tables(topology: Topology) -> dict[str, Any]:
     """The same engines and policy, promises that nothing breaks."""
-    service = topology.services[0]
-    lines = [f"[services.{json.dumps(service.name)}]", f"model = {json.dumps(service.model)}"]
-    lines += ["ttft_ms = 60000", "tpot_ms = 60000", f"[policy]\nname = {json.dumps(topology.policy.name)}"]
-    lines += [f"[gateways.gateway]\nport = {free_port()}"]
-    for engine in topology.engines:
-        lines += [f"[engines.{json.dumps(engine.id)}]", f'role = "{engine.role}"', 'backend = "simulated"']
-        lines += [f"profile = {json.dumps(PROFILE)}"]
-    return "\n".join(lines) + "\n"
+    service, waiting = topology.services[0], {"backend": "simulated", "profile": PROFILE}
+    return {
+        "services": {service.name: {"model": service.model, "ttft_ms": 60000, "tpot_ms": 60000}},
+        "policy": {"name": topology.policy.name},
+        "gateways": {"gateway": {"port": free_port()}},
+        "engines": {engine.id: {"role": str(engine.role), **waiting} for engine in topology.engines},
+    }

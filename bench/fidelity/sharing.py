@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from random import Random
 
 from bench.live.http_load import Answer, Sending
+from bench.live.lengths import TOKEN_IDS
 from bench.live.mesh import LiveMesh
 
-TOKEN_IDS = range(100, 20_000)  # ordinary tokens of any vocabulary that is worth measuring
 PROMPT, ANSWER, PROMPT_OF_ANSWER = 256, 96, 16
 ROUNDS, PROMPTS_ALONE = 3, 2
 MOST = 4.0  # times as long as alone; more is no sharing but a disturbance

@@ -1,0 +1,45 @@
+"""Latencies of the same requests, simulated and measured: the error of each statistic, as a table."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.table import Table
+
+from bench.harness.tables import make_table
+from bench.live.serving import Latency
+
+METRICS = {"TTFT": "ttft_s", "TPOT": "tpot_s", "end to end": "e2e_s"}
+PERCENTILES = (50, 90, 99)
+STATISTICS = ("mean", *(f"p{percent}" for percent in PERCENTILES))
+
+Latencies = Mapping[str, Latency]  # by request
+Values = NDArray[np.float64]
+
+
+def pairs(measured: Latencies, simulated: Latencies, metric: str) -> Values:
+    """Seconds, ``[measured or simulated, requests]``: of the requests that have the metric in both."""
+    both = [
+        [getattr(side[name], METRICS[metric]) for side in (measured, simulated)] for name in measured.keys() & simulated
+    ]
+    return np.array([pair for pair in both if None not in pair]).reshape(-1, 2).T
+
+
+def statistics_of(values: Values) -> Values:
+    """In the order of `STATISTICS`, which is the last axis."""
+    return np.stack([values.mean(axis=-1), *np.percentile(values, PERCENTILES, axis=-1)], axis=-1)
+
+
+def agreement_table(title: str, measured: Latencies, simulated: Latencies) -> Table:
+    """Milliseconds, and the errors of the statistics and of single requests, as shares of what was measured."""
+    table = make_table(title, ("ms",), (*STATISTICS, "each request"))
+    for metric in METRICS:
+        both = pairs(measured, simulated, metric)
+        if both.size:
+            real, modelled = statistics_of(both)
+            table.add_row(f"{metric}, measured", *(f"{1e3 * value:.1f}" for value in real))
+            table.add_row(f"{metric}, simulated", *(f"{1e3 * value:.1f}" for value in modelled))
+            p50, p90 = np.percentile(np.abs(both[1] / both[0] - 1), (50, 90))
+            errors = (f"{error:+.1%}" for error in modelled / real - 1)
+            table.add_row("  error", *errors, f"p50 {p50:.1%}, p90 {p90:.1%}", end_section=True)
+    return table

@@ -8,20 +8,16 @@ sustainable load of a policy is where 90 % of its requests meet both SLOs; goodp
 """
 
 import argparse
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
 from random import Random
 
-from rich.console import Console
-
 from bench.harness.arguments import add_json, add_seeds, script_parser
 from bench.harness.files import write_json
-from bench.harness.tables import make_console, make_table
+from bench.harness.tables import print_table
 from bench.live.lengths import Bounds
-from bench.simulated import make_simulation, serve
+from bench.simulated import attainment, make_simulation, percentile, serve
 from engines.costs.linear import prefill_s
 from engines.costs.profiles import load_profile
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
@@ -43,16 +39,6 @@ POOL = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """One request. ``after_s``: from its arrival until it was answered in full, or refused."""
-
-    arrived_s: float
-    is_admitted: bool
-    is_good: bool
-    after_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class Point:
     """A policy at ``factor`` times its sustainable load. Goodput: requests a second that met both SLOs."""
 
@@ -69,37 +55,30 @@ class Point:
         return self.rate * self.num_good / self.num_requests
 
     @classmethod
-    def of(cls, policy: str, factor: float, rate: float, all_ended: Sequence[Ended]) -> "Point":
-        warm_s = WARM_UP * max(one.arrived_s for one in all_ended)
-        ended = [one for one in all_ended if one.arrived_s >= warm_s]
-        refused = sorted(one.after_s for one in ended if not one.is_admitted)
-        return cls(
-            policy,
-            factor,
-            rate,
-            len(ended),
-            sum(one.is_admitted for one in ended),
-            sum(one.is_good for one in ended),
-            (_quantile(refused, 0.5), _quantile(refused, 0.99)) if refused else None,
-        )
+    def of(cls, policy: str, factor: float, rate: float, records: Sequence[Record]) -> "Point":
+        """Without the requests of the beginning."""
+        warm_s = WARM_UP * max(one.arrived_s for one in records)
+        warm = [one for one in records if one.arrived_s >= warm_s]
+        refused_s = [one.e2e_s or 0.0 for one in warm if one.outcome is not Outcome.FINISHED]
+        after_s = (percentile(refused_s, 50), percentile(refused_s, 99)) if refused_s else None
+        num_good = sum(one.meets_slo for one in warm)
+        return cls(policy, factor, rate, len(warm), len(warm) - len(refused_s), num_good, after_s)
 
-
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    return ordered[round(share * (len(ordered) - 1))]
-
-
-Serve = Callable[[str, float], list[Ended]]  # what became of a policy's requests at a rate
+    def cells(self, peak: float) -> Iterator[str]:
+        """``peak``: the best goodput of the policy."""
+        yield from (self.policy, f"{self.factor:g}", f"{self.rate:.2f}", f"{self.num_admitted / self.num_requests:.0%}")
+        yield from (f"{self.num_good / max(1, self.num_admitted):.0%}", f"{self.goodput:.2f}")
+        yield f"{self.goodput / peak:.0%}" if peak else "-"
+        yield "-" if self.refused_after_s is None else "{:.2f}, {:.2f} s".format(*self.refused_after_s)
 
 
 def make_topology(policy: str) -> Topology:
+    """With the product's own bounds of queues, where other simulated benches have none."""
     roles = {"prefill": Role.PREFILL, "decode": Role.MULTIPLEX}
-    engines = [
-        EngineSpec(name, role, (SERVICE,), backend="simulated", profile=PROFILE, chunk_tokens=2048, max_running=256)
-        for name, role in roles.items()
-    ]
-    service = ServiceSpec(SERVICE, PROFILE, Slo(1.0, TPOT_SLO_S))
-    gateway = GatewaySpec("gateway")
-    return Topology("overload", Path(), (service,), tuple(engines), (gateway,), policy=PolicySpec(policy))
+    engine = EngineSpec("", Role.MULTIPLEX, (SERVICE,), backend="simulated", profile=PROFILE, chunk_tokens=2048)
+    engines = tuple(replace(engine, id=name, role=role, max_running=256) for name, role in roles.items())
+    service, gateways = ServiceSpec(SERVICE, PROFILE, Slo(1.0, TPOT_SLO_S)), (GatewaySpec("gateway"),)
+    return Topology("overload", Path(), (service,), engines, gateways, policy=PolicySpec(policy))
 
 
 def make_pool() -> list[TraceRequest]:
@@ -111,56 +90,22 @@ def make_pool() -> list[TraceRequest]:
     ]
 
 
-def simulated(pool: Sequence[TraceRequest], duration_s: float, num_seeds: int) -> Serve:
-    """Serve in simulation, once a seed."""
-
-    def serve_each(policy: str, rate: float) -> Iterator[Record]:
-        for seed in range(num_seeds):
-            simulation = make_simulation(make_topology(policy), load_profile(PROFILE), seed, coasts=True)
-            yield from serve(simulation, SERVICE, synthesize(pool, Arrivals(rate), duration_s, Random(seed)))
-
-    return lambda policy, rate: [
-        Ended(record.arrived_s, record.outcome is Outcome.FINISHED, record.meets_slo, record.e2e_s or 0.0)
-        for record in serve_each(policy, rate)
-    ]
+def served(policy: str, rate: float, duration_s: float, num_seeds: int) -> list[Record]:
+    """What became of a policy's requests, once a seed."""
+    pool, records = make_pool(), list[Record]()
+    for seed in range(num_seeds):
+        simulation = make_simulation(make_topology(policy), load_profile(PROFILE), seed, coasts=True)
+        records += serve(simulation, SERVICE, synthesize(pool, Arrivals(rate), duration_s, Random(seed)))
+    return records
 
 
-def sustainable(on: Serve, policy: str) -> float:
-    """Requests a second."""
-
-    def attainment(rate: float) -> float:
-        ended = on(policy, rate)
-        return sum(one.is_good for one in ended) / len(ended)
-
-    return find_capacity(attainment, PROMISE, 1.0, 0.04).rate
-
-
-def run(options: argparse.Namespace) -> Iterator[Point]:
-    on = simulated(make_pool(), options.duration, options.seeds)
-    rates = {policy: sustainable(on, policy) for policy in options.policies}
-    for policy, factor in product(rates, options.factors):
-        rate = factor * rates[policy]
-        point = Point.of(policy, factor, rate, on(policy, rate))
-        print(f"{policy} at {factor:g} times its load: {point.goodput:.2f} good a second", file=sys.stderr)
-        yield point
-
-
-def show(points: Sequence[Point], console: Console) -> None:
-    numbers = ("load", "requests/s", "admitted", "good of these", "goodput/s", "of its peak", "refused after")
-    table = make_table("goodput", ("policy",), numbers)
-    for point in points:
-        peak = max(other.goodput for other in points if other.policy == point.policy)
-        table.add_row(
-            point.policy,
-            f"{point.factor:g}",
-            f"{point.rate:.2f}",
-            f"{point.num_admitted / point.num_requests:.0%}",
-            f"{point.num_good / max(1, point.num_admitted):.0%}",
-            f"{point.goodput:.2f}",
-            f"{point.goodput / peak:.0%}" if peak else "-",
-            "-" if point.refused_after_s is None else "{:.2f}, {:.2f} s".format(*point.refused_after_s),
-        )
-    console.print(table)
+def points(options: argparse.Namespace, policy: str) -> Iterator[Point]:
+    """At multiples of the requests a second that it can sustain."""
+    how = options.duration, options.seeds
+    sustained = find_capacity(lambda rate: attainment(served(policy, rate, *how)), PROMISE, 1.0, 0.04).rate
+    for factor in options.factors:
+        rate = factor * sustained
+        yield Point.of(policy, factor, rate, served(policy, rate, *how))
 
 
 def main() -> None:
@@ -171,10 +116,13 @@ def main() -> None:
     add_seeds(parser, SEEDS)
     add_json(parser)
     options = parser.parse_args()
-    points = list(run(options))
-    show(points, make_console())
+    found = [list(points(options, policy)) for policy in options.policies]
+    peaks = [max(point.goodput for point in of_policy) for of_policy in found]
+    numbers = ("load", "requests/s", "admitted", "good of these", "goodput/s", "of its peak", "refused after")
+    rows = (point.cells(peak) for of_policy, peak in zip(found, peaks, strict=True) for point in of_policy)
+    print_table("goodput", ("policy",), numbers, rows)
     if options.json is not None:
-        write_json(options.json, points)
+        write_json(options.json, [point for of_policy in found for point in of_policy])
 
 
 if __name__ == "__main__":

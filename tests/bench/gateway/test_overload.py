@@ -1,16 +1,19 @@
+from types import SimpleNamespace
+
 import pytest
 
-from bench.gateway.overload import Ended, Point, make_pool, simulated
+from bench.gateway.overload import Point, make_pool, served
+from router.history.records import Outcome
 
 
-def ended(arrived_s, is_admitted=True, is_good=True, after_s=1.0):
-    return Ended(arrived_s, is_admitted, is_good, after_s)
+def ended(arrived_s, outcome=Outcome.FINISHED, is_good=True, after_s=1.0):
+    return SimpleNamespace(arrived_s=arrived_s, outcome=outcome, meets_slo=is_good, e2e_s=after_s)
 
 
 def test_goodput_counts_what_met_its_promises_once_the_mesh_is_at_work():
     warming_up = [ended(at, is_good=False) for at in (0.0, 5.0, 9.9)]
     at_work = [ended(20.0), ended(30.0, is_good=False), ended(50.0), ended(100.0)]
-    refused = [ended(40.0, is_admitted=False, is_good=False, after_s=after) for after in (0.5, 2.0, 0.1, 0.2)]
+    refused = [ended(40.0, Outcome.REJECTED, is_good=False, after_s=after) for after in (0.5, 2.0, 0.1, 0.2)]
     point = Point.of("tropical", 2.0, 8.0, [*warming_up, *at_work, *refused])
     assert (point.num_requests, point.num_admitted, point.num_good) == (8, 4, 3)
     assert point.goodput == 3.0
@@ -21,12 +24,9 @@ def test_goodput_counts_what_met_its_promises_once_the_mesh_is_at_work():
 @pytest.mark.parametrize("policy", ["tropical", "elastic"])
 def test_goodput_stays_near_its_peak_at_three_times_the_load(policy):
     sustained = 5.5  # requests a second; `python -m bench.gateway.overload` searches for it
-    pool = make_pool()
-    serve = simulated(pool, duration_s=25.0, num_seeds=1)
-    at_once, beyond = (
-        Point.of(policy, factor, factor * sustained, serve(policy, factor * sustained)) for factor in (1.0, 3.0)
-    )
+    rates = (factor * sustained for factor in (1.0, 3.0))
+    at_once, beyond = (Point.of(policy, rate / sustained, rate, served(policy, rate, 25.0, 1)) for rate in rates)
     assert beyond.goodput >= 0.9 * max(at_once.goodput, beyond.goodput)
     assert beyond.num_admitted < beyond.num_requests
-    longest_promise_s = max(request.slo_ttft_s for request in pool)
+    longest_promise_s = max(request.slo_ttft_s for request in make_pool())
     assert beyond.refused_after_s[1] <= longest_promise_s + 0.1

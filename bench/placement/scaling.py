@@ -1,22 +1,20 @@
 """A day of traffic, compressed, through the autoscaler: engine-hours beside the fewest that could have been enough.
 
-    python -m bench.placement.scaling [--arrivals FILE] [--day 900] [--mean 6] [--seeds 2] [--jobs N]
+    python -m bench.placement.scaling [--day 900] [--mean 6] [--seeds 2] [--jobs N]
 
 In simulation: Llama-2-13B on one A100 each, conversations, TTFT within 1.5 s and TPOT within 30 ms for nine of ten. The
-rates of the day are those of ServeGen's clients (``arrivals_2days.csv.gz``: ``window_start_s`` and ``rate_rps``), all
-of them added up and scaled to the mean; without the file, those of a day made up: a quiet night, two peaks, and half a
-minute of three times the load. An engine takes 10 s to start, and the time that its weights take.
+day is made up: a quiet night, two peaks, and half a minute of three times the load. An engine takes 10 s to start, and
+the time that its weights take.
 
 Beside them is what somebody who knows the day could have done with: for each half minute as few engines as keep the
 promises at its rate in a simulation of their own, of constant load, and no time lost by starting.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from math import ceil, cos, pi
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -25,7 +23,6 @@ from bench.harness.jobs import run_jobs
 from bench.harness.tables import print_table
 from bench.simulated import attainment, make_fleet, make_simulation, modelled_engine, run_cases, serve
 from engines.costs.profiles import load_profile
-from mesh.errors import UserError
 from mesh.topology.schema import (
     PlacementMode,
     PlacementSpec,
@@ -38,7 +35,6 @@ from mesh.topology.schema import (
 )
 from router.placement.search.question import Question
 from simulation.capacity import find_capacity
-from simulation.loads.rows import TraceError, csv_rows, open_text
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.workload import SloRule
 from simulation.placement.daemon import SearchResult
@@ -46,7 +42,7 @@ from simulation.placement.daemon import SearchResult
 PROFILE = "a100-llama2-13b-tp1"
 SERVICE = "chat"
 SLO = Slo(ttft_s=1.5, tpot_s=0.03, attainment=0.9)
-DAY_S, WINDOW_S = 86_400.0, 30.0
+WINDOW_S = 30.0
 SIZES = (1, 2, 4, 8)  # of fleets whose capacity is found
 TRIAL_S = 120.0
 MOST, STARTED, FIXED = 12, 2, 8  # engines: of a fleet that scales, that it begins with, and of one that stays the same
@@ -87,25 +83,10 @@ class Result:
 
 
 def made_up_day(mean: float, seconds: float) -> Day:
+    """A quiet night, two peaks, and one window of three times the load."""
     number = round(seconds / WINDOW_S)
     shape = [1.15 - cos(2 * pi * index / number) * 0.8 - cos(4 * pi * index / number) * 0.25 for index in range(number)]
     shape[number // 3] *= 3
-    return _scaled(shape, mean)
-
-
-def recorded_day(path: Path, mean: float, seconds: float) -> Day:
-    """Raise `TraceError` for a file that cannot be read so."""
-    totals: dict[float, float] = defaultdict(float)
-    with open_text(path) as file:
-        for row in csv_rows(path, file):
-            totals[row.seconds("window_start_s")] += row.seconds("rate_rps")
-    starts, number = sorted(start_s for start_s in totals if start_s < DAY_S), round(seconds / WINDOW_S)
-    if not starts:
-        raise TraceError(f"{path}: no windows of a first day")
-    return _scaled([totals[starts[index * len(starts) // number]] for index in range(number)], mean)
-
-
-def _scaled(shape: Sequence[float], mean: float) -> Day:
     factor = mean * len(shape) / sum(shape)
     return Day(tuple(factor * rate for rate in shape))
 
@@ -185,17 +166,12 @@ def least_engines(capacities: Mapping[int, float], rate: float) -> int:
 
 def main() -> None:
     parser = script_parser("bench.placement.scaling", __doc__)
-    parser.add_argument("--arrivals", type=Path, metavar="FILE", help="of ServeGen (default: a day that is made up)")
     parser.add_argument("--day", type=float, default=900.0, metavar="S", help="seconds that it is compressed to")
     parser.add_argument("--mean", type=float, default=6.0, metavar="R", help="requests a second")
     add_seeds(parser, 2)
     add_jobs(parser)
     options = parser.parse_args()
-    shape = options.mean, options.day
-    try:
-        day = made_up_day(*shape) if options.arrivals is None else recorded_day(options.arrivals, *shape)
-    except (UserError, OSError) as error:
-        raise SystemExit(str(error)) from None
+    day = made_up_day(options.mean, options.day)
     capacities = dict(zip(SIZES, run_jobs(capacity_of, SIZES, options.jobs, "capacities"), strict=True))
     cases = [Case(rule, day, seed) for rule, seed in product(RULES, range(options.seeds))]
     least_s = sum(WINDOW_S * least_engines(capacities, rate) for rate in day.rates)

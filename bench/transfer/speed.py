@@ -1,4 +1,4 @@
-"""How fast KV blocks move between two processes of this host, how soon one is there, and what CPU that takes.
+"""How fast KV blocks move between two processes of this host.
 
     python -m bench.transfer.speed [--blocks KIB ...] [--rounds N] [--json FILE]
     python -m bench.transfer.speed --device cuda:0 [--rounds N] [--json FILE]
@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
 from random import Random
+from statistics import fmean
 
 import numpy as np
-import psutil
 import zmq
 
 from bench.harness.arguments import add_json, script_parser
@@ -45,7 +45,7 @@ from mesh.wire.transfers import Blocks, KVShape
 BLOCK_KIB = (64, 256, 1024, 8192)
 LLAMA2_7B = KVShape(num_layers=32, num_kv_heads=32, head_dim=128, block_size=16, dtype="bfloat16")
 POOL_BYTES, GPU_POOL_BYTES = 32 * 2**20, 2**31
-MOVES, SINGLES = 4, 20  # of a round: of whole pools, and of one block alone
+MOVES = 4  # of a round, of whole pools
 BARE = "bare socket"
 ANSWER_S = 30.0
 
@@ -142,7 +142,7 @@ def receiver(setting: Setting) -> "Iterator[Receiver]":
         process = multiprocessing.get_context("spawn").Process(target=send, args=arguments, daemon=True)
         process.start()
         with server.accept()[0] as stream:
-            yield Receiver(setting, here, frames, stream, process.pid or 0)
+            yield Receiver(setting, here, frames, stream)
             here.send(None)
             process.join()
 
@@ -150,11 +150,9 @@ def receiver(setting: Setting) -> "Iterator[Receiver]":
 class Receiver:
     """Moves the peer's first blocks into its own pool, by one way or another."""
 
-    def __init__(
-        self, setting: Setting, pipe: Connection, frames: "zmq.Socket[bytes]", stream: socket.socket, peer: int
-    ) -> None:
+    def __init__(self, setting: Setting, pipe: Connection, frames: "zmq.Socket[bytes]", stream: socket.socket) -> None:
         self.setting = setting
-        self._pipe, self._frames, self._stream, self._peer = pipe, frames, stream, psutil.Process(peer)
+        self._pipe, self._frames, self._stream = pipe, frames, stream
         self._end, self._codec = End(setting), Codec[Blocks](Blocks)
         self._sources, self._places = setting.order(0), setting.order(1)
         self._ref = pipe.recv()
@@ -208,11 +206,6 @@ class Receiver:
     def memcpy(self, num_blocks: int) -> None:
         np.copyto(self._array[:num_blocks], self._ones[:num_blocks])
 
-    def cpu_s(self) -> float:
-        """CPU time of both processes."""
-        there = self._peer.cpu_times()
-        return float(there.user + there.system) + time.process_time()
-
 
 def device_copy(device: str, num_bytes: int) -> Move:
     """Plain copies of bytes in one piece, at most ``num_bytes``."""
@@ -230,31 +223,22 @@ def device_copy(device: str, num_bytes: int) -> Move:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Medians of rounds. CPU is that of both processes; ``latency_ms`` of one block, from the wish to its place."""
+    """The median of rounds."""
 
     block_kib: int
     way: str
     gb_per_s: float
     ratio: float  # to the plain copy
-    cpu_s_per_gb: float
-    latency_ms: float
 
     def cells(self) -> list[str]:
-        figures = f"{self.gb_per_s:.2f}", f"{self.ratio:.2f}", f"{self.cpu_s_per_gb:.2f}", f"{self.latency_ms:.3f}"
-        return [f"{self.block_kib} KiB", self.way, *figures]
+        return [f"{self.block_kib} KiB", self.way, f"{self.gb_per_s:.2f}", f"{self.ratio:.2f}"]
 
 
-def measure(receiver: Receiver, move: Move) -> tuple[float, float, float]:
-    """A round: GB/s, CPU s/GB, ms of one block."""
+def measure(receiver: Receiver, move: Move) -> float:
+    """GB/s of a round."""
     setting = receiver.setting
     move(setting.num_blocks)
-    cpu_s, start = receiver.cpu_s(), time.perf_counter()
-    for _ in range(MOVES):
-        move(setting.num_blocks)
-    took_s, gb = time.perf_counter() - start, MOVES * setting.num_bytes / 1e9
-    cpu_s = receiver.cpu_s() - cpu_s
-    singles_s = [timed(partial(move, 1)) for _ in range(SINGLES)]
-    return gb / took_s, cpu_s / gb, 1e3 * statistics.median(singles_s)
+    return setting.num_bytes / 1e9 / fmean(timed(partial(move, setting.num_blocks)) for _ in range(MOVES))
 
 
 @contextmanager
@@ -284,9 +268,8 @@ def compare(device: str, block_kib: int, num_rounds: int) -> list[Row]:
     """All ways, with blocks of that size."""
     with ways_of(device, block_kib) as ways:
         rounds = [[measure(*way) for way in ways.values()] for _ in range(num_rounds)]
-    medians = [[statistics.median(figure) for figure in zip(*way, strict=True)] for way in zip(*rounds, strict=True)]
-    plain, *_ = medians[0]
-    return [Row(block_kib, name, rate, rate / plain, *rest) for name, (rate, *rest) in zip(ways, medians, strict=True)]
+    medians = [statistics.median(way) for way in zip(*rounds, strict=True)]
+    return [Row(block_kib, name, rate, rate / medians[0]) for name, rate in zip(ways, medians, strict=True)]
 
 
 def main() -> None:
@@ -300,8 +283,8 @@ def main() -> None:
     keep_freed_memory()
     sizes = options.blocks if options.device == "cpu" else [block_bytes(LLAMA2_7B) // 1024]
     rows = [row for size in sizes for row in compare(options.device, size, options.rounds)]
-    numbers = ("GB/s", "of a copy", "CPU s/GB, both ends", "one block, ms")
-    print_table(f"medians of {options.rounds} rounds", ("block", "way"), numbers, [row.cells() for row in rows])
+    title = f"medians of {options.rounds} rounds"
+    print_table(title, ("block", "way"), ("GB/s", "of a copy"), [row.cells() for row in rows])
     if options.json is not None:
         write_json(options.json, {"rows": rows})
 

@@ -1,1 +1,1 @@
-"""SCLS: slice-level scheduling in simulation and live."""
+"""SCLS: slice-level scheduling in simulation."""

@@ -1,7 +1,6 @@
 """Engines that come and go in the simulator, and what the bench of scaling makes of it."""
 
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -13,13 +12,11 @@ from bench.placement.scaling import (
     least_engines,
     made_up_day,
     make_topology,
-    recorded_day,
     run_case,
     simulate,
 )
 from mesh.topology.schema import PolicySpec, ScalingRule, ScalingSpec
 from router.policies.packing import Packing
-from simulation.loads.rows import TraceError
 
 RISING = Day((2.0, 2.0, 8.0, 8.0, 8.0, 1.0, 1.0, 1.0))
 
@@ -45,15 +42,6 @@ def test_a_day_has_its_mean_and_its_requests_come_in_order():
     requests = list(day.requests(1))
     assert len(requests) == pytest.approx(5.0 * day.seconds, rel=0.05)
     assert all(one.at_s <= other.at_s for one, other in pairwise(requests))
-
-
-def test_a_recorded_day(tmp_path: Path):
-    path = tmp_path / "arrivals.csv"
-    path.write_text("client,window_start_s,rate_rps\n0,0,1\n1,0,1\n0,600,6\n0,90000,100\n")
-    assert recorded_day(path, 4.0, 4 * WINDOW_S).rates == (2.0, 2.0, 6.0, 6.0)
-    path.write_text("client,start\n0,0\n")
-    with pytest.raises(TraceError, match=r"arrivals.csv:2: window_start_s: missing"):
-        recorded_day(path, 4.0, 120.0)
 
 
 def test_the_least_engines_by_what_fleets_can_do():

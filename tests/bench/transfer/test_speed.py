@@ -15,7 +15,6 @@ def test_all_ways_are_measured_between_two_processes():
     rows = compare("cpu", 256, 1)
     assert [row.way for row in rows] == ["memcpy", "shm", "shm + checksum", "bare socket", "tcp", "tcp + checksum"]
     assert all(row.ratio == row.gb_per_s / rows[0].gb_per_s > 0 for row in rows)
-    assert all(row.latency_ms > 0 for row in rows)
 
 
 def test_a_decode_step_is_measured_beside_its_floor():

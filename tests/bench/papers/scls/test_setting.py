@@ -4,10 +4,8 @@ import statistics
 
 import pytest
 
-from bench.papers.scls.live import contenders, draw, topology_text
 from bench.papers.scls.setting import CONTENDERS, LONGEST, Case, Kind, codefuse_like, profile, run_case, scls, sls
 from engines.scheduling.slices.estimates import SliceEstimator
-from mesh.topology.parse import load
 
 SHORT = {"rate": 6.0, "seconds": 4.0, "seed": 1, "num_workers": 2}
 
@@ -39,13 +37,3 @@ def test_a_run_does_not_depend_on_what_ran_before():
     first = run_case(case)
     run_case(Case(Kind.DS, sls(Kind.DS), **SHORT))
     assert run_case(case) == first
-
-
-def test_live_contenders_are_topologies_that_load(tmp_path):
-    made = contenders(["torch", "transformers"])
-    assert [one.name for one in made if "transformers" in one.engine] == ["SLS, transformers", "SCLS, transformers"]
-    for one in made:
-        path = tmp_path / "mesh.toml"
-        path.write_text(topology_text(one, "32MiB"))
-        assert len(load(path).engines) == 2
-    assert draw(9, 2.0) == draw(9, 2.0)

@@ -37,6 +37,7 @@ from router.api.metrics.keys import KeyUse
 from router.api.metrics.mesh import MeshHealth
 from router.api.metrics.placement import PlacementHealth
 from router.api.openai.models import Models, ServedModel
+from router.api.orders import OrderScope
 from router.api.targets import Target, targets_of
 from router.feed.broadcast import FeedBroadcast
 from router.feed.feed import FeedSources
@@ -192,9 +193,15 @@ def _apps(
             targets=targets,
             tracer=tracer,
             broadcast=broadcast,
+            orders=_orders(shell.topology, router),
             has_page=is_loopback(spec.admin_address) if spec.ui is None else spec.ui,
         )
     )
+
+
+def _orders(topology: Topology, router: Router) -> OrderScope:
+    engines = tuple(engine.id for engine in topology.engines)
+    return OrderScope(router, engines, tuple(service.name for service in topology.services))
 
 
 def _broadcast(shell: ProcessShell, router: Router) -> FeedBroadcast:

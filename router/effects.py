@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from mesh.effects import Follow, Forget, Publish, Rest
-from mesh.wire.control import PolicyChoice, RequestPlaces, SetRole
+from mesh.wire.control import Drain, LoadService, PolicyChoice, RequestPlaces, SetRole, UnloadService
 from mesh.wire.requests import Cancel, Probe, Recall, Submit, SubmitBatch
 from router.generation import Route, RouterError, TokenBatch
 
@@ -14,7 +14,7 @@ class SendToEngine(msgspec.Struct, frozen=True):
     """A message to an engine's inbox."""
 
     to: str
-    message: Submit | SubmitBatch | Cancel | Probe | Recall | SetRole
+    message: Submit | SubmitBatch | Cancel | Probe | Recall | SetRole | Drain | LoadService | UnloadService
     batch: int = 0  # that the request goes with
 
 

@@ -13,8 +13,8 @@ from mesh.effects import Follow, Forget, Publish, Rest
 from mesh.membership.pulse import Pulse
 from mesh.report import named_in_topology, report
 from mesh.sockets.sockets import Sockets
-from mesh.topology.schema import Topology
-from mesh.wire.control import ProcessState
+from mesh.topology.schema import PolicySpec, Topology
+from mesh.wire.control import Drain, LoadService, PolicyChoice, ProcessState, UnloadService
 from mesh.wire.frames import Sender
 from mesh.wire.messages import BroadcastMessage, GatewayMessage
 from mesh.wire.requests import RequestSpec
@@ -154,6 +154,22 @@ class Router:
     def status(self) -> GatewayStatus:
         """The next status to publish."""
         return self._core.status(self._clock.now())
+
+    # --- for operators ------------------------------------------------------------------------------------------------
+
+    @property
+    def policy(self) -> PolicyChoice:
+        """Return the policy in force."""
+        return self._core.policy
+
+    def choose_policy(self, spec: PolicySpec) -> PolicyChoice:
+        """Run this policy from now on, and let the other gateways know. Raise `UserError` if there is none such."""
+        self._carry_out(self._core.choose_policy(spec, self._clock.now()))
+        return self._core.policy
+
+    def order(self, engine: str, order: Drain | LoadService | UnloadService) -> None:
+        """Tell an engine what an operator wants."""
+        self._carry_out(self._core.order(engine, order))
 
     # --- life ---------------------------------------------------------------------------------------------------------
 

@@ -18,21 +18,31 @@ from mesh.errors import UserError
 from mesh.membership.catching_up import CatchingUp
 from mesh.membership.membership import ended_incarnations
 from mesh.membership.status_pace import StatusPace
-from mesh.topology.schema import Topology
-from mesh.wire.control import Locate, PolicyChoice, ProcessState, RequestPlaces, SetPolicy
+from mesh.topology.schema import PolicySpec, Topology
+from mesh.wire.control import (
+    Drain,
+    LoadService,
+    Locate,
+    PolicyChoice,
+    ProcessState,
+    RequestPlaces,
+    SetPolicy,
+    UnloadService,
+)
 from mesh.wire.frames import Sender
 from mesh.wire.messages import BroadcastMessage, GatewayMessage
 from mesh.wire.placement import PlacementStatus
 from mesh.wire.requests import FinishReason, RequestSpec
 from mesh.wire.status import EngineStatus, GatewayStatus, SupervisorStatus
 from router.api.openai.input.ids import is_meant
-from router.effects import DeclinePolicy, Effect, Fail, GatewayEffect, TakePolicy, TellPlaces
+from router.effects import DeclinePolicy, Effect, Fail, GatewayEffect, SendToEngine, TakePolicy, TellPlaces
 from router.generation import Draining, Fault, RequestFailed, RouterError
 from router.history.marks import MarkKeeper
 from router.history.records import Outcome
 from router.history.tallies import Tallies
 from router.history.timeline import RequestTimeline
 from router.policies.in_force import PolicyInForce
+from router.policies.registry import with_defaults
 from router.requests.dispatcher import Dispatcher
 from router.view.monitor import Monitor
 from router.view.processes import HeardProcesses
@@ -170,6 +180,24 @@ class GatewayCore:
             return [DeclinePolicy(choice, str(error))]
         effects = self._told(self.dispatcher.switch(self._policy.policy, now))
         return [TakePolicy(choice), *effects, self._publish(now)]
+
+    # --- operators ----------------------------------------------------------------------------------------------------
+
+    def choose_policy(self, spec: PolicySpec, now: float) -> list[GatewayEffect]:
+        """An operator chose a policy for the mesh: the others hear of it in this gateway's status. Raise `UserError` if
+        there is none such.
+        """
+        wanted = with_defaults(spec)
+        heard = self._policy.choice.version, 0 if self._unknown_choice is None else self._unknown_choice.version
+        effects = self._consider(PolicyChoice(wanted.name, dict(wanted.parameters), max(heard) + 1), now)
+        for effect in effects:
+            if isinstance(effect, DeclinePolicy):
+                raise UserError(effect.reason)
+        return effects
+
+    def order(self, engine: str, order: Drain | LoadService | UnloadService) -> list[GatewayEffect]:
+        """An operator wants an engine to do this. Its statuses tell the outcome."""
+        return [SendToEngine(engine, order)]
 
     # --- its own life -------------------------------------------------------------------------------------------------
 

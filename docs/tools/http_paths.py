@@ -27,7 +27,7 @@ def page() -> str:
         ("path", "methods", "installed by"),
         [(f"`{one.path}`", one.methods, f"`{one.module}`") for one in sorted(set(found()))],
     )
-    codes = {**openapi.ANYWHERE, **openapi.WITH_BODY}
+    codes = {**openapi.ANYWHERE, **openapi.WITH_BODY, **openapi.ORDERED}
     statuses = table(("status", "meaning"), [(str(code), codes[code]) for code in sorted(codes)])
     return f"{_INTRODUCTION}\n{paths}\n## Statuses besides 200\n\n{statuses}"
 

@@ -24,6 +24,7 @@ from router.api.openai.models import Models
 from router.api.openai.openapi import describe_answers
 from router.api.openai.tokens import TokenRoutes
 from router.api.operations import HealthRoutes, MetricRoutes, ModelRoutes
+from router.api.orders import OrderRoutes, OrderScope
 from router.api.request_stories import RequestRoutes
 from router.api.targets import Target, TargetRoutes
 from router.feed.broadcast import FeedBroadcast
@@ -56,6 +57,7 @@ class ApiConfig:
     has_page: bool
     targets: Callable[[], list[Target]] = list  # whom Prometheus is to scrape
     tracer: Tracer | None = None  # None: no traces
+    orders: OrderScope | None = None  # None: nobody takes any
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,8 @@ def create_apps(config: ApiConfig) -> Apps:
     if config.has_page:
         PageRoutes().install(admin)
     RequestRoutes(config.gateway, config.timelines, config.clock).install(admin)
+    if config.orders is not None:
+        OrderRoutes(config.orders, admission, background).install(admin)
     for app in (public, admin):
         describe_answers(app)
     _describe(admin, public)

@@ -5,10 +5,11 @@ from random import Random
 import pytest
 
 from mesh.effects import Follow, Publish, Rest
+from mesh.errors import UserError
 from mesh.topology.parse import load
 from mesh.topology.schema import PolicySpec, Topology
-from mesh.wire.control import Locate, PolicyChoice, ProcessState, RequestPlace, RequestPlaces, SetPolicy
-from router.effects import DeclinePolicy, Fail, TakePolicy, TellPlaces
+from mesh.wire.control import Drain, Locate, PolicyChoice, ProcessState, RequestPlace, RequestPlaces, SetPolicy
+from router.effects import DeclinePolicy, Fail, SendToEngine, TakePolicy, TellPlaces
 from router.gateway_core import GatewayCore, GatewayParts
 from router.generation import Draining
 from router.history.tallies import Tallies
@@ -136,3 +137,21 @@ def test_a_status_is_due_every_heartbeat(gateway, topology):
     assert statuses(gateway.expire(heartbeat_s / 2)) == 0
     assert statuses(gateway.expire(heartbeat_s)) == 1
     assert gateway.next_deadline() == pytest.approx(2 * heartbeat_s)
+
+
+def test_an_operators_policy_is_later_than_all_that_were_heard(gateway):
+    gateway.receive("cli", SetPolicy(PolicyChoice("colocated", {}, 3)), 1.0)
+    gateway.receive("cli", SetPolicy(PolicyChoice("best", {}, 7)), 1.0)
+    effects = gateway.choose_policy(PolicySpec("tropical", {"watermark": 0.5}), 2.0)
+    choice = PolicyChoice("tropical", {"watermark": 0.5, "flips": False}, 8)
+    assert (effects[0], gateway.policy, statuses(effects)) == (TakePolicy(choice), choice, 1)
+
+
+def test_an_operators_policy_that_does_not_exist_is_not_taken(gateway):
+    with pytest.raises(UserError, match="no policy 'best'"):
+        gateway.choose_policy(PolicySpec("best"), 2.0)
+    assert gateway.policy.version == 0
+
+
+def test_an_operators_order_goes_to_the_engine(gateway):
+    assert gateway.order(M0, Drain()) == [SendToEngine(M0, Drain())]

@@ -45,6 +45,7 @@ WITH_BODY: Final[Mapping[int, str]] = {
     413: "The body is too large",
     415: "The body is not sent as JSON, or it is compressed",
 }
+ORDERED: Final[Mapping[int, str]] = {409: "What is ordered does not fit the mesh as it is"}
 _REQUEST_ID: Final[Json] = {"x-request-id": {"description": "the request's name in logs", "schema": {"type": "string"}}}
 _TRACE: Final[Json] = {
     "traceparent": {"description": "its trace, where gateways make traces", "schema": {"type": "string"}}
@@ -84,16 +85,20 @@ def _describe(path: str, method: str, responses: Json) -> None:
     answer["headers"] = _REQUEST_ID | (_PLACEMENT | _TRACE if path in TOKEN_PATHS else {})
     if path in TOKEN_PATHS:
         answer["content"]["text/event-stream"] = {}
+    if path == "/mesh/feed":
+        answer["content"] = {"text/event-stream": {}}
     if path == "/metrics":
         answer["content"] = {kind: {"schema": {"type": "string"}} for kind in ("text/plain", OPENMETRICS)}
     traced = _TRACE if path in TOKEN_PATHS else {}
-    for status, what in _errors(method):
+    for status, what in _errors(path, method):
         headers = _REQUEST_ID | (_RETRY_AFTER if status in (429, 503) else {}) | traced
         content = {"application/json": {"schema": _ERROR}}
         responses[str(status)] = {"description": what, "headers": headers, "content": content}
 
 
-def _errors(method: str) -> Iterable[tuple[int, str]]:
+def _errors(path: str, method: str) -> Iterable[tuple[int, str]]:
     yield from ANYWHERE.items()
     if method == "post":
         yield from WITH_BODY.items()
+    if path.startswith("/mesh/engines/"):
+        yield from ORDERED.items()

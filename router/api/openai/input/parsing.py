@@ -27,6 +27,7 @@ _TYPES: Final[Mapping[str, str]] = {
 }  # fmt: skip
 _LIMITS: Final[Mapping[str, str]] = {"<=": "at most", ">=": "at least", "<": "below", ">": "above"}
 _MISSING: Final = re.compile(r"Object missing required field `(.+)`")
+_UNKNOWN: Final = re.compile(r"Object contains unknown field `(.+)`")
 _OF_WRONG_TYPE: Final = re.compile(r"Expected `(.+)`, got `(.+)`")
 _OUT_OF_BOUNDS: Final = re.compile(r"Expected `\w+` (<=|>=|<|>) (.+)")
 _OF_WRONG_LENGTH: Final = re.compile(r"Expected `(\w+)` of length (<=|>=) (\d+)")
@@ -102,6 +103,10 @@ def _explain(message: str, part: str) -> ApiError:
     says = says or message
     if found := _MISSING.fullmatch(says):
         return bad_parameter(f"{param}.{found[1]}".lstrip("."), "is required", "missing_required_parameter")
+    if found := _UNKNOWN.fullmatch(says):  # of the few bodies that take no others
+        return bad_parameter(
+            f"{param}.{found[1][:_MAX_SHOWN]}".lstrip("."), "is no parameter of this path", "unknown_parameter"
+        )
     if not param:
         return ApiError(400, "The body must be a JSON object", code="invalid_json")
     return bad_parameter(param, _fault(says, re.split(r"[.\[]", param)[-1]))

@@ -6,11 +6,15 @@ import { keepOpen, reconnect } from "./feed.js";
 import { Field, useStore } from "./parts.js";
 import { state } from "./store.js";
 import { MeshView } from "./views/mesh.js";
+import { PlacementView } from "./views/placement.js";
 import { PromisesView } from "./views/promises.js";
+import { RequestView } from "./views/request.js";
 
 const VIEWS = [
   { name: "mesh", title: "Mesh", view: MeshView },
   { name: "promises", title: "Promises", view: PromisesView },
+  { name: "request", title: "Request", view: RequestView },
+  { name: "placement", title: "Placement", view: PlacementView },
 ];
 
 // The address says which view: #promises, or #request/ID.

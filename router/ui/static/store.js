@@ -125,6 +125,7 @@ const telling = {
     if (!request.engine || request.engine === event.engine) return void (request.engine = event.engine);
     const isHandOver = request.moves === 0 && event.engine === request.decode;
     travel(request, isHandOver ? "handover" : "migration", request.engine, event.engine, event.at);
+    if (!isHandOver) request.migrations = (request.migrations ?? 0) + 1;
     request.moves += 1;
     request.engine = event.engine;
   },

@@ -11,7 +11,8 @@ export function useOrders() {
     ask(null);
     if (said) tell(said);
   };
-  return { ask, view: html`<${Said} outcome=${outcome} />${order && html`<${Confirm} order=${order} over=${over} />`}` };
+  // In an element of its own: otherwise what comes after it is moved when the dialog goes, and loses the focus.
+  return { ask, view: html`<div><${Said} outcome=${outcome} />${order && html`<${Confirm} order=${order} over=${over} />`}</div>` };
 }
 
 const Said = ({ outcome }) => html`<p role="status" class=${outcome ? `note ${outcome.isBad ? "bad" : ""}` : "hidden"}>${outcome?.text ?? ""}</p>`;

@@ -178,7 +178,7 @@ function Policy({ order }) {
     order({
       title: `Dispatch by ${policy.name}?`, button: "Switch", path: "/mesh/policy", body: { name: policy.name, parameters },
       text: `All gateways run ${policyInWords(policy.name, parameters)} from then on. What waits is decided anew; what was sent stays where it is.`,
-      done: ({ runs }) => `This gateway runs ${policyInWords(runs.name, runs.parameters)}; the others take it from it.`,
+      done: ({ runs }) => `This gateway runs ${policyInWords(runs.name, runs.parameters)}${gateways.length > 1 ? "; the others hear of it and follow" : ""}.`,
     });
   };
   return html`<section class="panel"><h3>Dispatch policy</h3>

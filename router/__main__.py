@@ -193,10 +193,20 @@ def _apps(
             targets=targets,
             tracer=tracer,
             broadcast=broadcast,
-            orders=_orders(shell.topology, router),
-            has_page=is_loopback(spec.admin_address) if spec.ui is None else spec.ui,
+            orders=_orders(shell.topology, router) if _may_order(shell.topology, spec) else None,
+            has_page=_has_page(spec),
         )
     )
+
+
+def _has_page(spec: GatewaySpec) -> bool:
+    return is_loopback(spec.admin_address) if spec.ui is None else spec.ui
+
+
+def _may_order(topology: Topology, spec: GatewaySpec) -> bool:
+    """Where there is a page, on loopback and wherever operators have keys: not where anybody could give orders."""
+    has_keys = topology.access is not None and topology.access.keys is not None
+    return _has_page(spec) and (is_loopback(spec.admin_address) or has_keys)
 
 
 def _orders(topology: Topology, router: Router) -> OrderScope:

@@ -14,18 +14,29 @@ const now = () => Date.now() / 1000;
 export function PlacementView() {
   useStore();
   const orders = useOrders();
+  const [known, refusal] = usePolicies();
+  const order = known ? orders.ask : null;
   const status = state.placement;
   if (!state.hello) return html`<h2>Placement</h2><p class="soft">Waiting for the gateway.</p>`;
   return html`
     <h2>Placement</h2>
     ${orders.view}
     <${Daemon} status=${status} row=${state.rest.placement ?? null} />
-    <${Engines} decision=${status?.decision ?? null} order=${orders.ask} />
+    <${Engines} decision=${status?.decision ?? null} order=${order} />
     ${status?.decision && html`<${Forecasts} decision=${status.decision} made=${status.made} />`}
     ${status?.pools.length > 0 && html`<${Pools} pools=${status.pools} />`}
     ${status && html`<${History} status=${status} />`}
-    <${Services} order=${orders.ask} />
-    <${Policy} order=${orders.ask} />`;
+    ${order && html`<${Services} order=${order} />`}
+    <${Policy} known=${known} order=${order} />
+    ${refusal && html`<p class="note">${refusal}</p>`}`;
+}
+
+// [the policies that there are, why there are none]: a gateway that takes no orders has no such path.
+function usePolicies() {
+  const [found, set] = useState([null, ""]);
+  const refuse = (error) => set([null, error.status === 404 ? "This gateway takes no orders over HTTP: its page is switched off, or nothing would say who gives them. The commands mesh drain, mesh load and mesh policy work." : error.message]);
+  useEffect(() => void ask("/mesh/policies").then((known) => set([known, ""]), refuse), []);
+  return found;
 }
 
 // --- the daemon ----------------------------------------------------------------------------------------------------
@@ -62,7 +73,7 @@ function Engines({ decision, order }) {
         { name: "engine", cell: (row) => html`<b>${row.id}</b>` },
         { name: "state", cell: (row) => html`<span class=${row.state === "ready" ? "good" : "warn"}>${row.state}</span>` },
         { name: "services", cell: (row) => row.held.join(", ") || "none" },
-        { name: "do", cell: (row) => html`<${DrainButton} row=${row} order=${order} />` },
+        ...(order ? [{ name: "do", cell: (row) => html`<${DrainButton} row=${row} order=${order} />` }] : []),
         { name: "role", cell: (row) => row.role },
         { name: "on their way", cell: (row) => [...row.loading.map((name) => `loading ${name}`), ...Object.entries(row.failed_loads ?? {}).map(([name, why]) => `${name} failed: ${why}`)].join(", ") || "–" },
         { name: "running", num: true, cell: (row) => count(row.running) },
@@ -164,12 +175,9 @@ function History({ status }) {
 
 // --- the policy ----------------------------------------------------------------------------------------------------
 
-function Policy({ order }) {
-  const [known, setKnown] = useState(null);
-  const [problem, setProblem] = useState("");
+function Policy({ known, order }) {
   const [name, choose] = useState("");
   const [typed, setTyped] = useState({});
-  useEffect(() => void ask("/mesh/policies").then(setKnown, (error) => setProblem(error.message)), []);
   const gateways = [...state.gateways.values()].filter((row) => row.policy);
   const policy = known?.policies.find((one) => one.name === (name || known.runs.name));
   const send = (event) => {
@@ -183,7 +191,6 @@ function Policy({ order }) {
   };
   return html`<section class="panel"><h3>Dispatch policy</h3>
     <ul class="plain">${gateways.map((row) => html`<li key=${row.id}><b>${row.id}</b> runs ${policyInWords(row.policy, row.policy_parameters)}${row.policy_version ? `, switch ${row.policy_version}` : ", as the topology says"}</li>`)}</ul>
-    ${problem && html`<p class="note bad" role="alert">${problem}</p>`}
     ${policy && html`<form onSubmit=${send}>
       <div class="row">
         <${Field} label="Policy" id="policy"><select id="policy" value=${policy.name} onChange=${(event) => (choose(event.target.value), setTyped({}))}>

@@ -1,10 +1,11 @@
 """What a gateway's own code takes for a streamed token and for a request: microseconds, without any system call.
 
-    python -m bench.gateway.path [--streams N] [--rounds N] [--model REFERENCE]
+    python -m bench.gateway.path [--streams N] [--rounds N] [--model REFERENCE] [--traces]
 
 A gateway's router, API and HTTP protocol in this process, from an engine's messages as bytes to HTTP as bytes. There
 are no sockets, so the kernel's and ZeroMQ's part is not in it, and little of what else the machine does: the round with
-the least CPU time counts. `bench.peers.routers` has the whole, and the noise.
+the least CPU time counts. `bench.peers.routers` has the whole, and the noise. With ``--traces``, a gateway whose calls
+have traces, and what it takes to make spans of one and to encode them, which a thread does in a gateway.
 """
 
 import asyncio
@@ -58,6 +59,10 @@ from router.history.tallies import Tallies
 from router.history.timeline import RequestTimeline
 from router.history.timelines import TimelineReaders, Timelines
 from router.policies.in_force import PolicyInForce
+from router.traces.call_trace import EndedCall
+from router.traces.sampling import KeptFor
+from router.traces.spans import spans_of
+from router.traces.tracer import Tracer
 
 PROMPT = "The quick brown fox jumps over the lazy dog, writes it down, and reads it aloud to everybody who is near."
 END = b"data: [DONE]\n\n\r\n0\r\n\r\n"
@@ -109,7 +114,7 @@ class Connection(asyncio.Transport):
 class Gateway:
     """One without sockets, which ``topology`` has as its first one."""
 
-    def __init__(self, topology: Topology, callers: Callers) -> None:
+    def __init__(self, topology: Topology, callers: Callers, *, has_traces: bool = False) -> None:
         self.wire, clock, registry, tallies = Wire(), SystemClock(), CollectorRegistry(), Tallies()
         spec = topology.gateways[0]
         policy = PolicyInForce(topology.policy, Random(0), clock.now())
@@ -120,7 +125,10 @@ class Gateway:
             tallies.ended(record)
             metrics.ended(record, timeline.reason)
 
-        timelines = Timelines(TimelineReaders((tallies.arrived,), (metrics.delivered,), (ended,)))
+        self.kept: list[EndedCall] = []
+        tracer = Tracer(1.0, Random(0), lambda call, _: self.kept.append(call)) if has_traces else None
+        readers = (ended,) if tracer is None else (ended, tracer.ended)
+        timelines = Timelines(TimelineReaders((tallies.arrived,), (metrics.delivered,), readers))
         sockets = cast(Sockets[GatewayMessage], self.wire)
         self.router = Router(topology, spec.id, sockets, clock, policy, timelines, tallies)
         models = Models(ServedModel.load(service, prepared_dir(service.model)) for service in topology.services)
@@ -143,6 +151,7 @@ class Gateway:
                 registry=registry,
                 broadcast=FeedBroadcast(sources, clock),
                 has_page=False,
+                tracer=tracer,
             )
         ).public
         self._config = uvicorn.Config(app, http="httptools", ws="none", lifespan="off", log_config=None)
@@ -248,8 +257,24 @@ class Rounds:
         return all(connection.received.endswith(END) for _, connection in self._connections)
 
 
-async def measure(topology: Topology, num_streams: int, num_rounds: int, folder: Path) -> dict[str, Cost]:
-    """By who may ask. The ways take turns, so that a slow moment of the machine is not one's alone."""
+def export_us(calls: list[EndedCall]) -> float:
+    """Microseconds to make and to encode the spans of a call; the calls are taken."""
+    from router.traces.otlp import OtlpBatch
+
+    ids, batch, start, num_calls = Random(0), OtlpBatch({}), time.thread_time(), len(calls)
+    for call in calls:
+        batch.add(call.trace_id, spans_of(call, KeptFor.SHARE, lambda: ids.getrandbits(64) or 1), 0.0)
+    batch.encode()
+    calls.clear()
+    return 1e6 * (time.thread_time() - start) / num_calls
+
+
+async def measure(
+    topology: Topology, num_streams: int, num_rounds: int, folder: Path, traced: Gateway | None
+) -> dict[str, Cost]:
+    """By who may ask, and of the gateway ``traced``, if there is one. The ways take turns, so that a slow moment of the
+    machine is not one's alone.
+    """
     free, free_text = make_key("anybody", UNLIMITED, time.time())
     key, text = make_key("somebody", LIMITS, time.time())
     change_keys(folder / "keys.json", lambda _: (free, key))
@@ -260,13 +285,20 @@ async def measure(topology: Topology, num_streams: int, num_rounds: int, folder:
         "key": Rounds(Gateway(topology, keyed), num_streams, free_text),
         "key with limits": Rounds(Gateway(topology, keyed), num_streams, text),
     }
+    if traced is not None:
+        ways["open, with traces"] = Rounds(traced, num_streams, None)
     for rounds in ways.values():
         await rounds.play(8)
     spare_what_is_loaded()
     costs: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+    exports: list[float] = []
     for _ in range(num_rounds):
         for name, rounds in ways.items():
             costs[name].append(await rounds.play(16))
+        if traced is not None:
+            exports.append(export_us(traced.kept))
+    if exports:
+        print(f"spans of a call that is kept: {min(exports):.0f} us")
     return {name: Cost(1e6 * min(t for _, t in one), 1e6 * min(r for r, _ in one)) for name, one in costs.items()}
 
 
@@ -275,11 +307,13 @@ def main() -> None:
     parser.add_argument("--model", default=DEFAULT_MODEL, help="whose tokenizer to use; must be prepared")
     parser.add_argument("--streams", type=int, default=32, metavar="N", help="side by side (default: 32)")
     parser.add_argument("--rounds", type=int, default=100, metavar="N", help="(default: 100)")
+    parser.add_argument("--traces", action="store_true", help="a gateway that makes traces, too; needs the extra otel")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         topology = load(write_topology(Path(folder), options.model, 8000))
         configure("gateway", topology.log_level, Path(folder) / "log")
-        costs = uvloop.run(measure(topology, options.streams, options.rounds, Path(folder)))
+        traced = Gateway(topology, OpenCallers(ClientPeers()), has_traces=True) if options.traces else None
+        costs = uvloop.run(measure(topology, options.streams, options.rounds, Path(folder), traced))
     for name, cost in costs.items():
         request_cost = f"{cost.request_us:.0f} us a request with its first and last token"
         print(f"{name}: {cost.token_us:.1f} us a token, {request_cost}")

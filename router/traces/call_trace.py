@@ -1,16 +1,16 @@
 """The trace of one API call: who began it, and the timelines of its choices until all have ended."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from mesh.wire.requests import RequestSpec, Sampling
 from router.history.timeline import RequestTimeline
 from router.traces.context import ParentContext, traceparent
 
 
-@dataclass(frozen=True, slots=True)
-class CallFacts:
+class CallFacts(msgspec.Struct, frozen=True):
     """What spans tell of a call. ``operation`` is OpenTelemetry's word; ``num_choices`` are those of each prompt."""
 
     request_id: str
@@ -21,16 +21,14 @@ class CallFacts:
     num_choices: int
 
 
-@dataclass(frozen=True, slots=True)
-class EndedChoice:
+class EndedChoice(msgspec.Struct, frozen=True):
     """One choice of a call that is over."""
 
     timeline: RequestTimeline
     sampling: Sampling
 
 
-@dataclass(frozen=True, slots=True)
-class EndedCall:
+class EndedCall(msgspec.Struct, frozen=True):
     """A call that is over, with all that its spans are made from."""
 
     trace_id: int
@@ -54,6 +52,7 @@ class CallTrace:
         "_num_open",
         "facts",
         "is_in_share",
+        "name",
         "parent",
         "span_id",
         "trace_id",
@@ -70,6 +69,7 @@ class CallTrace:
     ) -> None:
         """Begin a trace, or go on with that of ``parent``. ``is_in_share``: it is kept however it ends."""
         self.trace_id: Final = trace_id
+        self.name: Final = f"{trace_id:032x}"  # as people search for it
         self.span_id: Final = span_id
         self.parent: Final = parent
         self.is_in_share: Final = is_in_share
@@ -83,14 +83,9 @@ class CallTrace:
         return f"<CallTrace {self.name} {self._num_open} open, {len(self._choices)} ended>"
 
     @property
-    def name(self) -> str:
-        """The id of the trace as people search for it."""
-        return f"{self.trace_id:032x}"
-
-    @property
     def header(self) -> str:
         """The ``traceparent`` of the answer. It is sampled if that is known already."""
-        return traceparent(self.trace_id, self.span_id, is_sampled=self.is_in_share)
+        return traceparent(self.name, self.span_id, is_sampled=self.is_in_share)
 
     def arrived(self) -> None:
         """One more choice is in flight."""
@@ -110,7 +105,8 @@ class CallTrace:
     def _finish_if_over(self) -> None:
         if self._is_closed and not self._num_open and self._choices and self.facts is not None:
             choices, self._choices = self._choices, []  # they know this trace: without a cycle, nobody collects it
-            choices.sort(key=lambda choice: choice.timeline.number)
+            if len(choices) > 1:
+                choices.sort(key=lambda choice: choice.timeline.number)
             self._finish(
                 EndedCall(self.trace_id, self.span_id, self.parent, self.facts, tuple(choices), self.is_in_share)
             )

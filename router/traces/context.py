@@ -64,6 +64,6 @@ def _state(values: list[bytes]) -> str:
     return ",".join(members) if is_right else ""
 
 
-def traceparent(trace_id: int, span_id: int, *, is_sampled: bool) -> str:
-    """Write the header of version 00."""
-    return f"00-{trace_id:032x}-{span_id:016x}-{is_sampled:02x}"
+def traceparent(trace: str, span_id: int, *, is_sampled: bool) -> str:
+    """Write the header of version 00. ``trace``: the id of the trace, in 32 digits."""
+    return f"00-{trace}-{span_id:016x}-{'01' if is_sampled else '00'}"

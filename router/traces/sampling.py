@@ -1,6 +1,5 @@
 """Decides at the end of a call whether its trace is kept: what broke a promise is, and a share of the rest."""
 
-from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final
 
@@ -22,37 +21,40 @@ class KeptFor(StrEnum):
     SHARE = "share"
 
 
-def is_in_share(trace_id: int, parent: ParentContext | None, share: float) -> bool:
-    """Say whether a trace is kept however it ends: as its parent says, or else by its id, so that all who sample by the
-    same share choose the same traces.
+class TraceShare:
+    """Says which traces are kept however they end: as their parents say, or else a share of them by their ids, so that
+    all who sample by the same share choose the same traces.
     """
-    if parent is not None:
-        return parent.is_sampled
-    return trace_id & _LOW_BITS < round(share * (_LOW_BITS + 1))
+
+    def __init__(self, share: float) -> None:
+        self._bound = round(share * (_LOW_BITS + 1))
+
+    def has(self, trace_id: int, parent: ParentContext | None) -> bool:
+        """Say whether this one is kept."""
+        return trace_id & _LOW_BITS < self._bound if parent is None else parent.is_sampled
 
 
 def kept_for(call: EndedCall) -> KeptFor | None:
     """Return why a call's trace is kept. None: it is not."""
-    timelines = [choice.timeline for choice in call.choices]
-    outcomes = {timeline.ended.outcome for timeline in timelines if timeline.ended is not None}
-    if Outcome.FAILED in outcomes:
-        return KeptFor.FAILED
-    if Outcome.REJECTED in outcomes:
-        return KeptFor.REJECTED
-    if not keep_promises(timelines):
-        return KeptFor.LATE
-    if not call.is_in_share:
-        return None
+    found: KeptFor | None = None
+    for choice in call.choices:
+        timeline = choice.timeline
+        outcome = None if timeline.ended is None else timeline.ended.outcome
+        if outcome is Outcome.FAILED:
+            return KeptFor.FAILED
+        if outcome is Outcome.REJECTED:
+            found = KeptFor.REJECTED
+        elif found is None and is_late(timeline):
+            found = KeptFor.LATE
+    if found is not None or not call.is_in_share:
+        return found
     return KeptFor.SHARE if call.parent is None else KeptFor.PARENT
 
 
-def keep_promises(timelines: Iterable[RequestTimeline]) -> bool:
-    """Say whether all first tokens came in time, and the others at the pace that was promised."""
-    return not any(_is_late(timeline) for timeline in timelines)
-
-
-def _is_late(timeline: RequestTimeline) -> bool:
-    """Without a first token, it is late if it waited for longer than promised."""
+def is_late(timeline: RequestTimeline) -> bool:
+    """Say whether its first token, or the pace of the others, broke a promise. Without a first token, it is late if it
+    waited for longer than promised.
+    """
     facts, ttft_s, tpot_s = timeline.facts, timeline.ttft_s, timeline.tpot_s
     if ttft_s is None:
         return timeline.ended is not None and timeline.ended.at_s > facts.slo_ttft_s

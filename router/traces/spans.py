@@ -10,7 +10,7 @@ from router.history.records import Outcome
 from router.history.timeline import RequestTimeline
 from router.traces.call_trace import EndedCall
 from router.traces.phases import phases_of
-from router.traces.sampling import KeptFor, keep_promises
+from router.traces.sampling import KeptFor, is_late
 from router.traces.span import Attributes, Span, SpanKind
 
 PROVIDER = "meshserve"
@@ -42,7 +42,7 @@ def _server_span(call: EndedCall, kept_for: KeptFor) -> Span:
         {
             **_asked(call),
             **_answered(call, timelines),
-            "meshserve.promise.kept": keep_promises(timelines) and not _error_of(timelines),
+            "meshserve.promise.kept": not _error_of(timelines) and not any(map(is_late, timelines)),
             "meshserve.kept_for": str(kept_for),
         },
         error=_error_of(timelines),

@@ -7,14 +7,14 @@ from mesh.wire.requests import RequestSpec
 from router.history.timeline import RequestTimeline
 from router.traces.call_trace import CallTrace, EndedCall
 from router.traces.context import parent_of
-from router.traces.sampling import KeptFor, is_in_share, kept_for
+from router.traces.sampling import KeptFor, TraceShare, kept_for
 
 
 class Tracer:
     """Gives each call a trace. ``share``: of calls without a parent that are kept however they end."""
 
     def __init__(self, share: float, random: Random, keep: Callable[[EndedCall, KeptFor], None]) -> None:
-        self._share = share
+        self._share = TraceShare(share)
         self._random = random
         self._keep = keep
 
@@ -23,7 +23,7 @@ class Tracer:
         parent = parent_of(raw_headers) if "traceparent" in headers else None
         trace_id = (self._random.getrandbits(128) or 1) if parent is None else parent.trace_id
         span_id = self._random.getrandbits(64) or 1
-        in_share = is_in_share(trace_id, parent, self._share)
+        in_share = self._share.has(trace_id, parent)
         return CallTrace(trace_id, span_id, parent, is_in_share=in_share, finish=self._finish)
 
     def ended(self, timeline: RequestTimeline, spec: RequestSpec) -> None:

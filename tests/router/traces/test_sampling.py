@@ -12,7 +12,7 @@ from router.history.timeline import RequestTimeline
 from router.history.timelines import TimelineReaders, Timelines
 from router.traces.call_trace import CallTrace, EndedCall
 from router.traces.context import ParentContext
-from router.traces.sampling import KeptFor, is_in_share, kept_for
+from router.traces.sampling import KeptFor, TraceShare, kept_for
 from router.traces.tracer import Tracer
 from tests.router.traces.worlds import FACTS, call_of, spec_of
 
@@ -52,15 +52,15 @@ def test_what_broke_a_promise_is_kept(timeline: RequestTimeline, reason: KeptFor
 def test_the_rest_is_kept_as_the_client_says_or_by_its_share():
     assert kept_for(call_of(ended(), is_in_share=True)) is KeptFor.SHARE
     assert kept_for(call_of(ended(), parent=SAMPLED, is_in_share=True)) is KeptFor.PARENT
-    assert is_in_share(2**64 - 1, SAMPLED, 0.0)
-    assert not is_in_share(1, UNSAMPLED, 1.0)
+    assert TraceShare(0.0).has(2**64 - 1, SAMPLED)
+    assert not TraceShare(1.0).has(1, UNSAMPLED)
 
 
 @given(trace=st.integers(1, 2**128 - 1), share=st.floats(0.0, 1.0))
 def test_the_share_is_that_of_opentelemetry_s_sampler(trace: int, share: float):
     sampling = pytest.importorskip("opentelemetry.sdk.trace.sampling")
     bound = sampling.TraceIdRatioBased(share).bound
-    assert is_in_share(trace, None, share) == (trace & (2**64 - 1) < bound)
+    assert TraceShare(share).has(trace, None) == (trace & (2**64 - 1) < bound)
 
 
 class Kept:

@@ -54,23 +54,22 @@ class CallTrace:
         "is_in_share",
         "name",
         "parent",
-        "span_id",
-        "trace_id",
+        "span_name",
     )
 
     def __init__(
         self,
-        trace_id: int,
-        span_id: int,
+        name: str,
+        span_name: str,
         parent: ParentContext | None,
-        *,
         is_in_share: bool,
         finish: Callable[[EndedCall], None],
     ) -> None:
-        """Begin a trace, or go on with that of ``parent``. ``is_in_share``: it is kept however it ends."""
-        self.trace_id: Final = trace_id
-        self.name: Final = f"{trace_id:032x}"  # as people search for it
-        self.span_id: Final = span_id
+        """Begin a trace, or go on with that of ``parent``. The names are the ids of the trace and of its server span,
+        in 32 and 16 digits; ``is_in_share``: it is kept however it ends.
+        """
+        self.name: Final = name
+        self.span_name: Final = span_name
         self.parent: Final = parent
         self.is_in_share: Final = is_in_share
         self.facts: CallFacts | None = None
@@ -85,7 +84,7 @@ class CallTrace:
     @property
     def header(self) -> str:
         """The ``traceparent`` of the answer. It is sampled if that is known already."""
-        return traceparent(self.name, self.span_id, is_sampled=self.is_in_share)
+        return traceparent(self.name, self.span_name, self.is_in_share)
 
     def arrived(self) -> None:
         """One more choice is in flight."""
@@ -107,6 +106,5 @@ class CallTrace:
             choices, self._choices = self._choices, []  # they know this trace: without a cycle, nobody collects it
             if len(choices) > 1:
                 choices.sort(key=lambda choice: choice.timeline.number)
-            self._finish(
-                EndedCall(self.trace_id, self.span_id, self.parent, self.facts, tuple(choices), self.is_in_share)
-            )
+            ids = int(self.name, 16), int(self.span_name, 16)
+            self._finish(EndedCall(*ids, self.parent, self.facts, tuple(choices), self.is_in_share))

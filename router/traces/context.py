@@ -64,6 +64,6 @@ def _state(values: list[bytes]) -> str:
     return ",".join(members) if is_right else ""
 
 
-def traceparent(trace: str, span_id: int, *, is_sampled: bool) -> str:
-    """Write the header of version 00. ``trace``: the id of the trace, in 32 digits."""
-    return f"00-{trace}-{span_id:016x}-{'01' if is_sampled else '00'}"
+def traceparent(trace: str, span: str, is_sampled: bool) -> str:
+    """Write the header of version 00. The ids of the trace and of the span have 32 and 16 digits."""
+    return f"00-{trace}-{span}-01" if is_sampled else f"00-{trace}-{span}-00"

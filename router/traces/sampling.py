@@ -6,7 +6,6 @@ from typing import Final
 from router.history.records import Outcome
 from router.history.timeline import RequestTimeline
 from router.traces.call_trace import EndedCall
-from router.traces.context import ParentContext
 
 _LOW_BITS: Final = 0xFFFF_FFFF_FFFF_FFFF  # of a trace id say whether it is in the share, as in OpenTelemetry's SDK
 
@@ -22,16 +21,14 @@ class KeptFor(StrEnum):
 
 
 class TraceShare:
-    """Says which traces are kept however they end: as their parents say, or else a share of them by their ids, so that
-    all who sample by the same share choose the same traces.
-    """
+    """Says by their ids which traces are kept however they end, so that all who sample by one share choose the same."""
 
     def __init__(self, share: float) -> None:
         self._bound = round(share * (_LOW_BITS + 1))
 
-    def has(self, trace_id: int, parent: ParentContext | None) -> bool:
+    def has(self, trace_id: int) -> bool:
         """Say whether this one is kept."""
-        return trace_id & _LOW_BITS < self._bound if parent is None else parent.is_sampled
+        return trace_id & _LOW_BITS < self._bound
 
 
 def kept_for(call: EndedCall) -> KeptFor | None:

@@ -20,11 +20,11 @@ class Tracer:
 
     def begin(self, headers: Mapping[str, str], raw_headers: Iterable[tuple[bytes, bytes]]) -> CallTrace:
         """A call came with these headers: by their names, and as they were sent."""
-        parent = parent_of(raw_headers) if "traceparent" in headers else None
-        trace_id = (self._random.getrandbits(128) or 1) if parent is None else parent.trace_id
-        span_id = self._random.getrandbits(64) or 1
-        in_share = self._share.has(trace_id, parent)
-        return CallTrace(trace_id, span_id, parent, is_in_share=in_share, finish=self._finish)
+        drawn = self._random.randbytes(24)  # an id of zero, which is none, is not to be feared in 64 bits
+        digits = drawn.hex()
+        if "traceparent" not in headers or (parent := parent_of(raw_headers)) is None:
+            return CallTrace(digits[16:], digits[:16], None, self._share.has(int.from_bytes(drawn[16:])), self._finish)
+        return CallTrace(f"{parent.trace_id:032x}", digits[:16], parent, parent.is_sampled, self._finish)
 
     def ended(self, timeline: RequestTimeline, spec: RequestSpec) -> None:
         """Reads timelines (`router.history.timelines.TimelineReaders`)."""

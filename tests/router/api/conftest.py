@@ -158,7 +158,7 @@ class ScriptedRouter:
         self.metrics.ended(record_of(timeline), timeline.reason)
 
     def submit(self, spec: RequestSpec, tenant: str = "", trace: RequestTrace | None = None) -> ScriptedGeneration:
-        timeline = self.timelines.arrived(spec, SystemClock().now(), trace)
+        timeline = self.timelines.arrived(spec, SystemClock().now(), tenant, trace)
         if self.refusal:
             self.timelines.failed(timeline, self.refusal, SystemClock().now())
             raise self.refusal

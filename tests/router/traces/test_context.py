@@ -94,4 +94,4 @@ def test_it_agrees_with_opentelemetry_s_own_reader(version: int, trace: int, spa
 
 @given(trace=st.integers(1, 2**128 - 1), span=st.integers(1, 2**64 - 1), is_sampled=st.booleans())
 def test_what_is_written_is_read(trace: int, span: int, is_sampled: bool):
-    assert read(traceparent(f"{trace:032x}", span, is_sampled=is_sampled)) == ParentContext(trace, span, is_sampled)
+    assert read(traceparent(f"{trace:032x}", f"{span:016x}", is_sampled)) == ParentContext(trace, span, is_sampled)

@@ -52,15 +52,13 @@ def test_what_broke_a_promise_is_kept(timeline: RequestTimeline, reason: KeptFor
 def test_the_rest_is_kept_as_the_client_says_or_by_its_share():
     assert kept_for(call_of(ended(), is_in_share=True)) is KeptFor.SHARE
     assert kept_for(call_of(ended(), parent=SAMPLED, is_in_share=True)) is KeptFor.PARENT
-    assert TraceShare(0.0).has(2**64 - 1, SAMPLED)
-    assert not TraceShare(1.0).has(1, UNSAMPLED)
 
 
 @given(trace=st.integers(1, 2**128 - 1), share=st.floats(0.0, 1.0))
 def test_the_share_is_that_of_opentelemetry_s_sampler(trace: int, share: float):
     sampling = pytest.importorskip("opentelemetry.sdk.trace.sampling")
     bound = sampling.TraceIdRatioBased(share).bound
-    assert TraceShare(share).has(trace, None) == (trace & (2**64 - 1) < bound)
+    assert TraceShare(share).has(trace) == (trace & (2**64 - 1) < bound)
 
 
 class Kept:
@@ -79,9 +77,9 @@ class Kept:
 def test_a_call_is_over_when_it_is_closed_and_all_its_choices_have_ended():
     kept = Kept(share=1.0)
     trace = kept.begin()
-    first = kept.timelines.arrived(spec_of("a"), 0.0, trace)
+    first = kept.timelines.arrived(spec_of("a"), 0.0, trace=trace)
     kept.timelines.left(first, Outcome.FINISHED, "stop", 1.0)
-    second = kept.timelines.arrived(spec_of("b"), 1.0, trace)
+    second = kept.timelines.arrived(spec_of("b"), 1.0, trace=trace)
     trace.close()
     assert not kept.calls
     kept.timelines.failed(second, RequestFailed("no", Fault.SERVER), 2.0)
@@ -93,7 +91,7 @@ def test_a_call_is_over_when_it_is_closed_and_all_its_choices_have_ended():
 def test_a_call_that_is_refused_before_it_is_closed_is_over_then():
     kept = Kept()
     trace = kept.begin()
-    timeline = kept.timelines.arrived(spec_of(), 0.0, trace)
+    timeline = kept.timelines.arrived(spec_of(), 0.0, trace=trace)
     kept.timelines.failed(timeline, Overloaded("full", 1.0), 0.0)
     assert not kept.calls
     trace.close()
@@ -105,6 +103,16 @@ def test_a_trace_goes_on_with_its_parent_s():
     parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     trace, other = kept.begin(parent), kept.begin("nonsense")
     assert trace.name == "4bf92f3577b34da6a3ce929d0e0e4736"
-    assert trace.header == f"00-{trace.name}-{trace.span_id:016x}-01"
+    assert trace.header == f"00-{trace.name}-{trace.span_name}-01"
     assert (other.parent, other.header[-2:]) == (None, "00")
-    assert other.trace_id
+    assert int(other.name, 16)
+
+
+@pytest.mark.parametrize(("flags", "is_kept"), [("00", False), ("01", True)])
+def test_whether_a_parent_is_sampled_goes_before_the_share(flags: str, is_kept: bool):
+    kept = Kept(share=0.0 if is_kept else 1.0)
+    trace = kept.begin(f"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-{flags}")
+    timeline = kept.timelines.arrived(spec_of(), 0.0, trace=trace)
+    kept.timelines.left(timeline, Outcome.FINISHED, "stop", 0.1)
+    trace.close()
+    assert (len(kept.calls) == 1) == is_kept

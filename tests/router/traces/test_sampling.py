@@ -85,7 +85,7 @@ def test_a_call_is_over_when_it_is_closed_and_all_its_choices_have_ended():
     kept.timelines.failed(second, RequestFailed("no", Fault.SERVER), 2.0)
     ((call),) = kept.calls
     assert [choice.timeline for choice in call.choices] == [first, second]
-    assert (first.trace_id, call.trace_id) == (trace.name, trace.trace_id)
+    assert (first.trace_id, call.trace_id) == (trace.name, int(trace.name, 16))
 
 
 def test_a_call_that_is_refused_before_it_is_closed_is_over_then():

@@ -169,9 +169,9 @@ async def test_many_choices_are_submitted_with_pauses(roomy_gateway):
 
     submit, at_ticks = roomy_gateway.router.submit, set()
 
-    def watched(spec, tenant=""):
+    def watched(spec, tenant="", trace=None):
         at_ticks.add(ticks)
-        return submit(spec, tenant)
+        return submit(spec, tenant, trace)
 
     roomy_gateway.router.submit = watched
     ticker = asyncio.create_task(tick())

@@ -19,7 +19,7 @@ def generations(gateway):
     """Those that the app has asked for, fed by the test."""
     made = []
 
-    def submit(spec, tenant=""):
+    def submit(spec, tenant="", trace=None):
         timeline = gateway.router.timelines.arrived(spec, SystemClock().now())
         made.append(LiveGeneration(timeline, lambda _: None, lambda _: None))
         gateway.router.submitted.set()

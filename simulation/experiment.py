@@ -87,6 +87,12 @@ class Experiment:
     mix: Mix | None = None
     faults: Sequence[Fault] = ()
     search: Search | None = None
+    engines: str = ""  # numbers of engines, where they are not those of the topology's file
+
+    @property
+    def name(self) -> str:
+        """What tables and plots call it."""
+        return f"{label(self.policy)}, {self.engines}" if self.engines else label(self.policy)
 
     def run(self, on_time: Callable[[float], None] | None = None) -> Summary:
         """Run it. ``on_time`` hears when each request that has ended had arrived. A trace without requests is a
@@ -120,7 +126,7 @@ class Experiment:
             simulation.run(self.service, self._requests(), take)
         if not records:
             raise UserError("no request arrives: give a longer --duration, a higher --rate or a larger --limit")
-        summary = replace(summarize(label(self.policy), records, self.rate), notes=tuple(notes))
+        summary = replace(summarize(self.name, records, self.rate), notes=tuple(notes))
         if self.outputs is not None:
             self.outputs.write(records, timeline, f"{summary.policy}, {summary.rate:.2f} requests a second")
         return summary
@@ -136,21 +142,26 @@ def run_experiment(experiment: Experiment) -> Summary:
 
 
 def grid(
-    base: Experiment, policies: Sequence[PolicySpec], rates: Sequence[float | None], has_timeline: Chooses
+    deployments: Sequence[Experiment],
+    policies: Sequence[PolicySpec],
+    rates: Sequence[float | None],
+    has_timeline: Chooses,
 ) -> list[Experiment]:
-    """Every policy at every rate, on the same requests. ``has_timeline`` says of which runs there is to be one."""
-    is_alone = len(policies) == len(rates) == 1
-    return [
-        replace(base, policy=policy, rate=rate, outputs=_outputs(base.outputs, policy, rate, is_alone, has_timeline))
+    """Every policy in every deployment at every rate, on the same requests. ``has_timeline`` says of which runs there
+    is to be one.
+    """
+    is_alone = len(deployments) == len(policies) == len(rates) == 1
+    runs = [
+        replace(deployment, policy=policy, rate=rate)
         for policy in policies
+        for deployment in deployments
         for rate in rates
     ]
+    return [replace(run, outputs=_outputs(run, is_alone, has_timeline)) for run in runs]
 
 
-def _outputs(
-    outputs: Outputs | None, policy: PolicySpec, rate: float | None, is_alone: bool, has_timeline: Chooses
-) -> Outputs | None:
-    if outputs is None:
+def _outputs(run: Experiment, is_alone: bool, has_timeline: Chooses) -> Outputs | None:
+    if run.outputs is None:
         return None
-    run = label(policy) if rate is None else f"{label(policy)}-{rate:g}"
-    return replace(outputs, run="" if is_alone else run, has_timeline=has_timeline(policy, rate))
+    name = run.name.replace(", ", "-") if run.rate is None else f"{run.name.replace(', ', '-')}-{run.rate:g}"
+    return replace(run.outputs, run="" if is_alone else name, has_timeline=has_timeline(run.policy, run.rate))

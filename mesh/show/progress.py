@@ -42,12 +42,13 @@ def working(
     *,
     is_shown: bool = True,
     has_lines: bool = True,
+    every_s: float = EVERY_S,
     stream: TextIO | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[ShownProgress]:
     """Show ``what`` is done until the context ends. ``total`` steps, None if nobody knows.
 
-    ``is_shown``: at all. ``has_lines``: also where no terminal is.
+    ``is_shown``: at all. ``has_lines``: also where no terminal is, ``every_s`` at most.
     """
     file = sys.stderr if stream is None else stream
     console = Console(file=file, highlight=False)
@@ -56,7 +57,7 @@ def working(
         with Progress(*columns, TimeElapsedColumn(), _TimeLeft(), _Words(), console=console, transient=True) as bar:
             yield _Bar(bar, bar.add_task(plain(what), total=total, now=""))
     else:
-        yield _Lines(plain(what), total, file if is_shown and has_lines else None, clock)
+        yield _Lines(plain(what), total, file if is_shown and has_lines else None, clock, every_s)
 
 
 @contextmanager
@@ -108,10 +109,12 @@ class _Bar:
 
 
 class _Lines:
-    """One line every `EVERY_S`, the first one when so much time is over."""
+    """One line every ``every_s``, the first one when so much time is over."""
 
-    def __init__(self, what: str, total: float | None, file: TextIO | None, clock: Callable[[], float]) -> None:
-        self._what, self._total, self._file, self._clock = what, total, file, clock
+    def __init__(
+        self, what: str, total: float | None, file: TextIO | None, clock: Callable[[], float], every_s: float
+    ) -> None:
+        self._what, self._total, self._file, self._clock, self._every_s = what, total, file, clock, every_s
         self._done, self._words = 0.0, ""
         self._started = self._written = clock()
 
@@ -122,7 +125,7 @@ class _Lines:
         self._done = self._done if done is None else done
         self._words = self._words if words is None else plain(words)
         self._total = self._total if total is None else total
-        if self._clock() - self._written >= EVERY_S:
+        if self._clock() - self._written >= self._every_s:
             self._write(self._line())
 
     def stage(self, what: str) -> None:

@@ -13,6 +13,7 @@ from mesh.access.keys import KeyLimits
 from mesh.topology import keys
 from mesh.topology.backends import backend_rules
 from mesh.topology.checks import check_topology
+from mesh.topology.counts import with_counts
 from mesh.topology.hosts import Spread, names_of, read_cluster, read_hosts
 from mesh.topology.lines import LineIndex
 from mesh.topology.placed import Placed
@@ -62,13 +63,14 @@ class _Source:
         return os.path.normpath(self.path.absolute().parent / os.path.expanduser(os.path.expandvars(path)))
 
 
-def load(path: Path, text: str | None = None) -> Topology:
+def load(path: Path, text: str | None = None, counts: Mapping[str, int] | None = None) -> Topology:
     """Read a deployment. Raise `TopologyError` with all faults of the file.
 
     ``text``: what the file held when it was read before, by `read_text`; it may hold something else by now.
+    ``counts``: numbers of engines that replace those of the file, by table.
     """
     text = read_text(path) if text is None else text
-    document = _parse_toml(path, text)
+    document = with_counts(path, _parse_toml(path, text), counts or {})
     source = _Source(path, document, Report(path, LineIndex(text)))
     check_sections(document, SECTIONS, source.report)
     cluster = read_cluster(document, source.report)

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from mesh.show.output import add_show
 from mesh.topology.schema import PolicySpec
+from simulation.command.engine_counts import parse_counts
 from simulation.command.policy_names import parse_policy
 from simulation.faults.grammar import (
     parse_delay,
@@ -54,6 +55,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--timeline",
         metavar="POLICY[@RATE]",
         help="with --out and several runs: draw what the engines did in this one (a single run always has it)",
+    )
+    results.add_argument("--json", action="store_true", help="for programs, with what happened when it was recorded")
+    results.add_argument(
+        "--progress",
+        type=_positive,
+        metavar="S",
+        help="a line on standard error every S seconds (default: 10, or none with --json)",
     )
     add_show(results, "attainment against rate for each policy, or how one rate went")
 
@@ -108,6 +116,13 @@ def _add_runs(group: argparse._ArgumentGroup) -> None:
         type=_policies,
         metavar="P,Q",
         help="these policies (default: the topology's), with parameters as in tropical:watermark=0.8",
+    )
+    group.add_argument(
+        "--engines",
+        type=_read(parse_counts),
+        action="append",
+        metavar="POOL=N[,..]",
+        help="so many engines in these tables of the topology; several times: each is run, also `unchanged`",
     )
     group.add_argument("--rates", type=_rates, metavar="A:B[:STEP]", help="these rates; also as a list: 1,2,4")
     group.add_argument("--seed", type=int, default=0, metavar="N", help="of all that is random (default: 0)")

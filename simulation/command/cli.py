@@ -7,11 +7,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mesh.show.figures import MISSING, has_matplotlib, write_picture
 from mesh.show.output import Showing
+from mesh.show.progress import EVERY_S
 from simulation.command.arguments import add_arguments
 
 if TYPE_CHECKING:
@@ -36,18 +38,36 @@ def run(options: argparse.Namespace) -> int:
     from simulation.reports.pages import page_of
     from simulation.reports.tables import tables
 
-    showing = Showing.of(options)
+    showing = Showing.of(options, is_for_programs=options.json)
     asked = experiments(options)
-    summaries = _run_all(asked, options.jobs)
+    summaries = _run_all(asked, options.jobs, *_told(options))
     topology = asked[0].topology
     attainment = max(topology.service(name).slo.attainment for name in _services(summaries, asked[0]))
-    console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH, highlight=False)
-    for table in tables(summaries, attainment, console.width):
-        console.print(table)
+    if options.json:
+        _print_json(options, asked[0], summaries, attainment)
+    else:
+        console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH, highlight=False)
+        for table in tables(summaries, attainment, console.width):
+            console.print(table)
     if options.out is not None:
         _write(options.out, asked[0], summaries, attainment)
     showing.put(lambda: page_of(f"{topology.name}: simulated", summaries, attainment, _promises(asked[0])))
     return 0
+
+
+def _told(options: argparse.Namespace) -> tuple[bool, float]:
+    """Whether there are lines of progress, and every how many seconds."""
+    return not options.json or options.progress is not None, options.progress or EVERY_S
+
+
+def _print_json(
+    options: argparse.Namespace, base: "Experiment", summaries: "Sequence[Summary]", attainment: float
+) -> None:
+    from simulation.reports.comparison import Comparison, encode, recorded
+
+    has_own_times = options.trace is not None and not (options.scale or options.rate or options.rates)
+    before = recorded(base.topology, base.load.pool, base.slo) if has_own_times else None
+    sys.stdout.write(encode(Comparison(*_promises(base), attainment, before, list(summaries))))
 
 
 def _promises(base: "Experiment") -> tuple[float | None, float | None]:
@@ -62,24 +82,35 @@ def _services(summaries: "Sequence[Summary]", base: "Experiment") -> list[str]:
 # --- runs -------------------------------------------------------------------------------------------------------------
 
 
-def _run_all(experiments: "Sequence[Experiment]", jobs: int) -> "list[Summary]":
-    return _run_one(experiments[0]) if len(experiments) == 1 else _run_many(experiments, jobs)
+def _run_all(experiments: "Sequence[Experiment]", jobs: int, has_lines: bool, every_s: float) -> "list[Summary]":
+    run = _run_here if min(len(experiments), jobs) == 1 else partial(_run_many, jobs=jobs)
+    return run(experiments, has_lines=has_lines, every_s=every_s)
 
 
-def _run_one(experiment: "Experiment") -> "list[Summary]":
+def _run_here(experiments: "Sequence[Experiment]", *, has_lines: bool, every_s: float) -> "list[Summary]":
+    """One after the other, in this process."""
     from mesh.show.progress import working
 
-    with working(f"simulating {experiment.policy.name}", experiment.load.span_s) as shown:
-        return [experiment.run(shown.at)]
+    summaries = []
+    what = experiments[0].name if len(experiments) == 1 else f"{len(experiments)} runs"
+    with working(f"simulating {what}", len(experiments), has_lines=has_lines, every_s=every_s) as shown:
+        for number, experiment in enumerate(experiments):
+            span_s = experiment.load.span_s or 1.0
+
+            def tell(at_s: float, number: int = number, span_s: float = span_s) -> None:
+                shown.at(number + min(1.0, at_s / span_s))
+
+            summaries.append(experiment.run(tell))
+    return summaries
 
 
-def _run_many(experiments: "Sequence[Experiment]", jobs: int) -> "list[Summary]":
+def _run_many(experiments: "Sequence[Experiment]", *, jobs: int, has_lines: bool, every_s: float) -> "list[Summary]":
     from mesh.show.progress import working
     from simulation.experiment import run_experiment
 
     context = multiprocessing.get_context("spawn")
     with (
-        working(f"simulating {len(experiments)} runs", len(experiments)) as shown,
+        working(f"simulating {len(experiments)} runs", len(experiments), has_lines=has_lines, every_s=every_s) as shown,
         ProcessPoolExecutor(min(jobs, len(experiments)), mp_context=context) as pool,
         _ended_with_this(),
     ):
@@ -130,7 +161,7 @@ def _write(folder: Path, base: "Experiment", summaries: "Sequence[Summary]", att
     write_picture(folder / "over_time.png", over_time_picture(at_rate, attainment))
     if len({summary.rate for summary in summaries}) > 1:
         write_picture(folder / "rates.png", rates_picture(summaries, attainment))
-    sys.stdout.write(f"written to {folder}\n")
+    sys.stderr.write(f"written to {folder}\n")
 
 
 def _telling_rate(summaries: "Sequence[Summary]", attainment: float) -> float:

@@ -15,6 +15,7 @@ from mesh.suggestions import suggestion
 from mesh.topology.parse import load
 from mesh.topology.schema import PolicySpec, Topology
 from router.policies.registry import make_policy
+from simulation.command.engine_counts import counts_label
 from simulation.command.outputs import Outputs
 from simulation.command.policy_names import label
 from simulation.engines.physics import Physics
@@ -58,7 +59,8 @@ def experiments(options: argparse.Namespace) -> list[Experiment]:
         search=ModelledSearch(LocalSimulators()) if topology.placement is not None else None,
     )
     policies, rates = _policies(options, topology), options.rates or [options.rate]
-    return grid(base, policies, rates, _Timelines(options.timeline, policies, rates))
+    deployments = [_deployment(options, base, counts) for counts in options.engines or [{}]]
+    return grid(deployments, policies, rates, _Timelines(options.timeline, policies, rates))
 
 
 def _physics(options: argparse.Namespace) -> Physics:
@@ -149,6 +151,20 @@ def _remark(pool: Sequence[TraceRequest], slo: SloRule) -> None:
 
 
 # --- the deployment ---------------------------------------------------------------------------------------------------
+
+
+def _deployment(options: argparse.Namespace, base: Experiment, counts: Mapping[str, int]) -> Experiment:
+    """The same with so many engines in these pools."""
+    if not counts:
+        return base
+    topology = load(options.topology, counts=counts)
+    return replace(
+        base,
+        topology=topology,
+        profiles=_profiles(topology),
+        faults=_faults(options, topology),
+        engines=counts_label(counts),
+    )
 
 
 def _profiles(topology: Topology) -> dict[str, EngineProfile]:

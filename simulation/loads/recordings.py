@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from router.history.records import RECORDING_FORMAT, Outcome
 from simulation.loads.rows import Row
-from simulation.loads.trace_request import TraceRequest
+from simulation.loads.trace_request import RecordedAnswer, TraceRequest
 
 HEADER_MARK = "recording"  # the column that only headers have
 MAX_PAUSE_S = 60.0  # between segments: a gateway that was off for a night is not waited for
@@ -69,7 +69,16 @@ def _request(row: Row) -> TraceRequest:
         slo_tpot_s=row.seconds("slo_tpot_s") if row.has("slo_tpot_s") else None,
         priority=row.integer("priority") if row.has("priority") else None,
         was_answered=outcome == Outcome.FINISHED,
+        answer=_answer(row, outcome),
     )
+
+
+def _answer(row: Row, outcome: str) -> RecordedAnswer | None:
+    """None: the row does not say."""
+    if not row.has("outcome") or outcome not in set(Outcome) or (outcome == Outcome.FINISHED and not row.has("ttft_s")):
+        return None
+    times = (row.seconds(name) if row.has(name) else None for name in ("ttft_s", "tpot_s", "e2e_s", "queued_s"))
+    return RecordedAnswer(Outcome(outcome), *times)
 
 
 def _joined(segments: list[_Segment]) -> list[TraceRequest]:

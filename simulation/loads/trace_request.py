@@ -1,6 +1,19 @@
 """One request of a trace."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from router.history.records import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedAnswer:
+    """What became of a request when it was recorded. Seconds from its arrival, as in a `Record`."""
+
+    outcome: Outcome
+    ttft_s: float | None
+    tpot_s: float | None
+    e2e_s: float | None
+    queued_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,3 +35,4 @@ class TraceRequest:
     was_answered: bool = True  # in full
     tenant: str = ""  # whose it is
     is_structured: bool = False  # its answer follows a grammar
+    answer: RecordedAnswer | None = field(default=None, compare=False)

@@ -35,7 +35,7 @@ class Distribution:
 class Summary:
     """Attainments are fractions of all requests, also of those that were rejected. Goodput is what met its SLOs."""
 
-    policy: str  # its name, with the parameters that it was given
+    policy: str  # its name, with the parameters that it was given, and numbers of engines that are not the topology's
     rate: float  # requests that arrived, each second
     num_requests: int
     num_rejected: int

@@ -287,3 +287,28 @@ def test_a_promise_that_no_engine_can_keep_is_named(files, tmp_path, key):
     topology.write_text("\n".join(lines))
     with pytest.raises(UserError, match=rf"services.large.{key}: 2 can never be met: one token takes .* ms at least"):
         simulate((str(topology), files[1]), "--rate", "1")
+
+
+def test_programs_read_runs_beside_what_was_recorded(files, tmp_path, capsys):
+    records = tmp_path / "records.jsonl"
+    lines = [
+        {"arrived_s": at, "input_tokens": 200, "output_tokens": 5, "outcome": "finished", "ttft_s": 3.0, "e2e_s": 4.0}
+        for at in range(20)
+    ]
+    records.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    asked = ("--json", "--progress", "1e-6", "--jobs", "1", "--engines", "unchanged", "--engines", "prefill=2")
+    assert main(files[0], "--trace", str(records), *asked) == 0
+    printed = capsys.readouterr()
+    told = json.loads(printed.out)
+    assert [run["policy"] for run in told["runs"]] == ["tropical", "tropical, prefill=2"]
+    assert (told["recorded"]["num_requests"], told["recorded"]["ttft_attainment"]) == (20, 0.0)
+    assert (told["ttft_s"], told["tpot_s"]) == (2.0, 0.1)
+    assert "simulating 2 runs: " in printed.err
+    assert main(files[0], "--trace", str(records), "--json", "--scale", "2") == 0
+    printed = capsys.readouterr()
+    assert (json.loads(printed.out)["recorded"], printed.err) == (None, "")
+
+
+def test_an_unknown_pool_is_said(files):
+    with pytest.raises(UserError, match=r"has no \[engines.decodes\]; did you mean 'decode'"):
+        simulate(files, "--rate", "1", "--engines", "decodes=2")

@@ -50,6 +50,8 @@ from router.history.timeline import RequestTimeline
 from router.history.timelines import TimelineReaders, Timelines
 from router.policies.in_force import PolicyInForce
 from router.traces.tracer import Tracer
+from router.ui.what_if import played_topology
+from router.ui.what_if_run import Simulations
 
 ADMIN_CONNECTIONS = 256
 STOP_S = 5.0  # for answers that are still being sent when all requests have ended
@@ -87,8 +89,10 @@ async def serve(shell: ProcessShell) -> None:
         if keyring is not None:
             registry.register(KeyUse(keyring.__iter__))
         callers = _callers(shell, router, peers, keyring)
-        broadcast = _broadcast(shell, router)
-        apps = _apps(shell, spec, router, models, registry, metrics, callers, sockets.place, tracer, broadcast)
+        broadcast, simulations = _broadcast(shell, router), Simulations()
+        apps = _apps(
+            shell, spec, router, models, registry, metrics, callers, sockets.place, tracer, broadcast, simulations
+        )
         connections = connections_of(spec)
         registry.register(ConnectionHealth(connections.__len__, connections.refused))
         server = HttpServer(apps.public, listeners.public, STOP_S, connections, peers, certificate)
@@ -98,7 +102,7 @@ async def serve(shell: ProcessShell) -> None:
         try:
             url = url_of(spec.address, listeners.public, spec.scheme)
             admin_url = url_of(spec.admin_address, listeners.admin)
-            gateway = Gateway(shell, router, (server, admin), keyring, listeners, broadcast)
+            gateway = Gateway(shell, router, (server, admin), keyring, listeners, broadcast, simulations)
             await gateway.run((url, admin_url), inherited)
         finally:
             await sockets.close()
@@ -166,6 +170,7 @@ def _apps(
     place: Callable[[str], HostPlace | None],
     tracer: Tracer | None,
     broadcast: FeedBroadcast,
+    simulations: Simulations,
 ) -> Apps:
     def targets() -> list[Target]:
         return list(targets_of(shell.topology, router.admin_urls(), router.statuses(), address_of))
@@ -195,6 +200,8 @@ def _apps(
             broadcast=broadcast,
             orders=_orders(shell.topology, router) if _may_order(shell.topology, spec) else None,
             has_page=_has_page(spec),
+            played=played_topology(shell.topology) if _may_order(shell.topology, spec) else None,
+            simulations=simulations,
         )
     )
 
@@ -250,6 +257,7 @@ class Gateway:
         keyring: Keyring | None,
         listeners: Listeners,
         broadcast: FeedBroadcast,
+        simulations: Simulations,
     ) -> None:
         """Make a gateway of its parts. ``servers``: for clients, for operators."""
         self._shell = shell
@@ -258,6 +266,7 @@ class Gateway:
         self._keyring = keyring
         self._listeners = listeners
         self._broadcast = broadcast
+        self._simulations = simulations
 
     async def run(self, urls: tuple[str, str], inherited: Inheritance | None) -> None:
         """Run all servers. ``urls``: for clients, for operators."""
@@ -278,6 +287,7 @@ class Gateway:
             self._server.stop()
             await serving
             self._broadcast.end()
+            self._simulations.end()
             self._admin.stop()
             await operating
             for task in background:
@@ -299,6 +309,7 @@ class Gateway:
         self._router.leave()
         self._admin.stop_accepting()
         self._broadcast.end()
+        self._simulations.end()
         with suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_S):
                 await self._server.leave(LINGER_S)

@@ -1,7 +1,7 @@
 """The gateway's two HTTP applications: one for clients, one for those who operate it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fastapi import FastAPI, Response
@@ -31,7 +31,11 @@ from router.feed.broadcast import FeedBroadcast
 from router.generation import RequestRouter
 from router.history.timelines import Timelines
 from router.traces.tracer import Tracer
+from router.ui.chat import ChatRoutes
 from router.ui.routes import PageRoutes
+from router.ui.what_if import PlayedTopology
+from router.ui.what_if_routes import WhatIfRoutes
+from router.ui.what_if_run import Simulations
 from router.view.cluster_view import ClusterView
 
 
@@ -55,6 +59,8 @@ class ApiConfig:
     registry: CollectorRegistry
     broadcast: FeedBroadcast
     has_page: bool
+    played: PlayedTopology | None = None  # that simulations start from; None: there are none
+    simulations: Simulations = field(default_factory=Simulations)
     targets: Callable[[], list[Target]] = list  # whom Prometheus is to scrape
     tracer: Tracer | None = None  # None: no traces
     orders: OrderScope | None = None  # None: nobody takes any
@@ -88,8 +94,6 @@ def create_apps(config: ApiConfig) -> Apps:
     MetricRoutes(config.registry).install(admin)
     TargetRoutes(config.targets).install(admin)
     FeedRoutes(config.broadcast).install(admin)
-    if config.has_page:
-        PageRoutes().install(admin)
     RequestRoutes(config.gateway, config.timelines, config.clock).install(admin)
     if config.orders is not None:
         OrderRoutes(config.orders, admission, background).install(admin)
@@ -100,7 +104,18 @@ def create_apps(config: ApiConfig) -> Apps:
     fast = FastRoutes(
         public, {path: FastRoute(handle, check, config.tracer) for path, handle in generate.handlers.items()}
     )
-    return Apps(CrossOrigin(fast, config.rules), admin)
+    clients = CrossOrigin(fast, config.rules)
+    if config.has_page:
+        _install_page(admin, clients, config)
+    return Apps(clients, admin)
+
+
+def _install_page(admin: FastAPI, clients: ASGIApp, config: ApiConfig) -> None:
+    """The page, and what only the page asks."""
+    PageRoutes().install(admin)
+    ChatRoutes(clients).install(admin)
+    if config.played is not None:
+        WhatIfRoutes(config.played, config.simulations, config.timelines, config.clock).install(admin)
 
 
 def _framework(callers: Callers, rules: BrowserRules) -> FastAPI:

@@ -9,12 +9,16 @@ import { MeshView } from "./views/mesh.js";
 import { PlacementView } from "./views/placement.js";
 import { PromisesView } from "./views/promises.js";
 import { RequestView } from "./views/request.js";
+import { WhatIfView } from "./views/what_if.js";
+import { ChatView } from "./views/chat.js";
 
 const VIEWS = [
   { name: "mesh", title: "Mesh", view: MeshView },
   { name: "promises", title: "Promises", view: PromisesView },
   { name: "request", title: "Request", view: RequestView },
   { name: "placement", title: "Placement", view: PlacementView },
+  { name: "what-if", title: "What if", view: WhatIfView },
+  { name: "chat", title: "Chat", view: ChatView },
 ];
 
 // The address says which view: #promises, or #request/ID.

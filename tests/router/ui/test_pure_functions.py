@@ -8,6 +8,7 @@ import pytest
 
 NODE = shutil.which("node") or ""
 LEAST = (20, 19)
+SCRIPTS = sorted(Path(__file__).parent.glob("*.test.mjs"))
 
 
 def is_new_enough() -> bool:
@@ -18,7 +19,7 @@ def is_new_enough() -> bool:
 
 
 @pytest.mark.skipif(not is_new_enough(), reason="there is no Node, or only an old one")
-def test_what_the_page_works_out():
-    script = Path(__file__).with_name("story.test.mjs")
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+def test_what_the_page_works_out(script):
     run = subprocess.run([NODE, "--test", str(script)], capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode == 0, run.stdout + run.stderr

@@ -39,10 +39,13 @@ def require_running(topology: Topology, file: Path) -> None:
 
 
 @asynccontextmanager
-async def visitor(topology: Topology) -> AsyncIterator[Sockets[SupervisorMessage]]:
-    """Sockets of somebody who is not of the mesh: listens to all statuses, and sends."""
+async def visitor(topology: Topology, *, remarks: bool = True) -> AsyncIterator[Sockets[SupervisorMessage]]:
+    """Sockets of somebody who is not of the mesh: listens to all statuses, and sends.
+
+    ``remarks``: whether to say how the mesh was found, where that is worth a word.
+    """
     found = locate(topology)
-    if found.remark:
+    if found.remark and remarks:
         sys.stderr.write(f"note: {found.remark}\n")
     me = Sender(f"cli-{os.getpid()}", 1)
     sockets = Sockets[SupervisorMessage](me, found.directory, SupervisorMessage, key=found.key)
@@ -70,9 +73,9 @@ async def hear_all(topology: Topology, sockets: Sockets[SupervisorMessage]) -> M
     return statuses
 
 
-async def statuses_of(topology: Topology) -> Mapping[str, BroadcastMessage]:
-    """Return the statuses of a mesh to somebody who asks nothing else; see `collect`."""
-    async with visitor(topology) as sockets:
+async def statuses_of(topology: Topology, *, remarks: bool = True) -> Mapping[str, BroadcastMessage]:
+    """Return the statuses of a mesh to somebody who asks nothing else; see `collect` and `visitor`."""
+    async with visitor(topology, remarks=remarks) as sockets:
         return await collect(topology, sockets)
 
 
@@ -91,7 +94,11 @@ def _expected(topology: Topology, known: Iterable[str], statuses: Mapping[str, B
 
 def admin_urls(topology: Topology) -> dict[str, str | None]:
     """Return where each gateway says that operators reach it; None: it says nothing."""
-    statuses = named_in_topology(topology, asyncio.run(statuses_of(topology)))
+    return admin_urls_in(topology, asyncio.run(statuses_of(topology)))
+
+
+def admin_urls_in(topology: Topology, statuses: Mapping[str, BroadcastMessage]) -> dict[str, str | None]:
+    """Return the same, from what `statuses_of` returned."""
     said = {name: status.admin_url for name, status in statuses.items() if isinstance(status, GatewayStatus)}
     names = dict.fromkeys([*(gateway.id for gateway in topology.gateways), *said])
     return {name: said.get(name) or None for name in names}

@@ -1,6 +1,5 @@
 """Requests' stories for people: what was seen, decided, and came of it, in milliseconds from a request's arrival."""
 
-import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -11,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from router.cli.policy_tables import make_console
+from router.cli.request_ids import short_id
 from router.history.explain import EngineSeen, Event, ExplainedDecision, Explanation, Explanations
 from router.history.timeline import (
     Ended,
@@ -29,14 +29,17 @@ STYLES = {"finished": "green", "failed": "red", "rejected": "red", "cancelled": 
 
 
 def print_stories(answer: Explanations) -> None:
+    make_console().print(stories(answer))
+
+
+def stories(answer: Explanations) -> Group:
     """The newest call that was meant, choice by choice; older ones, which had the same id, in one line each."""
-    console = make_console()
     calls = [list(choices) for _, choices in groupby(answer.requests, key=lambda one: one.id.rpartition("-")[0])]
-    for explanation in reversed(calls[0]):
-        console.print(_story(answer.gateway, explanation))
+    parts: list[RenderableType] = [_story(answer.gateway, explanation) for explanation in reversed(calls[0])]
     if len(calls) > 1:
-        console.print(f"{_count(len(calls) - 1, 'older call')} had this id; ask for one by its own:")
-        console.print(_listing(one for choices in calls[1:] for one in choices))
+        parts.append(f"{_count(len(calls) - 1, 'older call')} had this id; ask for one by its own:")
+        parts.append(_listing(one for choices in calls[1:] for one in choices))
+    return Group(*parts)
 
 
 def print_list(answers: Sequence[Explanations], count: int) -> None:
@@ -61,14 +64,8 @@ def _listing(requests: Iterable[Explanation]) -> Table:
     for name in ("tokens", "TTFT", "TPOT"):
         table.add_column(name, justify="right")
     for one in requests:
-        table.add_row(_clock(one.age_s), _short_id(one.id), _outcome(one), _where(one), _tokens(one), *_latencies(one))
+        table.add_row(_clock(one.age_s), short_id(one.id), _outcome(one), _where(one), _tokens(one), *_latencies(one))
     return table
-
-
-def _short_id(id_: str) -> str:
-    """Without the ``x-request-id`` if the client gave none: what is left names the request, too."""
-    request_id, *rest = id_.rsplit("-", 2)
-    return "-".join(rest) if rest and re.fullmatch(r"[0-9a-f]{32}", request_id) else id_
 
 
 def _outcome(one: Explanation) -> Text:

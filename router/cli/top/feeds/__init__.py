@@ -1,0 +1,1 @@
+"""Reads the feeds of gateways."""

@@ -15,7 +15,7 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is missing: install it"),
 ]
 
-VIEWS = ("mesh", "promises", "request", "placement", "whatif", "chat")
+VIEWS = ("mesh", "promises", "request", "placement", "what-if", "chat")
 TOO_WIDE = """
 [...document.querySelectorAll("body *")]
   .filter((one) => one.getBoundingClientRect().right > 391 && !one.closest(".scroll"))

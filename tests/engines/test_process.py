@@ -252,7 +252,7 @@ async def test_an_engine_listens_to_another_when_it_has_to_do_with_it(topology: 
 @pytest.mark.parametrize(
     ("line", "fault"),
     [
-        ('backend = "simulatd"', "engines.main: backend 'simulatd' is unknown; did you mean 'simulated'?"),
+        ('backend = "simulatd"', "engines.main.backend: no backend 'simulatd'; did you mean 'simulated'?"),
         ('backend = "simulated"', 'engines.main: backend = "simulated" needs a profile'),
         ('backend = "simulated"\nprofile = "h100-lama2-70b-tp4"', "did you mean 'h100-llama2-70b-tp4'?"),
         ('backend = "simulated"\nprofile = "none.toml"', "none.toml: No such file"),

@@ -34,7 +34,7 @@ from mesh.wire.control import Drain, Migrate, Role, SetRole
 from mesh.wire.frames import Sender
 from mesh.wire.messages import EngineMessage, SupervisorMessage
 from mesh.wire.requests import Cancel, Epoch, RequestSpec, Sampling, Submit
-from mesh.wire.status import ChildStatus, DecodeCost, PrefillCost, SupervisorStatus
+from mesh.wire.status import ChildStatus, DecodeCost, EngineStatus, PrefillCost, SupervisorStatus
 from mesh.wire.transfers import Reserve
 from simulation.engines.physics import Physics
 from simulation.factory import Factory
@@ -110,11 +110,11 @@ class Recording:
 
 
 def comparable(answer: object) -> object:
-    """Effects without what is a process's own: where its memory lies, its number, the bytes of KV."""
+    """Effects without what is a process's own: where its memory lies, its number and address, the bytes of KV."""
     if isinstance(answer, list):
         return [_comparable_effect(effect) for effect in answer]
-    assert isinstance(answer, msgspec.Struct)
-    return repr(msgspec.structs.replace(answer, pid=0))
+    assert isinstance(answer, EngineStatus)
+    return repr(msgspec.structs.replace(answer, pid=0, metrics_url=""))
 
 
 def _comparable_effect(effect: NodeEffect) -> object:

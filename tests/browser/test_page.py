@@ -102,6 +102,11 @@ def test_everybody_can_use_it(open_page: OpenPage, scheme: str, traffic: Traffic
         assert violations(page) == [], view
 
 
+def test_an_address_that_cannot_be_decoded_leads_somewhere(open_page: OpenPage):
+    page = open_page("request/100%", may_log="404")
+    page.get_by_role("heading", level=2).wait_for()
+
+
 def test_a_gateway_that_refuses_is_told_and_asked_again(open_page: OpenPage):
     page = open_page("mesh", may_log="503")
     refusal = json.dumps({"error": {"message": "64 others read this gateway's feed", "code": "feed_full"}})

@@ -21,9 +21,18 @@ const VIEWS = [
   { name: "chat", title: "Chat", view: ChatView },
 ];
 
+// A part of the address as somebody may have typed it: "100%" is no escape.
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 // The address says which view: #promises, or #request/ID.
 function useAddress() {
-  const read = () => location.hash.slice(1).split("/").map(decodeURIComponent);
+  const read = () => location.hash.slice(1).split("/").map(decoded);
   const [address, set] = useState(read());
   useEffect(() => {
     const follow = () => set(read());

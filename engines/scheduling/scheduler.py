@@ -174,9 +174,14 @@ class LocalScheduler:
             plan.shares[:] = [share for share in plan.shares if share.request not in preempted]
 
     def _make_room(self, queue: ServiceQueue, request: EngineRequest, plan: StepPlan, rank: Rank | None) -> bool:
-        """Hold one more block, for the next token, preempting others if need be; False if it cannot go on now."""
+        """Hold one more block, for the next token, preempting others if need be; False if it cannot go on now.
+
+        Slices may have been granted of blocks whose offloading is under way: nobody is preempted for what is to come.
+        """
         pool = queue.pool
         while not pool.can_allocate(1):
+            if queue.offloading:
+                return False
             victim = self._victim(queue, rank)
             if victim is None or (victim is request and len(queue.running) == 1):
                 fills_pool = pool.blocks_for(request.num_computed + 1) > pool.num_blocks

@@ -8,6 +8,7 @@ from engines.effects import Copied, ForgetBlocks, OffloadBlocks, RestoreBlocks
 from engines.engine_request import EngineRequest
 from kvtransfer.layout import block_bytes
 from kvtransfer.protocol import Send
+from mesh.wire.control import Role
 from mesh.wire.requests import Epoch
 from tests.engines.conftest import MakeSpec
 from tests.engines.virtual import BLOCK_SIZE, SERVICE, SHAPE, VirtualMesh
@@ -103,6 +104,25 @@ def test_what_the_calmest_gives_back_is_room_for_the_others(make_spec: MakeSpec)
     engine.running("calm", 4)
     engine.look()
     assert (names(engine.queue.running), names(engine.queue.offloading)) == (["hasty"], ["calm"])
+
+
+def test_what_is_granted_of_blocks_on_their_way_to_the_host_is_waited_for(make_spec: MakeSpec):
+    """A copy may take longer than a step: nobody is preempted for its blocks."""
+    engine = Engine(make_spec)
+    engine.running("calm", 4)
+    hasty, within = engine.running("hasty", 4, slo_tpot_s=0.5), engine.running("within its slice", 2)
+    within.granted = len(within.tokens) + 2
+    for request in (hasty, within):
+        request.num_computed += 1
+        request.append(7, None, NOW)
+    effects = engine.look()
+    assert names(engine.queue.offloading) == ["calm"]
+    scheduler = engine.slicing._schedulers[SERVICE]
+    waits = scheduler.plan(engine.queue, Role.MULTIPLEX, NOW)
+    assert (waits.shares, waits.preempted, waits.starved) == ([], [], [])
+    engine.copied(effects)
+    goes_on = scheduler.plan(engine.queue, Role.MULTIPLEX, NOW)
+    assert [share.request for share in goes_on.shares] == [hasty, within]
 
 
 def test_importance_comes_before_slack(make_spec: MakeSpec):

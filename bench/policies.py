@@ -91,8 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for case in options.cases:
         rows = [[policy, *(kept(case, policy, rate) for rate in rates[case])] for policy in options.policies]
         print_table(f"{case}: promises kept, %", ["policy"], [f"{rate:g}/s" for rate in rates[case]], rows)
-    if options.json is not None:
-        write_json(options.json, [{"run": run, "attainment": results[run]} for run in runs])
+    write_json(options.json, [{"run": run, "attainment": results[run]} for run in runs])
 
 
 if __name__ == "__main__":

@@ -70,8 +70,7 @@ def main() -> None:
     shape = SMALL if options.device == "cpu" else LLAMA2_7B
     decode = measure(options.device, shape, options.requests, options.context)
     print(f"step {decode.step_ms:.2f} ms, floor {decode.floor_ms:.2f} ms: {decode.ratio:.2f}x")
-    if options.json is not None:
-        write_json(options.json, asdict(decode) | {"ratio": decode.ratio})
+    write_json(options.json, asdict(decode) | {"ratio": decode.ratio})
 
 
 if __name__ == "__main__":

@@ -87,8 +87,7 @@ def main() -> None:
     rows = measure(ModelConfig.load(folder), exact, EngineUnderTest(folder, "int8", capacity, arguments.threads))
     print_table("ms (medians)", ("",), ("floor", "float32", "int8"), [row.cells() for row in rows])
     print(f"resident with float32 loaded and KV of {capacity} tokens: {rss_mib:.0f} MiB")
-    if arguments.json:
-        write_json(arguments.json, {"rss_mib": rss_mib, "rows": rows})
+    write_json(arguments.json, {"rss_mib": rss_mib, "rows": rows})
 
 
 if __name__ == "__main__":

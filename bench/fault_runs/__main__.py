@@ -12,10 +12,8 @@ leaves out all that the failure does not need.
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
-
-from rich.table import Table
 
 from bench.fault_runs.draws import KINDS, ORDERS
 from bench.fault_runs.play import PLANS, Failure, Results, Tally, run_some
@@ -23,7 +21,7 @@ from bench.fault_runs.scenario import draw
 from bench.fault_runs.story import reduced, tell
 from bench.harness.arguments import add_jobs, script_parser
 from bench.harness.jobs import run_jobs
-from bench.harness.tables import make_console, make_table
+from bench.harness.tables import print_table
 
 RUNS_AT_A_TIME = 10  # of a worker
 ALL = (*KINDS, *ORDERS)
@@ -34,9 +32,9 @@ def main() -> int:
     if options.seed is not None:
         return _repeat(options)
     tally, failures = _run_all(range(options.seed_from, options.seed_from + options.runs), options.only, options.jobs)
-    console = make_console()
-    for table in _tables(tally):
-        console.print(table)
+    for title in dict.fromkeys(title for title, _ in tally if title != PLANS):  # plans are too many kinds for a table
+        rows = ((what, f"{count:,}") for (of_table, what), count in tally.most_common() if of_table == title)
+        print_table("", (title,), ("times",), rows)
     chosen = "" if len(options.only) == len(ALL) else f" --only {','.join(options.only)}"
     for failure in failures:
         print(f"{failure}\n    python -m bench.fault_runs --seed {failure.seed}{chosen} --verbose")
@@ -72,16 +70,6 @@ def _run_all(seeds: Sequence[int], only: Sequence[str], jobs: int) -> Results:
         tally += some
         failures += failed
     return tally, failures
-
-
-def _tables(tally: Tally) -> Iterator[Table]:
-    """What happened in all runs. Plans are too many kinds for a table."""
-    for title in dict.fromkeys(title for title, _ in tally if title != PLANS):
-        table = make_table("", (title,), ("times",))
-        for (of_table, what), count in tally.most_common():
-            if of_table == title:
-                table.add_row(what, f"{count:,}")
-        yield table
 
 
 def _repeat(options: argparse.Namespace) -> int:

@@ -23,7 +23,7 @@ from bench.fidelity.agreement import agreement_table
 from bench.fidelity.overheads import measure_overheads
 from bench.fidelity.predicting import Profiles, Records
 from bench.fidelity.sharing import measure_sharing
-from bench.harness.arguments import add_json, script_parser
+from bench.harness.arguments import add_json, errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.jobs import progress_bar
 from bench.harness.tables import make_console
@@ -33,7 +33,6 @@ from bench.live.lengths import TOKEN_IDS
 from bench.live.mesh import LiveMesh, live_mesh
 from bench.live.serving import OK, latency_of
 from engines.costs.profiles import EngineProfile
-from mesh.errors import UserError
 from mesh.topology.parse import load
 from mesh.wire.status import DecodeCost, PrefillCost
 from simulation.engines.physics import Physics
@@ -96,8 +95,7 @@ def run(options: argparse.Namespace) -> None:
         console.print(f"the same engines and rule for {share_placed_alike(answers, records):.0%} of the requests")
     late_s = max(answer.sent_s - one.at_s for one, answer in pairs)
     console.print(f"{overheads}\n{sharing}\nmachine: {watch.contention}; sent at most {1e3 * late_s:.0f} ms late")
-    if options.json is not None:
-        write_json(options.json, {"sent": sendings, "answers": answers, "simulated": predictions})
+    write_json(options.json, {"sent": sendings, "answers": answers, "simulated": predictions})
 
 
 def main() -> None:
@@ -109,10 +107,8 @@ def main() -> None:
     parser.add_argument("--answer", type=int, nargs=2, default=(8, 64), metavar=("A", "B"), help="tokens")
     parser.add_argument("--seed", type=int, default=0)
     add_json(parser)
-    try:
+    with errors_in_a_line():
         run(parser.parse_args())
-    except UserError as error:
-        raise SystemExit(str(error)) from None
 
 
 if __name__ == "__main__":

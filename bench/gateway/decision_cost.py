@@ -8,11 +8,12 @@ request.
 
 import gc
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from random import Random
 
 from bench.harness.arguments import script_parser
-from bench.harness.tables import make_console, make_table
+from bench.harness.tables import print_table
+from bench.simulated import percentile
 from engines.costs.profiles import load_profile
 from engines.scheduling.demand import MOST_PEAKS
 from mesh.topology.schema import PolicySpec
@@ -97,13 +98,16 @@ def main() -> None:
     parser.add_argument("--policies", nargs="+", choices=sorted(policies()), default=list(policies()), metavar="P")
     options = parser.parse_args()
     gc.freeze()
-    table = make_table("p50 / p99 of a decision, microseconds of CPU", ("policy", *map(str, options.engines)))
-    for policy in options.policies:
-        times = [sorted(policy_decisions(policy, number, options.decisions)) for number in options.engines]
-        table.add_row(
-            policy, *(f"{1e6 * one[len(one) // 2]:.0f} / {1e6 * one[99 * len(one) // 100]:.0f}" for one in times)
-        )
-    make_console().print(table)
+    rows = (
+        [policy, *(cell(policy_decisions(policy, number, options.decisions)) for number in options.engines)]
+        for policy in options.policies
+    )
+    print_table("p50 / p99 of a decision, microseconds of CPU", ("policy", *map(str, options.engines)), (), rows)
+
+
+def cell(times_s: Iterable[float]) -> str:
+    ordered = sorted(times_s)
+    return " / ".join(f"{1e6 * percentile(ordered, percent):.0f}" for percent in (50, 99))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 ``python -m bench.gateway.readers deploy/topology.toml --readers 10`` while something sends it requests.
 """
 
-import argparse
 import asyncio
 import statistics
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 import httpx
 import psutil
 
+from bench.harness.arguments import script_parser
 from bench.harness.tables import print_table
 from mesh.cli.cluster import statuses_of
 from mesh.report import report
@@ -42,7 +42,7 @@ async def _read(client: httpx.AsyncClient, url: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = script_parser("bench.gateway.readers", __doc__)
     parser.add_argument("topology", type=Path)
     parser.add_argument("--readers", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=15.0)

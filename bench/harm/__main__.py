@@ -20,7 +20,7 @@ from random import Random
 
 from bench.harm import chaos, siege
 from bench.harm.harm import Harm
-from bench.harm.verdict import Row, document, table
+from bench.harm.verdict import Row, document, print_all
 from bench.harness.arguments import add_json, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import make_console
@@ -66,7 +66,7 @@ async def run_all(plan: Sequence[Sequence[Harm]], options: argparse.Namespace, f
                     console.print(text, highlight=False, markup=False, soft_wrap=True)
                 if not rows[-1].is_whole:
                     break
-    console.print(table(rows))
+    print_all(rows, WIDTH)
     return rows
 
 
@@ -88,8 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_CONFIGURATION
     except (KeyboardInterrupt, asyncio.CancelledError):
         return EXIT_INTERRUPTED
-    if options.json:
-        write_json(options.json, document(rows, {"seed": options.seed, "short": options.short}))
+    write_json(options.json, document(rows, {"seed": options.seed, "short": options.short}))
     return EXIT_FAILURE if any(row.problems for row in rows) else 0
 
 

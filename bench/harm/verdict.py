@@ -5,16 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
-from rich.table import Table
 
 from bench.harm.testimony import Honest
-from bench.harness.tables import make_table
+from bench.harness.tables import print_table
 
 GAP_S = 1.0  # that an honest client may wait longer than load explains
 KILL_GAP_S = 3.0  # where processes are ended on purpose, and for a pause between two tokens of a stream
 DURING_BYTES, AFTER_BYTES = 256 * 2**20, 32 * 2**20
 MAX_SHOWN = 6
-WORDS = ("name", "class", "answers")  # columns that are no numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,15 +104,11 @@ def _most(sizes: Mapping[str, int]) -> str:
     return f"{size >> 20} ({name})" if size >= 2**20 else "0"
 
 
-def table(rows: Sequence[Row]) -> Table:
-    """At least one row."""
-    headings = max((list(row.cells) for row in rows), key=len)
-    shown = make_table("", ())
-    for heading in headings:
-        shown.add_column(heading, justify="left" if heading in WORDS else "right")
-    for row in rows:
-        shown.add_row(*(row.cells.get(heading, "-") for heading in headings))
-    return shown
+def print_all(rows: Sequence[Row], width: int) -> None:
+    """At least one row, in one table."""
+    name, family, *headings = max((list(row.cells) for row in rows), key=len)
+    cells = ([row.cells.get(heading, "-") for heading in (name, family, *headings)] for row in rows)
+    print_table("", (name, family), headings, cells, width)
 
 
 def document(rows: Sequence[Row], settings: Mapping[str, object]) -> dict[str, object]:

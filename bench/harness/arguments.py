@@ -1,13 +1,26 @@
-"""Argument parsers of the scripts, and the arguments that many of them have."""
+"""Argument parsers of the scripts, the arguments that many of them have, and how scripts end with an error."""
 
 import argparse
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from mesh.errors import UserError
 
 
 def script_parser(module: str, doc: str | None) -> argparse.ArgumentParser:
     """A parser for ``python -m module``. The first line of ``doc``, the script's docstring, is its description."""
     return argparse.ArgumentParser(prog=f"python -m {module}", description=(doc or "").partition("\n")[0])
+
+
+@contextmanager
+def errors_in_a_line() -> Iterator[None]:
+    """End the script with the message of a `UserError`, and with exit status 1."""
+    try:
+        yield
+    except UserError as error:
+        raise SystemExit(str(error)) from None
 
 
 def add_jobs(parser: argparse.ArgumentParser) -> None:

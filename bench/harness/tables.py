@@ -17,12 +17,14 @@ def make_table(title: str, words: Iterable[str], numbers: Iterable[str] = ()) ->
     return table
 
 
-def print_table(title: str, words: Iterable[str], numbers: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+def print_table(
+    title: str, words: Iterable[str], numbers: Iterable[str], rows: Iterable[Iterable[str]], width: int = 120
+) -> None:
     """The whole table at once."""
     table = make_table(title, words, numbers)
     for row in rows:
         table.add_row(*row)
-    make_console().print(table)
+    make_console(width).print(table)
 
 
 def make_console(width: int = 120) -> Console:

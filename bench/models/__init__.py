@@ -1,1 +1,1 @@
-"""Models for benches and tests: tiny ones, ones of any size with random weights, and the shipped one."""
+"""Models for benches and tests: tiny ones, and ones of any size with random weights."""

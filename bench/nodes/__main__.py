@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 
-from bench.harness.arguments import add_json, script_parser
+from bench.harness.arguments import add_json, errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import print_table
 from bench.models.tiny_llama import write_tiny_model
@@ -31,8 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise UserError(reason)
     found = _run(options)
     _print(found)
-    if options.json is not None:
-        write_json(options.json, found)
+    write_json(options.json, found)
     return 1 if any(outcome.wrong for outcomes in found.values() for outcome in outcomes) else 0
 
 
@@ -61,7 +60,5 @@ def _cells(outcomes: list[Outcome]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    try:
+    with errors_in_a_line():
         sys.exit(main())
-    except UserError as error:
-        sys.exit(f"bench.nodes: {error}")

@@ -1,14 +1,12 @@
 """The stage of all runs with real processes: warm meshes, the same requests for each contender, answers in full."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
-from bench.harness.jobs import progress_bar
 from bench.live.http_load import Answer, Sending
 from bench.live.lengths import TOKEN_IDS
 from bench.live.mesh import LiveMesh, live_mesh
@@ -38,22 +36,6 @@ def warm_mesh(text: str) -> Iterator[LiveMesh]:
                 [Sending(0.0, prompt, WARM_UP_ANSWER, model=name) for name, prompt in zip(names, prompts, strict=True)]
             )
             yield mesh
-
-
-def serve_in_turn(
-    topologies: Mapping[str, str], sendings: Sequence[Sending]
-) -> Iterator[tuple[str, LiveMesh, list[Answer]]]:
-    """Yield the answers of one mesh after the other, by contender; a mesh is up until the next is asked for.
-
-    Raise `UserError` if a mesh does not start or a request is not served in full.
-    """
-    with progress_bar() as progress:
-        for name, text in topologies.items():
-            task = progress.add_task(name, total=len(sendings))
-            with warm_mesh(text) as mesh:
-                answers = mesh.answers(sendings, partial(progress.advance, task))
-                check_served(answers)
-                yield name, mesh, answers
 
 
 def check_served(answers: Sequence[Answer]) -> None:

@@ -1,13 +1,13 @@
-"""The torch engine beside vLLM's CPU build, llama.cpp and transformers: same model, one thread, all on the same core.
+"""The torch engine beside vLLM's CPU build and llama.cpp: same model, one thread, all on the same core.
 
     python -m bench.peers.engines --vllm-python PATH [--llama-python PATH] [--model REFERENCE] [--rounds 3]
         [--only NAME ...] [--vllm-env NAME=VALUE] [--json FILE]
 
 ``PATH`` is the interpreter of an environment with vLLM, or with llama-cpp-python; they need nothing of this project.
-llama.cpp reads the model's GGUF file itself and rounds activations to 8 bits, as our int8 does. Transformers are those
-of this project, by ``generate`` and by continuous batching. All engines are loaded at once and take turns, round by
-round, so that what else the machine does falls on all of them. vLLM runs eager and compiled: the better of the two
-counts. Ratios are medians over the rounds. Linux only: processes are pinned to one core.
+llama.cpp reads the model's GGUF file itself and rounds activations to 8 bits, as our int8 does. All engines are loaded
+at once and take turns, round by round, so that what else the machine does falls on all of them. vLLM runs eager and
+compiled: the better of the two counts. Ratios are medians over the rounds. Linux only: processes are pinned to one
+core.
 """
 
 import argparse
@@ -67,9 +67,8 @@ class Engine:
     interpreter: str = ""
 
 
-OURS, VLLM, LLAMA_CPP, TRANSFORMERS = "ours", "vLLM", "llama.cpp", "transformers"
+OURS, VLLM, LLAMA_CPP = "ours", "vLLM", "llama.cpp"
 CORE_MODULE, VLLM_MODULE = "bench.peers.core_engine", "bench.peers.vllm_engine_speed"
-TRANSFORMERS_MODULE = "bench.peers.transformers_speed"
 ENGINES = {
     "ours": Engine(OURS, CORE_MODULE, ("float32",), True),
     "ours-bfloat16": Engine(OURS, CORE_MODULE, ("bfloat16",), False),
@@ -78,10 +77,6 @@ ENGINES = {
     "vllm-compiled": Engine(VLLM, VLLM_MODULE, ("compiled", "float32"), True, "vllm"),
     "vllm-bfloat16": Engine(VLLM, VLLM_MODULE, ("compiled", "bfloat16"), False, "vllm"),
     "llama.cpp": Engine(LLAMA_CPP, "bench.peers.llama_cpp_speed", (), False, "llama"),
-    "generate": Engine(TRANSFORMERS, TRANSFORMERS_MODULE, ("generate", "float32"), True),
-    "generate-bfloat16": Engine(TRANSFORMERS, TRANSFORMERS_MODULE, ("generate", "bfloat16"), False),
-    "continuous": Engine(TRANSFORMERS, TRANSFORMERS_MODULE, ("continuous", "float32"), True),
-    "continuous-bfloat16": Engine(TRANSFORMERS, TRANSFORMERS_MODULE, ("continuous", "bfloat16"), False),
 }
 VLLM_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1"}
 
@@ -166,7 +161,7 @@ def advantages(kind: str, values: Values) -> dict[str, float]:
     """Ours over the others, in float32 and each with the dtype that suits it best."""
     found = {}
     for exact, how in ((True, "float32"), (False, "best dtype")):
-        for rival in (VLLM, LLAMA_CPP, TRANSFORMERS):
+        for rival in (VLLM, LLAMA_CPP):
             mine, other = (best(kind, values, name, exact=exact) for name in (OURS, rival))
             if mine is not None and other is not None:
                 found[f"{OURS} / {rival}, {how}"] = advantage(kind, values, mine, other)
@@ -198,9 +193,8 @@ def main() -> None:
         raise SystemExit(str(error)) from None
     for kind in KINDS:
         make_console().print(table(kind, cases, rounds))
-    if options.json:
-        named = {name: {str(case): each for case, each in by_case.items()} for name, by_case in rounds.items()}
-        write_json(options.json, named)
+    named = {name: {str(case): each for case, each in by_case.items()} for name, by_case in rounds.items()}
+    write_json(options.json, named)
 
 
 def _parse() -> argparse.Namespace:

@@ -23,13 +23,11 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from bench.engine.under_test import add_model_argument
 from bench.gateway.servers import MODEL, started
-from bench.harness.arguments import add_json, add_vllm, script_parser
+from bench.harness.arguments import add_json, add_vllm, errors_in_a_line, script_parser
 from bench.harness.files import write_json
-from bench.harness.tables import make_console, make_table
+from bench.harness.tables import print_table
 from bench.live.contention import Watch
 from bench.live.mesh import START_S, live_mesh, mesh_command
 from bench.live.ports import free_port
@@ -194,16 +192,17 @@ def capacities(runs: Sequence[Run]) -> dict[str, str]:
     }
 
 
-def print_all(console: Console, runs: Sequence[Run]) -> None:
+def print_all(runs: Sequence[Run]) -> None:
     heads = ("rate", "met", "good/s", "TTFT p50", "p99", "TPOT p50", "p99", "tokens/s", "cores", "others'")
-    table = make_table(f"promise: TTFT {TTFT_MS} ms, TPOT {TPOT_MS} ms", ("",), heads)
-    for run in runs:
-        figures = ("-" if run.figures[key] is None else f"{run.figures[key]:.0f}" for key in FIGURES)
-        kept = f"{run.attainment:.0%}", f"{run.figures['request_goodput']:.2f}"
-        table.add_row(run.contestant, f"{run.rate:g}", *kept, *figures, f"{run.cores:.2f}", f"{run.others:.2f}")
-    console.print(table)
+    print_table(f"promise: TTFT {TTFT_MS} ms, TPOT {TPOT_MS} ms", ("",), heads, map(_cells, runs))
     for name, rate in capacities(runs).items():
-        console.print(f"{name}: {GOAL:.0%} keep the promise up to {rate} requests a second")
+        print(f"{name}: {GOAL:.0%} keep the promise up to {rate} requests a second")
+
+
+def _cells(run: Run) -> list[str]:
+    figures = ("-" if run.figures[key] is None else f"{run.figures[key]:.0f}" for key in FIGURES)
+    kept = f"{run.attainment:.0%}", f"{run.figures['request_goodput']:.2f}"
+    return [run.contestant, f"{run.rate:g}", *kept, *figures, f"{run.cores:.2f}", f"{run.others:.2f}"]
 
 
 def _say(words: str) -> None:
@@ -213,17 +212,13 @@ def _say(words: str) -> None:
 def main() -> None:
     options = _parse()
     os.sched_setaffinity(0, options.cores)  # the children inherit it
-    with tempfile.TemporaryDirectory() as logs:
-        try:
-            more = options.vllm_python, dict(options.vllm_env), Path(logs)
-            runs = compare(options, Scene(prepared_dir(options.model), options.cores, *more))
-        except UserError as error:
-            raise SystemExit(str(error)) from None
+    with tempfile.TemporaryDirectory() as logs, errors_in_a_line():
+        more = options.vllm_python, dict(options.vllm_env), Path(logs)
+        runs = compare(options, Scene(prepared_dir(options.model), options.cores, *more))
     if not runs:
         raise SystemExit(1)
-    print_all(make_console(), runs)
-    if options.json is not None:
-        write_json(options.json, runs)
+    print_all(runs)
+    write_json(options.json, runs)
 
 
 def _parse() -> argparse.Namespace:

@@ -18,9 +18,9 @@ from pathlib import Path
 from statistics import median
 
 from bench.gateway.servers import MODEL, Server, one_gateway, started
-from bench.harness.arguments import add_json, script_parser
+from bench.harness.arguments import add_json, errors_in_a_line, script_parser
 from bench.harness.files import write_json
-from bench.harness.tables import make_console, make_table
+from bench.harness.tables import print_table
 from bench.live.ports import free_port
 from bench.load.client.http import Address
 from bench.load.generator.crew import drive
@@ -103,16 +103,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, metavar="N")
     add_json(parser)
     options = parser.parse_args()
-    try:
+    with errors_in_a_line():
         medians = compare(options)
-    except UserError as error:
-        raise SystemExit(str(error)) from None
-    table = make_table("medians", ("",), COLUMNS)
-    for name, values in medians.items():
-        table.add_row(name, *(f"{value:.1f}" for value in values))
-    make_console().print(table)
-    if options.json is not None:
-        write_json(options.json, {name: dict(zip(COLUMNS, values, strict=True)) for name, values in medians.items()})
+    rows = ([name, *(f"{value:.1f}" for value in values)] for name, values in medians.items())
+    print_table("medians", ("",), COLUMNS, rows)
+    write_json(options.json, {name: dict(zip(COLUMNS, values, strict=True)) for name, values in medians.items()})
 
 
 if __name__ == "__main__":

@@ -273,8 +273,7 @@ def main() -> None:
     with two_engines(options) as topology:
         found = asyncio.run(measure(topology, options))
     show(found)
-    if options.json:
-        write_json(options.json, found)
+    write_json(options.json, found)
 
 
 if __name__ == "__main__":

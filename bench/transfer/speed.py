@@ -285,8 +285,7 @@ def main() -> None:
     rows = [row for size in sizes for row in compare(options.device, size, options.rounds)]
     title = f"medians of {options.rounds} rounds"
     print_table(title, ("block", "way"), ("GB/s", "of a copy"), [row.cells() for row in rows])
-    if options.json is not None:
-        write_json(options.json, {"rows": rows})
+    write_json(options.json, {"rows": rows})
 
 
 if __name__ == "__main__":

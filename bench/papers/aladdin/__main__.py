@@ -17,15 +17,13 @@ nobody waits and nothing is uneven, so no placement can do with fewer for long.
 """
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
-from rich.table import Table
-
 from bench.harness.arguments import add_jobs, add_seeds, script_parser
-from bench.harness.tables import make_console, make_table
+from bench.harness.tables import print_table
 from bench.papers.aladdin.setting import CONTENDERS, MODELS, Setting, attainment
 from bench.simulated import run_cases
 
@@ -77,9 +75,7 @@ def fewest(keeps: Callable[[int], bool], first: int) -> int | None:
     return high
 
 
-def table(results: Mapping[Search, Mapping[float, Found]]) -> Table:
-    numbers = ("rate", "seed", "%", "engines", "devices", "the least", "theta")
-    shown = make_table("engines and devices that keep the promise", ("model", "contender"), numbers)
+def rows(results: Mapping[Search, Mapping[float, Found]]) -> Iterator[Sequence[str]]:
     for asked, by_percent in results.items():
         setting, contender = asked.setting, CONTENDERS[asked.contender]
         size, least = setting.size(contender), setting.bound(contender)
@@ -87,8 +83,7 @@ def table(results: Mapping[Search, Mapping[float, Found]]) -> Table:
             count, theta = found or (None, None)
             engines = (f">{MOST_ENGINES}", "") if count is None else (str(count), str(count * size))
             words = setting.model, asked.contender, f"{setting.rate:g}", str(setting.seed), f"{percent:g}"
-            shown.add_row(*words, *engines, f"{least * size:.1f}", "" if theta is None else f"{theta:g}")
-    return shown
+            yield *words, *engines, f"{least * size:.1f}", "" if theta is None else f"{theta:g}"
 
 
 def main() -> None:
@@ -97,7 +92,9 @@ def main() -> None:
         Search(setting, contender, tuple(sorted(options.percent)), tuple(options.thetas))
         for setting, contender in product(_settings(options), options.contenders)
     ]
-    make_console(160).print(table(run_cases(search, searches, options.jobs)))
+    numbers = ("rate", "seed", "%", "engines", "devices", "the least", "theta")
+    found = rows(run_cases(search, searches, options.jobs))
+    print_table("engines and devices that keep the promise", ("model", "contender"), numbers, found, width=160)
 
 
 def _settings(options: argparse.Namespace) -> Sequence[Setting]:

@@ -8,14 +8,12 @@ by round robin for data sets. The table has latencies, preemptions and migration
 """
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from rich.table import Table
-
 from bench.harness.arguments import add_jobs, add_out, add_seeds, script_parser
-from bench.harness.tables import make_console, make_table
+from bench.harness.tables import print_table
 from bench.papers.llumnix.setting import (
     CONTENDERS,
     DISPATCH,
@@ -44,7 +42,9 @@ Results = Mapping[Case, Result]
 def main() -> None:
     options = _parse()
     results = run_cases(run_case, list(_cases(options)), options.jobs)
-    make_console(160).print(_table(results))
+    latencies = ("TTFT, s", "P99", "token, ms", "P99", "request, s", "P99")
+    moves = ("failed", "preempted, %", "moves/request", "better: TTFT, P99, token P99")
+    print_table("by load and seed", ("load", "req/s", "seed", "policy"), (*latencies, *moves), _rows(results), 160)
     write_results(options.out / "llumnix.json", results)
 
 
@@ -72,19 +72,15 @@ def _cases(options: argparse.Namespace) -> Iterator[Case]:
             yield Case(lengths, rate, contender, seed, options.requests, options.engines, coasts=options.coast)
 
 
-def _table(results: Results) -> Table:
-    """Show latencies, in s and ms, and how many times better rescheduling is than INFaaS."""
-    latencies = ("TTFT, s", "P99", "token, ms", "P99", "request, s", "P99")
-    moves = ("failed", "preempted, %", "moves/request", "better: TTFT, P99, token P99")
-    table = make_table("by load and seed", ("load", "req/s", "seed", "policy"), (*latencies, *moves))
+def _rows(results: Results) -> Iterator[Sequence[str]]:
+    """Latencies, in s and ms, and how many times better rescheduling is than INFaaS."""
     for case, one in results.items():
         names = case.lengths, f"{case.rate:g}", str(case.seed), case.contender.name
         tpot_ms = (1e3 * value for value in one.tpot_s)
         times = *(f"{value:.2f}" for value in one.ttft_s), *(f"{value:.1f}" for value in (*tpot_ms, *one.e2e_s))
         moved = str(one.num_failed), f"{100 * one.preempted:.1f}", f"{one.moves:.3f}"
         better = _better(one, results[replace(case, contender=INFAAS)]) if case.contender == LLUMNIX else ""
-        table.add_row(*names, *times, *moved, better)
-    return table
+        yield *names, *times, *moved, better
 
 
 def _better(ours: Result, theirs: Result) -> str:

@@ -8,14 +8,12 @@ throughput that does not depend on the rate.
 """
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from rich.table import Table
-
 from bench.harness.arguments import add_jobs, add_out, script_parser
-from bench.harness.tables import make_console, make_table
+from bench.harness.tables import print_table
 from bench.papers.scls.setting import CONTENDERS, Case, Kind, Result, run_case
 from bench.simulated import run_cases, write_results
 
@@ -26,15 +24,18 @@ PAPER = {  # least and most of what SCLS gains over the first, in per cent, by f
     (Kind.DS, "SLS"): ((82.5, 191.9), (-80.8, -91.1), (-76.6, -88.9)),
     (Kind.DS, "ILS"): ((61.6, 171.0), (-78.4, -88.3), (-74.6, -85.8)),
 }
+WIDTH = 140  # characters of tables
 Results = Mapping[Case, Result]
 
 
 def main() -> None:
     options = _parse()
     results = run_cases(run_case, list(_cases(options)), options.jobs)
-    console = make_console(140)
-    console.print(_table(results))
-    console.print(_beside_the_paper(results))
+    figures = ("req/s", "throughput", "mean, s", "P95, s", "spread, s", "slices a request")
+    print_table("by rate", ("engine", "scheduler"), figures, map(_cells, results.items()), WIDTH)
+    headings = ("throughput", "paper", "mean response time", "paper", "P95 response time", "paper")
+    title = "SCLS against others, per cent: least and most over the rates"
+    print_table(title, ("engine", "against"), headings, _beside_the_paper(results), WIDTH)
     write_results(options.out / "slices.json", results)
 
 
@@ -53,18 +54,13 @@ def _cases(options: argparse.Namespace) -> Iterator[Case]:
             yield Case(kind, contender, rate, options.seconds)
 
 
-def _table(results: Results) -> Table:
-    figures = ("req/s", "throughput", "mean, s", "P95, s", "spread, s", "slices a request")
-    table = make_table("by rate", ("engine", "scheduler"), figures)
-    for case, result in results.items():
-        values = result.throughput, result.mean_s, result.p95_s, result.spread_s, result.slices
-        table.add_row(case.kind, case.contender.name, f"{case.rate:g}", *(f"{value:.2f}" for value in values))
-    return table
+def _cells(found: tuple[Case, Result]) -> Sequence[str]:
+    case, one = found
+    values = one.throughput, one.mean_s, one.p95_s, one.spread_s, one.slices
+    return case.kind, case.contender.name, f"{case.rate:g}", *(f"{value:.2f}" for value in values)
 
 
-def _beside_the_paper(results: Results) -> Table:
-    headings = ("throughput", "paper", "mean response time", "paper", "P95 response time", "paper")
-    table = make_table("SCLS against others, per cent: least and most over the rates", ("engine", "against"), headings)
+def _beside_the_paper(results: Results) -> Iterator[Sequence[str]]:
     for kind, (*others, ours) in CONTENDERS.items():
         own = {case: result for case, result in results.items() if (case.kind, case.contender) == (kind, ours)}
         for other in others:
@@ -73,8 +69,7 @@ def _beside_the_paper(results: Results) -> Table:
             for figure, (least, most) in zip(FIGURES, PAPER[kind, other.name], strict=True):
                 gained = sorted(100 * (getattr(one, figure) / getattr(its, figure) - 1) for one, its in pairs)
                 cells += [f"{gained[0]:+.0f} to {gained[-1]:+.0f}", f"{least:+g} to {most:+g}"]
-            table.add_row(kind, other.name, *cells)
-    return table
+            yield kind, other.name, *cells
 
 
 if __name__ == "__main__":

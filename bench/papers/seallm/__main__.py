@@ -10,19 +10,16 @@ memory (as MuxServe), and beside ourselves with a part left out: with first come
 """
 
 import argparse
-from collections.abc import Iterator, Mapping
-from itertools import product
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product, starmap
 from pathlib import Path
 
-from rich.table import Table
-
-from bench.harness.arguments import add_jobs, add_out, add_seeds, script_parser
-from bench.harness.tables import make_console, make_table
+from bench.harness.arguments import add_jobs, add_out, add_seeds, errors_in_a_line, script_parser
+from bench.harness.tables import print_table
 from bench.papers.seallm.plans import Effort, Planner
 from bench.papers.seallm.run import OURS, SYSTEMS, Case, Result, run_case
 from bench.papers.seallm.scene import Inputs, Scene, make_world
 from bench.simulated import run_cases, write_results
-from mesh.errors import UserError
 
 PAPERS: Mapping[str, Mapping[str, float]] = {  # "up to so many times better", sections 6.2 and 6.3
     "dedicated": {"mean": 10.38, "p99": 12.13, "attainment": 1.82},
@@ -33,6 +30,7 @@ PAPERS: Mapping[str, Mapping[str, float]] = {  # "up to so many times better", s
 }
 MEASURES = {"mean": "mean latency", "p99": "P99", "attainment": "kept", "ttft_s": "TTFT"}
 
+WIDTH = 140  # characters of tables
 
 Results = Mapping[tuple[str, float, int], Result]  # by system, rate and seed
 
@@ -40,17 +38,18 @@ Results = Mapping[tuple[str, float, int], Result]  # by system, rate and seed
 def main() -> None:
     options = _parse()
     inputs, effort = Inputs(tuple(options.lengths), options.arrivals), Effort(options.history, batches=options.batches)
-    try:
+    with errors_in_a_line():
         make_world(inputs)  # before anything is run
-    except UserError as error:
-        raise SystemExit(str(error)) from None
     results = {
         (name, case.scene.rate, case.scene.seed): result
         for case, by_name in run_cases(run_case, list(_cases(options, inputs, effort)), options.jobs).items()
         for name, result in by_name.items()
     }
-    make_console(140).print(_table(results, options))
-    make_console(140).print(_ratios_table(results))
+    measures = ("requests", "failed", "mean", "P99", "kept, %", "TTFT, s", "TPOT, ms")
+    title, words = "by requests a second; latencies normalised", ("requests/s", "seed", "system")
+    print_table(title, words, measures, _rows(results, options), WIDTH)
+    title, than = "ours is up to so many times better, at requests/s (the paper's)", ("than", *MEASURES.values())
+    print_table(title, than, (), starmap(_ratio_cells, best_ratios(results).items()), WIDTH)
     write_results(options.out / "seallm.json", results)
 
 
@@ -79,15 +78,12 @@ def _parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _table(results: Results, options: argparse.Namespace) -> Table:
-    measures = ("requests", "failed", "mean", "P99", "kept, %", "TTFT, s", "TPOT, ms")
-    table = make_table("by requests a second; latencies normalised", ("requests/s", "seed", "system"), measures)
+def _rows(results: Results, options: argparse.Namespace) -> Iterator[Sequence[str]]:
     for rate, seed, name in product(options.rates, range(options.seeds), options.systems):
         one = results[name, rate, seed]
         latencies = f"{one.mean:.2f}", f"{one.p99:.1f}", f"{100 * one.attainment:.1f}"
         times = f"{one.ttft_s:.2f}", f"{1e3 * one.tpot_s:.0f}"
-        table.add_row(f"{rate:g}", str(seed), name, str(one.num_requests), str(one.num_failed), *latencies, *times)
-    return table
+        yield f"{rate:g}", str(seed), name, str(one.num_requests), str(one.num_failed), *latencies, *times
 
 
 def best_ratios(results: Results) -> dict[str, dict[str, tuple[float, float]]]:
@@ -105,15 +101,12 @@ def best_ratios(results: Results) -> dict[str, dict[str, tuple[float, float]]]:
     return best
 
 
-def _ratios_table(results: Results) -> Table:
-    """Show ours against each other system, with the paper's best in brackets."""
-    table = make_table("ours is up to so many times better, at requests/s (the paper's)", ("than", *MEASURES.values()))
-    for name, best in best_ratios(results).items():
-        papers = PAPERS.get(name, {})
-        cells = (f"{best[measure][0]:.2f}, {best[measure][1]:g}/s" for measure in MEASURES)
-        stated = (f" ({papers[measure]:g})" if measure in papers else "" for measure in MEASURES)
-        table.add_row(name, *map("".join, zip(cells, stated, strict=True)))
-    return table
+def _ratio_cells(name: str, best: Mapping[str, tuple[float, float]]) -> list[str]:
+    """Ours against another system, with the paper's best in brackets."""
+    papers = PAPERS.get(name, {})
+    cells = (f"{best[measure][0]:.2f}, {best[measure][1]:g}/s" for measure in MEASURES)
+    stated = (f" ({papers[measure]:g})" if measure in papers else "" for measure in MEASURES)
+    return [name, *map("".join, zip(cells, stated, strict=True))]
 
 
 if __name__ == "__main__":

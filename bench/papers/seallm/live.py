@@ -17,18 +17,17 @@ machine.
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from statistics import fmean, geometric_mean
 
-from rich.console import Console
 from rich.progress import Progress
 
-from bench.harness.arguments import add_out, add_seeds, script_parser
+from bench.harness.arguments import add_out, add_seeds, errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.jobs import progress_bar
-from bench.harness.tables import make_console, make_table
+from bench.harness.tables import print_table
 from bench.live.contention import Watch
 from bench.live.http_load import Answer, Sending
 from bench.live.lengths import TOKEN_IDS, Bounds
@@ -37,7 +36,6 @@ from bench.live.serving import OK
 from bench.models.references import DEFAULT_MODEL
 from bench.papers.live import check_served, total, turned, warm_mesh
 from bench.simulated import percentile
-from mesh.errors import UserError
 
 PROMISE = 5.0  # times what the request takes undisturbed
 REFERENCE = "db"
@@ -260,27 +258,25 @@ def run_all(options: argparse.Namespace, progress: Progress) -> list[Run]:
 # --- what is told -----------------------------------------------------------------------------------------------------
 
 
-def report(console: Console, runs: Sequence[Run]) -> None:
+def report(runs: Sequence[Run]) -> None:
     services = sorted({one.service for one in runs[0].outcomes})
     columns = "mean", "P99", "kept, %", ", ".join(services), "mean, times db's", "lost", "other", "plans", "moved"
-    table = make_table("normalised latency: all requests of all seeds", ("",), columns)
-    for contender in dict.fromkeys(run.contender for run in runs):
-        own = [run for run in runs if run.contender == contender]
-        outcomes = [outcome for run in own for outcome in run.outcomes]
-        table.add_row(
-            contender,
-            f"{mean(outcomes):.2f}",
-            f"{percentile([one.normalised for one in outcomes if one.is_served], 99):.1f}",
-            f"{100 * fmean(one.is_kept for one in outcomes):.0f}",
-            ", ".join(f"{mean(one for one in outcomes if one.service == name):.2f}" for name in services),
-            ratios(own, [run for run in runs if run.contender == REFERENCE]),
-            str(sum(not one.is_served for one in outcomes)),
-            str(sum(one.is_served and not one.is_same for one in outcomes)),
-            str(sum(run.num_plans for run in own)),
-            str(sum(run.num_migrated for run in own)),
-        )
-    console.print(table)
-    console.print(f"others used {fmean(run.others for run in runs):.2f} cores meanwhile")
+    rows = (_cells(runs, contender, services) for contender in dict.fromkeys(run.contender for run in runs))
+    print_table("normalised latency: all requests of all seeds", ("",), columns, rows, width=140)
+    print(f"others used {fmean(run.others for run in runs):.2f} cores meanwhile")
+
+
+def _cells(runs: Sequence[Run], contender: str, services: Sequence[str]) -> Iterator[str]:
+    own = [run for run in runs if run.contender == contender]
+    outcomes = [outcome for run in own for outcome in run.outcomes]
+    yield from (contender, f"{mean(outcomes):.2f}")
+    yield f"{percentile([one.normalised for one in outcomes if one.is_served], 99):.1f}"
+    yield f"{100 * fmean(one.is_kept for one in outcomes):.0f}"
+    yield ", ".join(f"{mean(one for one in outcomes if one.service == name):.2f}" for name in services)
+    yield ratios(own, [run for run in runs if run.contender == REFERENCE])
+    yield str(sum(not one.is_served for one in outcomes))
+    yield str(sum(one.is_served and not one.is_same for one in outcomes))
+    yield from (str(sum(run.num_plans for run in own)), str(sum(run.num_migrated for run in own)))
 
 
 def mean(outcomes: Iterable[Outcome]) -> float:
@@ -297,12 +293,9 @@ def ratios(own: Sequence[Run], reference: Sequence[Run]) -> str:
 
 def main() -> None:
     options = _arguments()
-    with progress_bar() as progress:
-        try:
-            runs = run_all(options, progress)
-        except UserError as error:
-            raise SystemExit(str(error)) from None
-    report(make_console(140), runs)
+    with progress_bar() as progress, errors_in_a_line():
+        runs = run_all(options, progress)
+    report(runs)
     write_json(options.out / "sharing_live.json", runs)
 
 

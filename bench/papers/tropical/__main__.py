@@ -14,11 +14,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
-from rich.table import Table
-
 from bench.harness.arguments import add_jobs, add_out, add_seeds, script_parser
 from bench.harness.jobs import run_jobs
-from bench.harness.tables import make_console, make_table
+from bench.harness.tables import print_table
 from bench.papers.tropical.setting import CONTENDERS, MODELS, PROMISE, Search, Workload, run_search
 from bench.simulated import write_results
 from simulation.capacity import FoundCapacity
@@ -33,7 +31,9 @@ def main() -> None:
     options = _parse()
     searches = list(_searches(options))
     found = list(zip(searches, run_jobs(run_search, searches, options.jobs, "searches"), strict=True))
-    make_console().print(_table(found))
+    numbers = ("req/s", "x best baseline", "x the paper's", "runs")
+    title, words = f"requests a second at {PROMISE:.0%} attainment", ("model", "workload", "policy", "chunk")
+    print_table(title, words, numbers, _rows(found))
     write_results(options.out / "capacities.json", {search.name: capacity for search, capacity in found})
 
 
@@ -57,21 +57,15 @@ def _searches(options: argparse.Namespace) -> Iterator[Search]:
                 yield Search(model, workload, contender, options.requests, options.seeds)
 
 
-def _table(found: Found) -> Table:
-    """Show rates, beside the best of the policies that are not ours, and beside the better of the paper's."""
-    table = make_table(
-        f"requests a second at {PROMISE:.0%} attainment",
-        ("model", "workload", "policy", "chunk"),
-        ("req/s", "x best baseline", "x the paper's", "runs"),
-    )
+def _rows(found: Found) -> Iterator[Sequence[str]]:
+    """Rates, beside the best of the policies that are not ours, and beside the better of the paper's."""
     for search, capacity in found:
         load, contender = (search.model, search.workload.name), search.contender
         rivals = [(one.contender, its.rate) for one, its in found if (one.model, one.workload.name) == load]
         best = max(rate for rival, rate in rivals if rival.policy not in OURS)
         papers = max(rate for rival, rate in rivals if rival.name in PAPERS)
         numbers = f"{capacity.rate:.3f}", _ratio(capacity, best), _ratio(capacity, papers), str(len(capacity.trials))
-        table.add_row(*load, contender.name, str(contender.chunk_tokens), *numbers)
-    return table
+        yield *load, contender.name, str(contender.chunk_tokens), *numbers
 
 
 def _ratio(capacity: FoundCapacity, rate: float) -> str:

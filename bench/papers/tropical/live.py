@@ -19,13 +19,11 @@ from pathlib import Path
 from random import Random
 from statistics import fmean
 
-from rich.table import Table
-
 from bench.fidelity.predicting import profile_of
-from bench.harness.arguments import add_out, script_parser
+from bench.harness.arguments import add_out, errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.jobs import progress_bar
-from bench.harness.tables import make_console, make_table
+from bench.harness.tables import print_table
 from bench.live.contention import Watch
 from bench.live.lengths import Bounds
 from bench.live.mesh import LiveMesh
@@ -35,7 +33,6 @@ from bench.papers.live import turned, warm_mesh
 from bench.papers.tropical.setting import PROMISE, UNSPLIT
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.profiles import EngineProfile
-from mesh.errors import UserError
 from mesh.topology.parse import load
 from mesh.topology.schema import ServiceSpec
 from simulation.capacity import Trial, crossing
@@ -137,25 +134,19 @@ def trials(runs: Sequence[Run]) -> list[Trial]:
     return [Trial(rate, fmean(kept for run in runs if run.rate == rate for kept in run.kept)) for rate in rates]
 
 
-def attainment_table(runs: Sequence[Run]) -> Table:
-    rates = [f"{rate:g}/s" for rate in sorted({run.rate for run in runs})]
-    table = make_table("requests that met both SLOs", ("policy",), (*rates, f"req/s at {PROMISE:.0%}"))
-    for policy in POLICIES:
-        found = trials([run for run in runs if run.policy == policy])
-        table.add_row(policy, *(f"{one.attainment:.0%}" for one in found), crossing(found, PROMISE).words(PROMISE))
-    return table
+def cells(runs: Sequence[Run], policy: str) -> list[str]:
+    found = trials([run for run in runs if run.policy == policy])
+    return [policy, *(f"{one.attainment:.0%}" for one in found), crossing(found, PROMISE).words(PROMISE)]
 
 
 def main() -> None:
     options = _arguments()
-    try:
+    with errors_in_a_line():
         runs = run_all(options)
-    except UserError as error:
-        raise SystemExit(str(error)) from None
-    console = make_console()
-    console.print(attainment_table(runs))
+    numbers = (*(f"{rate:g}/s" for rate in sorted(set(options.rates))), f"req/s at {PROMISE:.0%}")
+    print_table("requests that met both SLOs", ("policy",), numbers, (cells(runs, policy) for policy in POLICIES))
     others, late_ms = fmean(run.others for run in runs), 1e3 * max(run.late_s for run in runs)
-    console.print(f"others used {others:.2f} cores; requests were sent at most {late_ms:.0f} ms late")
+    print(f"others used {others:.2f} cores; requests were sent at most {late_ms:.0f} ms late")
     write_json(options.out / "live_figure.json", runs)
 
 

@@ -1,8 +1,8 @@
 """Trains the byte-level Llama that the repository ships, and writes it as a model folder.
 
-    python -m bench.models.byte_llama.training --out DIR [--steps 2400] [--threads 1] [--seed 0]
+    python -m tests.tools.byte_llama.training --out DIR [--steps 2400] [--threads 1] [--seed 0]
 
-It learns from text that comes with Python (`bench.models.byte_llama.text`). The same seed, Python, torch and number of
+It learns from text that comes with Python (`tests.tools.byte_llama.text`). The same seed, Python, torch and number of
 threads give the same weights. Most steps have short sequences, which are cheaper, and some whole contexts, from the
 start on.
 """
@@ -22,8 +22,8 @@ from torch.nn import functional
 
 from bench.harness.arguments import script_parser
 from bench.harness.jobs import progress_bar
-from bench.models.byte_llama.network import BEGIN, END, ByteLlama, Shape
-from bench.models.byte_llama.text import standard_library
+from tests.tools.byte_llama.network import BEGIN, END, ByteLlama, Shape
+from tests.tools.byte_llama.text import standard_library
 
 MOMENTUM = 0.95
 NEWTON_SCHULZ = 5, (3.4445, -4.7750, 2.0315)  # steps and coefficients of the iteration
@@ -150,7 +150,7 @@ def write_model(folder: Path, network: ByteLlama) -> None:
 
 
 def main() -> None:
-    parser = script_parser("bench.models.byte_llama.training", __doc__)
+    parser = script_parser("tests.tools.byte_llama.training", __doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder of the model")
     parser.add_argument("--steps", type=int, default=2400)
     parser.add_argument("--threads", type=int, default=1)

@@ -6,9 +6,9 @@ import pytest
 import torch
 import transformers
 
-from bench.models.byte_llama import text
-from bench.models.byte_llama.network import END, ByteLlama, Shape
-from bench.models.byte_llama.training import Muon, Stream, as_stored, held_out_bits, orthogonal, train, write_model
+from tests.tools.byte_llama import text
+from tests.tools.byte_llama.network import END, ByteLlama, Shape
+from tests.tools.byte_llama.training import Muon, Stream, as_stored, held_out_bits, orthogonal, train, write_model
 
 SMALL = Shape(num_layers=2, hidden_size=32, intermediate_size=48, num_heads=4, num_kv_heads=2, head_dim=8, context=256)
 BITS_OF_LETTERS = 3.7  # of a byte of the words below, by the frequencies of letters alone

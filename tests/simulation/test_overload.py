@@ -1,0 +1,69 @@
+"""More than a mesh can serve: what it serves within promises stays near its peak, and refusals come in time."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from bench.live.lengths import Bounds
+from bench.simulated import make_simulation, percentile, serve
+from engines.costs.linear import prefill_s
+from engines.costs.profiles import load_profile
+from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
+from mesh.wire.control import Role
+from router.history.records import Outcome
+from simulation.loads.arrival_processes import Arrivals, synthesize
+from simulation.loads.trace_request import TraceRequest
+
+SUSTAINED = 5.5  # requests a second of which 90 % meet both SLOs, with either policy
+DURATION_S, WARM_UP = 25.0, 0.1  # of a run; its beginning, when the mesh is idle, is not counted
+TTFT_FACTOR, TPOT_SLO_S = 5.0, 0.1
+INPUT, OUTPUT = Bounds(128, 1024, 8192, 0.8), Bounds(16, 64, 256, 0.6)
+SERVICE, PROFILE = "model", "a100-llama2-70b-tp4"
+
+
+@dataclass(frozen=True)
+class Served:
+    """``goodput``: requests a second that met both SLOs. ``refused_after_s``: the 99th percentile."""
+
+    goodput: float
+    num_refused: int
+    refused_after_s: float
+
+
+@pytest.fixture(scope="module")
+def pool():
+    """Lengths and promises."""
+    random, cost = Random(0), load_profile(PROFILE).prefill
+    lengths = [TraceRequest(0.0, INPUT.draw(random), OUTPUT.draw(random)) for _ in range(2000)]
+    return [
+        replace(one, slo_ttft_s=TTFT_FACTOR * prefill_s(cost, one.num_input), slo_tpot_s=TPOT_SLO_S) for one in lengths
+    ]
+
+
+def make_topology(policy):
+    """With the product's own bounds of queues."""
+    engine = EngineSpec("", Role.MULTIPLEX, (SERVICE,), backend="simulated", profile=PROFILE, chunk_tokens=2048)
+    roles = {"prefill": Role.PREFILL, "decode": Role.MULTIPLEX}
+    engines = tuple(replace(engine, id=name, role=role, max_running=256) for name, role in roles.items())
+    service, gateways = ServiceSpec(SERVICE, PROFILE, Slo(1.0, TPOT_SLO_S)), (GatewaySpec("gateway"),)
+    return Topology("overload", Path(), (service,), engines, gateways, policy=PolicySpec(policy))
+
+
+def served(policy, rate, pool):
+    simulation = make_simulation(make_topology(policy), load_profile(PROFILE), 0, coasts=True)
+    records = serve(simulation, SERVICE, synthesize(pool, Arrivals(rate), DURATION_S, Random(0)))
+    began_s = WARM_UP * max(one.arrived_s for one in records)
+    counted = [one for one in records if one.arrived_s >= began_s]
+    refused_s = [one.e2e_s or 0.0 for one in counted if one.outcome is not Outcome.FINISHED]
+    goodput = rate * sum(one.meets_slo for one in counted) / len(counted)
+    return Served(goodput, len(refused_s), percentile(refused_s, 99) if refused_s else 0.0)
+
+
+@pytest.mark.parametrize("policy", ["tropical", "elastic"])
+def test_goodput_stays_near_its_peak_at_three_times_the_load(policy, pool):
+    at_once, beyond = (served(policy, factor * SUSTAINED, pool) for factor in (1.0, 3.0))
+    assert beyond.goodput >= 0.9 * max(at_once.goodput, beyond.goodput)
+    assert beyond.num_refused > 0
+    assert beyond.refused_after_s <= max(request.slo_ttft_s for request in pool) + 0.1

@@ -96,6 +96,10 @@ class LearntCost:
         """The same of steps of decodes alone."""
         return self._decode_recent.p90
 
+    def recall(self, errors: "LearntCost") -> None:
+        """Count another's recent errors as one's own: it predicted until now."""
+        self._prefill_recent, self._decode_recent = errors._prefill_recent, errors._decode_recent
+
     def observe(self, load: StepLoad, measured_s: float) -> None:
         """A step of this load took so long. Non-positive times are ignored."""
         parts = self.current.parts(load)

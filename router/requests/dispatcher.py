@@ -201,6 +201,12 @@ class Dispatcher:
         """The status of another gateway."""
         self._monitor.hear_gateway(sender, status, now)
 
+    def tell_prefixes(
+        self, engine: str, service: str, kept: Iterable[int], gone: Iterable[int], *, cleared: bool
+    ) -> None:
+        """An engine says which prefixes of a service it keeps (`PrefixIndex.tell`)."""
+        self._routing.tell_prefixes(engine, service, kept, gone, cleared=cleared)
+
     def declare_dead(self, ended: Sender, now: float) -> list[Effect]:
         """A supervisor saw this incarnation of an engine or a gateway end: its lease need not be waited for."""
         lost = self._monitor.declare_dead(ended)

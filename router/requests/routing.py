@@ -113,6 +113,12 @@ class Routing:
         for prefixes in self._prefixes.values():
             prefixes.forget(engine)
 
+    def tell_prefixes(
+        self, engine: str, service: str, kept: Iterable[int], gone: Iterable[int], *, cleared: bool
+    ) -> None:
+        """An engine says which prefixes of a service it keeps (`PrefixIndex.tell`)."""
+        self._prefixes[service].tell(engine, kept, gone, cleared=cleared)
+
     def recall(self, now: float) -> list[Effect]:
         """Ask engines to give back what has not begun there and had better go elsewhere. Each is asked for once."""
         if self._recalls is None or now < self._recalls_at:

@@ -1,7 +1,7 @@
 """Predicts which engines hold the beginnings of which prompts in their prefix caches."""
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from router.history.records import PROMPT_BLOCK
 
@@ -11,10 +11,11 @@ class PrefixIndex:
     hashes of their blocks (`router.view.prompt_hashes`), so a block's name stands for all before it, too.
 
     Never more than likely: other gateways send, too, and what decodes takes memory. Of each engine the longest unused
-    blocks are forgotten once its pool could not hold more.
+    blocks are forgotten once its pool could not hold more. Engines that tell what they hold are not guessed about.
     """
 
     def __init__(self) -> None:
+        self._telling: set[str] = set()  # engines
         self._holders: defaultdict[int, set[str]] = defaultdict(set)  # by block
         self._held: defaultdict[str, OrderedDict[int, None]] = defaultdict(OrderedDict)  # longest unused first
 
@@ -23,6 +24,8 @@ class PrefixIndex:
 
     def add(self, prefix: Sequence[int], engine: str, pool_tokens: int) -> None:
         """The engine will have computed or received it, into a pool of so many tokens. Its tail is forgotten first."""
+        if engine in self._telling:
+            return
         held = self._held[engine]
         for block in reversed(prefix):
             held[block] = None
@@ -30,6 +33,22 @@ class PrefixIndex:
             self._holders[block].add(engine)
         while len(held) > pool_tokens // PROMPT_BLOCK:
             self._drop(held.popitem(last=False)[0], engine)
+
+    def tell(self, engine: str, kept: Iterable[int], gone: Iterable[int], *, cleared: bool) -> None:
+        """The engine says which blocks it keeps now, and which it does not any more. ``cleared``: before that, all it
+        had were gone.
+        """
+        if cleared or engine not in self._telling:
+            self.forget(engine)
+        self._telling.add(engine)
+        held = self._held[engine]
+        for block in gone:
+            if block in held:
+                del held[block]
+                self._drop(block, engine)
+        for block in kept:
+            held[block] = None
+            self._holders[block].add(engine)
 
     def cached_tokens(self, prefix: Sequence[int]) -> dict[str, int]:
         """Return how many of a prompt's first tokens each engine is likely to hold; engines without any are
@@ -46,7 +65,8 @@ class PrefixIndex:
         return cached
 
     def forget(self, engine: str) -> None:
-        """Forget an engine whose cache is gone."""
+        """Forget an engine whose cache is gone, and that it told of it."""
+        self._telling.discard(engine)
         for block in self._held.pop(engine, ()):
             self._drop(block, engine)
 

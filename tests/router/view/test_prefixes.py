@@ -55,3 +55,18 @@ def test_an_engine_holds_the_longest_beginning_that_it_was_sent(sent, asked):
         if common:
             expected[engine] = max(expected.get(engine, 0), common * PROMPT_BLOCK)
     assert index_of(*sent).cached_tokens(asked) == expected
+
+
+def test_an_engine_that_tells_what_it_keeps_is_not_guessed_about():
+    index = index_of(([1, 2], "p"))
+    index.tell("p", [5, 6], [], cleared=False)
+    assert index.cached_tokens([1]) == {}, "guessed before"
+    index.add([1, 2], "p", POOL)
+    assert (index.cached_tokens([1]), index.cached_tokens([5, 6])) == ({}, {"p": 2 * PROMPT_BLOCK})
+    index.tell("p", [7], [6, 9], cleared=False)
+    assert (index.cached_tokens([5, 6]), index.cached_tokens([7])) == ({"p": PROMPT_BLOCK}, {"p": PROMPT_BLOCK})
+    index.tell("p", [8], [], cleared=True)
+    assert (index.cached_tokens([7]), index.cached_tokens([8])) == ({}, {"p": PROMPT_BLOCK})
+    index.forget("p")
+    index.add([1], "p", POOL)
+    assert index.cached_tokens([1]) == {"p": PROMPT_BLOCK}, "it begins anew, and does not tell yet"

@@ -31,29 +31,56 @@ DIGEST_BYTES: Final = 32
 log = structlog.get_logger()
 
 
-class BlockStored(msgspec.Struct, array_like=True, tag=True, omit_defaults=True):
-    """Blocks are kept, one after the other, the first one behind ``parent``. Later fields of vLLM's are not read."""
+class BlockStored(msgspec.Struct, tag=True):
+    """Blocks are kept, one after the other, the first one behind its parent. vLLM's later fields are not read."""
 
     block_hashes: list[int | bytes]
-    parent: int | bytes | None
+    parent_block_hash: int | bytes | None
     token_ids: list[int]
     block_size: int
     lora_id: int | None = None
     medium: str | None = None
+    lora_name: str | None = None
+    extra_keys: list[list[object] | None] | None = None  # what else than tokens a block's content depends on
+    group_idx: int | None = None  # of models with several kinds of attention
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether the tokens alone say what the blocks hold."""
+        has_extras = self.lora_id is not None or self.lora_name is not None or any(self.extra_keys or ())
+        return not has_extras and not self.group_idx
 
 
-class BlockRemoved(msgspec.Struct, array_like=True, tag=True, omit_defaults=True):
+class BlockRemoved(msgspec.Struct, tag=True):
+    """Blocks are gone."""
+
     block_hashes: list[int | bytes]
-    medium: str | None = None
 
 
-class AllBlocksCleared(msgspec.Struct, array_like=True, tag=True):
+class AllBlocksCleared(msgspec.Struct, tag=True):
     """The whole cache is empty."""
+
+
+class _StoredArray(BlockStored, array_like=True, tag="BlockStored"):
+    """As it was until vLLM 0.19."""
+
+
+class _RemovedArray(BlockRemoved, array_like=True, tag="BlockRemoved"):
+    """Likewise."""
+
+
+class _ClearedArray(AllBlocksCleared, array_like=True, tag="AllBlocksCleared"):
+    """Likewise."""
 
 
 class _Batch(msgspec.Struct, array_like=True):
     ts: float
     events: list[BlockStored | BlockRemoved | AllBlocksCleared]
+
+
+class _ArrayBatch(msgspec.Struct, array_like=True):
+    ts: float
+    events: list[_StoredArray | _RemovedArray | _ClearedArray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +103,7 @@ class KvBlocks:
 
     def take(self, seq: int, body: bytes) -> PrefixesChanged:
         """Take a batch of events. Raises `msgspec.MsgspecError` if it is none."""
-        batch = _decoder.decode(body)
+        batch = _decode(body)
         cleared = self.next_seq is not None and seq != self.next_seq
         self.next_seq = seq + 1
         kept, gone = list[int](), list[int]()
@@ -95,11 +122,11 @@ class KvBlocks:
         return PrefixesChanged(tuple(kept), tuple(name for name in gone if name not in again), cleared)
 
     def _store(self, event: BlockStored) -> list[int]:
-        """Return the names that are complete with the new blocks. Blocks with adapters have none."""
+        """Return the names that are complete with the new blocks. Those of adapters and pictures have none."""
         size = event.block_size
-        if size <= 0 or event.lora_id is not None:
+        if size <= 0 or not event.is_plain:
             return []
-        place = _START if event.parent is None else self.blocks.get(event.parent)
+        place = _START if event.parent_block_hash is None else self.blocks.get(event.parent_block_hash)
         added: list[int] = []
         for index, block in enumerate(event.block_hashes):
             tokens = event.token_ids[index * size : (index + 1) * size]
@@ -138,6 +165,14 @@ def _hash(before: bytes) -> "hashlib.blake2b":
 
 _START = _Place(_hash(b""), 0)
 _decoder = msgspec.msgpack.Decoder(_Batch)
+_array_decoder = msgspec.msgpack.Decoder(_ArrayBatch)
+
+
+def _decode(body: bytes) -> _Batch | _ArrayBatch:
+    try:
+        return _decoder.decode(body)
+    except msgspec.ValidationError:
+        return _array_decoder.decode(body)
 
 
 class KvEvents:

@@ -2,6 +2,7 @@
 
 import asyncio
 import struct
+from collections.abc import Callable
 from random import Random
 
 import msgspec
@@ -15,7 +16,7 @@ PROMPT = list(range(1100, 2700))  # 1,600 tokens: three blocks of prompts and a 
 SIZE = 16
 
 
-def batch(*events: list[object]) -> bytes:
+def batch(*events: object) -> bytes:
     return msgspec.msgpack.encode([0.5, events, 0])
 
 
@@ -23,14 +24,23 @@ def stored(hashes: list[object], parent: object, tokens: list[int], size: int = 
     return ["BlockStored", hashes, parent, tokens, size, None, "GPU", None]
 
 
+def as_object(kept: list[object]) -> dict[str, object]:
+    """The same event in the form that vLLM 0.32 has."""
+    _, hashes, parent, tokens, size, *_ = kept
+    named = {"block_hashes": hashes, "parent_block_hash": parent, "token_ids": tokens, "block_size": size}
+    return {"type": "BlockStored", **named, "lora_id": None, "medium": "GPU", "lora_name": None, "session_id": "s"}
+
+
 @pytest.mark.parametrize("size", [16, 48, 128, 512, 800])
-def test_blocks_of_any_size_become_the_names_of_prompts(size: int):
+@pytest.mark.parametrize("form", [list, as_object])
+def test_blocks_of_any_size_become_the_names_of_prompts(size: int, form: Callable[[list[object]], object]):
     blocks, kept, seq, parent, start, random = KvBlocks(), list[int](), 0, None, 0, Random(size)
     num_blocks = len(PROMPT) // size
     while start < num_blocks:
         count = random.randint(1, num_blocks - start)
         names: list[object] = [f"{number}".encode() for number in range(start, start + count)]
-        changed = blocks.take(seq, batch(stored(names, parent, PROMPT[start * size : (start + count) * size], size)))
+        event = stored(names, parent, PROMPT[start * size : (start + count) * size], size)
+        changed = blocks.take(seq, batch(form(event)))
         kept += changed.kept
         seq, start, parent = seq + 1, start + count, names[-1]
     assert tuple(kept) == full_block_hashes(PROMPT[: num_blocks * size])
@@ -51,7 +61,9 @@ def test_what_hangs_on_nothing_is_not_followed():
     blocks = KvBlocks()
     assert blocks.take(0, batch(stored([1], 77, PROMPT[:512], 512))) == PrefixesChanged()
     assert blocks.take(1, batch(["BlockStored", [1], None, PROMPT[:512], 512, 5])) == PrefixesChanged()
-    assert blocks.take(2, batch(stored([1, 2], None, PROMPT[:700], 512))).kept == full_block_hashes(PROMPT[:512])
+    pictured = as_object(stored([1], None, PROMPT[:512], 512)) | {"extra_keys": [["picture"]]}
+    assert blocks.take(2, batch(pictured)) == PrefixesChanged()
+    assert blocks.take(3, batch(stored([1, 2], None, PROMPT[:700], 512))).kept == full_block_hashes(PROMPT[:512])
 
 
 def test_after_a_gap_nothing_is_believed_that_was_heard_before():

@@ -85,7 +85,7 @@ class EngineCore:
         self._owned = owned = OwnedRequests(services, standing, discipline, self._running, slicing, handovers, peers)
         self._requests = owned.by_id
         admission = Admission(services, backlog, settings.max_waiting)
-        self._intake = Intake(settings.id, services, admission, standing, self._running, owned)
+        self._intake = Intake(settings, services, admission, standing, self._running, owned)
         self._iterations = Iterations(
             services,
             schedulers,

@@ -33,6 +33,7 @@ class EngineSettings:
     scheduling: Scheduling = Scheduling.SLO
     starvation_s: float | None = None
     strict_phases: bool = False
+    prefix_caching: bool = True
     offload_bytes: int = 0  # of host memory, for KV of requests that are offloaded
     usual: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # tokens of prompts and answers, by service
     loadable: frozenset[str] = frozenset()  # services that it may be told to load
@@ -57,7 +58,12 @@ class EngineSettings:
             host=engine.host,
             pid=pid,
             role=engine.role,
-            limits=Limits(engine.max_running, engine.chunk_tokens, slice_tokens=engine.slice_tokens),
+            limits=Limits(
+                engine.max_running,
+                engine.chunk_tokens,
+                slice_tokens=engine.slice_tokens,
+                counts_decodes=engine.scheduling is Scheduling.CONTINUOUS,
+            ),
             offload_bytes=engine.offload_memory_bytes,
             max_waiting=engine.max_waiting,
             transport=topology.transfer.transport,
@@ -76,6 +82,7 @@ class EngineSettings:
             scheduling=engine.scheduling,
             starvation_s=engine.starvation_s,
             strict_phases=engine.strict_phases,
+            prefix_caching=engine.prefix_caching,
             loadable=loadable,
             metrics_url=metrics_url,
         )

@@ -8,26 +8,30 @@ from engines.effects import Effect
 from engines.engine_request import EngineRequest
 from engines.requests import OwnedRequests
 from engines.scheduling.running import RunningStep
+from engines.settings import EngineSettings
 from engines.standing import Standing
 from engines.status import Service
 from kvtransfer.protocol import Send
-from mesh.wire.control import ProcessState
+from mesh.topology.schema import Scheduling
+from mesh.wire.control import PrefillOrder, ProcessState
 from mesh.wire.requests import Accepted, Failed, FailureCode, RefusalCode, Refused, Submit, SubmitBatch
 
 
 class Intake:
-    """Takes requests for one ``engine``."""
+    """Takes requests for one engine."""
 
     def __init__(
         self,
-        engine: str,
+        settings: EngineSettings,
         services: Mapping[str, Service],
         admission: Admission,
         standing: Standing,
         running: RunningStep,
         requests: OwnedRequests,
     ) -> None:
-        self._id = engine
+        self._id = settings.id
+        self._is_continuous = settings.scheduling is Scheduling.CONTINUOUS
+        self._uses_prefixes = settings.prefix_caching
         self._services = services
         self._admission = admission
         self._standing = standing
@@ -61,7 +65,10 @@ class Intake:
         if (fault := fault_of(spec, service)) is not None:
             return [*effects, Send(gateway, Failed(spec.id, epoch, fault, FailureCode.INVALID))]
         request = EngineRequest.of(spec, epoch, now, service.eos_token_ids, service.context_limit, service.ttft_s)
-        request.prefill_mode, request.prefill_order = message.prefill, message.order
+        if not self._is_continuous:  # else they are as they were made: chunks beside decodes
+            request.prefill_mode = message.prefill
+        request.prefill_order = PrefillOrder.ARRIVAL if self._is_continuous else message.order
+        request.uses_prefixes = self._uses_prefixes
         request.slice_tokens, request.batch = message.slice_tokens, batch
         decodes_here = message.decode_engine is None or message.decode_engine == self._id
         self._requests.add(service, request, None if decodes_here else message.decode_engine)

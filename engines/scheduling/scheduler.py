@@ -34,7 +34,7 @@ from mesh.wire.control import PrefillMode, PrefillOrder, Role
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Bounds of one scheduler. ``max_running`` sequences hold blocks at a time; an iteration computes up to
-    ``chunk_tokens`` prompt tokens.
+    ``chunk_tokens`` prompt tokens; with ``counts_decodes``, tokens of decodes and prompts together.
 
     Prefills in slack take up to ``slack_margin`` of it, and chunks of ``min_chunk_tokens`` or more.
     """
@@ -44,6 +44,7 @@ class Limits:
     slack_margin: float = 0.9
     min_chunk_tokens: int = 32
     slice_tokens: int | None = None  # after so many of its answer a request is kept, moved or offloaded; None: never
+    counts_decodes: bool = False
 
 
 class Share(msgspec.Struct, frozen=True):
@@ -207,7 +208,7 @@ class LocalScheduler:
         plan.preempted.append(victim)
 
     def _add_prefills(self, queue: ServiceQueue, role: Role, now: float, plan: StepPlan, decodes_wait: bool) -> None:
-        left = self._limits.chunk_tokens
+        left = self._limits.chunk_tokens - self._limits.counts_decodes * len(plan.shares)
         prefilling = [request for request in queue.running if not request.is_decoding]
         slack = self._slack(now) if any(map(_is_in_slack, (*prefilling, *queue.waiting))) else None
         while left > 0:

@@ -112,6 +112,7 @@ ENGINE: Keys = {
     "offload_memory": Key("offload_memory_bytes", size),
     "scheduling": Key("scheduling", choice([rule.value for rule in Scheduling], "a scheduling discipline", Scheduling)),
     "starvation_ms": Key("starvation_s", milliseconds),
+    "prefix_caching": Key("prefix_caching", boolean),
     "strict_phases": Key("strict_phases", boolean),
     "num_devices": Key("num_devices", integer(1, 1024)),
     "profile": Key("profile", text),

@@ -40,6 +40,7 @@ class Scheduling(StrEnum):
     ROUND_ROBIN = "round_robin"  # services and phases in turns
     MLFQ = "mlfq"  # skip-join multi-level feedback queue
     STATIC = "static"  # static batches: nobody joins one that runs (docs/concepts/slices.md)
+    CONTINUOUS = "continuous"  # decodes, then prompts as they came, up to chunk_tokens in all: vLLM's own (V1)
     PADDED = "padded"  # the same as transformers' generate computes them, and simulated engines model them
 
     @property
@@ -99,6 +100,7 @@ class EngineSpec:
     offload_memory_bytes: int = 256 * 2**20  # of the host, for KV of requests whose slice has ended
     scheduling: Scheduling = Scheduling.SLO
     starvation_s: float | None = None  # of waiting, after which a request goes first; None: by its service's profile
+    prefix_caching: bool = True  # whether requests find blocks of others that began alike
     strict_phases: bool = False  # the request that ranks first names the phase; else those that wait join its batch
     pool: str = ""  # the table of the file that it comes from; "": of one engine alone
     at_least: int = 1  # engines of its pool that run

@@ -36,7 +36,7 @@ def make_discipline(
 
     ``most_rows``: see `StaticBatches`. ``usual``: see `Profiles`. The rest is as in `EngineSpec`.
     """
-    if scheduling is Scheduling.SLO:
+    if scheduling in (Scheduling.SLO, Scheduling.CONTINUOUS):
         return InTurns(costs)
     if scheduling.is_static:
         return StaticBatches(batch, most_rows, pads=scheduling is Scheduling.PADDED)

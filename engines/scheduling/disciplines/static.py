@@ -36,7 +36,7 @@ class StaticBatches:
         self._most = 0  # tokens that one of it may draw here
 
     def came(self, request: EngineRequest) -> None:
-        request.uses_prefixes = not self.pads
+        request.uses_prefixes = request.uses_prefixes and not self.pads
         self._places[request] = next(self._numbers)
 
     def preempted(self, request: EngineRequest) -> None:

@@ -36,6 +36,13 @@ class Row:
     def has(self, column: str) -> bool:
         return self.values.get(column) is not None
 
+    def table(self, column: str) -> "Row":
+        """Return what the column holds as a row of its own."""
+        value = self.get(column)
+        if not isinstance(value, dict):
+            raise self.fault(column, f"{value!r} is no table; write it like {{...}}")
+        return Row(f"{self.place}: {column}", value)
+
     def text(self, column: str) -> str:
         value = self.get(column)
         if not isinstance(value, str):

@@ -1,0 +1,97 @@
+"""Traces that are one JSON document: results of load generators with each request, and ShareGPT's conversations."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from router.history.records import Outcome
+from simulation.loads.formats import TraceFormat
+from simulation.loads.rows import Row, TraceError
+from simulation.loads.trace_request import RecordedAnswer, TraceRequest
+
+BYTES_PER_TOKEN: Final = 4  # of English text, about
+MOST_BYTES: Final = 1 << 31
+KNOWN: Final = "results of vllm bench serve with --save-detailed or of guidellm, or ShareGPT's conversations"
+
+
+def is_document(first: str) -> bool:
+    """Say whether a file that begins with this line is one document, not a row a line."""
+    text = first.strip()
+    if text.startswith("[") or text == "{":
+        return True
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError:
+        return False
+    return isinstance(found, dict) and ("input_lens" in found or "benchmarks" in found)
+
+
+def read_document(path: Path, file: TextIO) -> tuple[TraceFormat, list[TraceRequest]]:
+    """Raise `TraceError`."""
+    try:
+        document = json.loads(file.read(MOST_BYTES))
+    except json.JSONDecodeError as error:
+        raise TraceError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
+    if isinstance(document, dict) and "input_lens" in document:
+        requests = _vllm(path, document)
+        return _form("vllm bench serve", bool(document.get("start_times"))), requests
+    if isinstance(document, dict) and isinstance(document.get("benchmarks"), list):
+        return _form("guidellm", has_times=True), _guidellm(path, document["benchmarks"])
+    if isinstance(document, list) and document and isinstance(document[0], dict) and _turns(document[0]):
+        return _form("ShareGPT", has_times=False), list(_share_gpt(document))
+    what = ", ".join(list(document)[:6]) if isinstance(document, dict) else "a list of something else"
+    hint = "; with --save-detailed it would have each request" if "request_throughput" in document else ""
+    raise TraceError(f"{path}:1: not a known trace: it has {what}{hint}; want {KNOWN}")
+
+
+def _form(name: str, has_times: bool) -> TraceFormat:
+    return TraceFormat(name, "", (), lambda rows: [], has_times=has_times)
+
+
+def _vllm(path: Path, document: Mapping[str, Any]) -> list[TraceRequest]:
+    """Those that failed have answers of no token, and are left out."""
+    columns = {name: document.get(name) or [] for name in ("input_lens", "output_lens", "start_times", "ttfts", "itls")}
+    requests = []
+    for index, num_input in enumerate(columns["input_lens"]):
+        values = {name: column[index] for name, column in columns.items() if index < len(column)}
+        row = Row(f"{path}: request {index}", values)
+        if row.integer("output_lens", 0) == 0 or num_input == 0:
+            continue
+        at_s = row.seconds("start_times") if row.has("start_times") else 0.0
+        requests.append(TraceRequest(at_s, row.tokens("input_lens"), row.tokens("output_lens"), answer=_seen(row)))
+    return requests
+
+
+def _seen(row: Row) -> RecordedAnswer | None:
+    if not row.has("ttfts"):
+        return None
+    ttft_s, gaps = row.seconds("ttfts"), row.values.get("itls") or [0.0]
+    num_later = max(1, row.integer("output_lens") - 1)
+    return RecordedAnswer(Outcome.FINISHED, ttft_s, sum(gaps) / num_later, ttft_s + sum(gaps), None)
+
+
+def _guidellm(path: Path, benchmarks: Sequence[Any]) -> list[TraceRequest]:
+    """Requests of all its benchmarks that succeeded, one benchmark after the other."""
+    requests: list[TraceRequest] = []
+    for number, benchmark in enumerate(benchmarks):
+        found = (benchmark.get("requests") or {}).get("successful") if isinstance(benchmark, dict) else None
+        for one in found or ():
+            row = Row(f"{path}: benchmark {number}", one)
+            at_s = row.seconds("request_start_time") if row.has("request_start_time") else 0.0
+            requests.append(TraceRequest(at_s, row.tokens("prompt_tokens"), row.tokens("output_tokens")))
+    return requests
+
+
+def _turns(one: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    turns = one.get("conversations") or one.get("conversation") or []
+    return [turn for turn in turns if isinstance(turn, dict) and isinstance(turn.get("value"), str)]
+
+
+def _share_gpt(conversations: Iterable[Mapping[str, Any]]) -> Iterable[TraceRequest]:
+    """The first question of each and its answer, as vLLM's own benchmark takes them; four bytes count as a token."""
+    for one in conversations:
+        turns = _turns(one)
+        if len(turns) >= 2:
+            num_input, num_output = (max(1, len(turn["value"].encode()) // BYTES_PER_TOKEN) for turn in turns[:2])
+            yield TraceRequest(0.0, num_input, num_output)

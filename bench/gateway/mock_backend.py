@@ -1,13 +1,17 @@
 """A server with the OpenAI API that computes nothing: each token comes at its time, whatever the load.
 
     python -m bench.gateway.mock_backend [--port P] [--first-ms MS] [--gap-ms MS] [--model NAME]
+    python -m bench.gateway.mock_backend --step-ms MS [--token-us US] [--request-us US] [--chunk-tokens N] ...
 
 The first token comes ``first-ms`` after the request, each later one ``gap-ms`` after the one before: what clients and
 proxies measure or cost can be held against that. Answers have as many tokens as they are asked for, each an event of
-its own that is written on its own.
+its own that is written on its own. With ``step-ms``, tokens come from iterations, as a server has them that batches
+continuously: each takes ``step-ms``, ``token-us`` for each token of a prompt and ``request-us`` for each answer.
 """
 
+import argparse
 import asyncio
+import itertools
 import json
 import time
 from dataclasses import dataclass
@@ -16,6 +20,7 @@ from typing import cast
 import httptools
 import uvloop
 
+from bench.gateway.mock_batches import MockBatches, MockCosts, MockRequest
 from bench.harness.arguments import script_parser
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -31,8 +36,8 @@ class Pace:
 class Exchanges(asyncio.Protocol):
     """One connection. httptools calls the methods that begin with ``on_``."""
 
-    def __init__(self, pace: Pace, model: str) -> None:
-        self._pace, self._model = pace, model
+    def __init__(self, pace: Pace, model: str, batches: MockBatches | None = None) -> None:
+        self._pace, self._model, self._batches = pace, model, batches
         self._parser = httptools.HttpRequestParser(self)
         self._body, self._url = b"", b""
         self._transport: asyncio.Transport | None = None
@@ -81,6 +86,8 @@ class Exchanges(asyncio.Protocol):
         usage = {"completion_tokens": number}
         if isinstance(prompt := asked.get("prompt"), list):
             usage["prompt_tokens"] = len(prompt)
+        elif self._batches is not None:
+            usage["prompt_tokens"] = len(str(prompt or asked.get("messages")).split())
         name = "chat.completion" if is_chat else "text_completion"
         envelope = {"id": "mock", "object": name, "created": 0, "model": self._model}
         if not asked.get("stream"):
@@ -93,11 +100,24 @@ class Exchanges(asyncio.Protocol):
         token = {"delta": {"content": " a"}} if is_chat else {"text": " a"}
         chunk = {**envelope, "object": "chat.completion.chunk" if is_chat else name}
         event = _event({**chunk, "choices": [{"index": 0, **token, "finish_reason": None}]})
-        for index in range(number):
+        if self._batches is not None:
+            await self._batched(self._batches, usage["prompt_tokens"], number, event)
+        for index in range(number if self._batches is None else 0):
             await asyncio.sleep(max(0.0, began + pace.first_s + index * pace.gap_s - time.monotonic()))
             self._transport.write(HEAD + event if index == 0 else event)
         last = _event({**chunk, "choices": [], "usage": usage})
         self._transport.write(last + _chunked(b"data: [DONE]\n\n") + b"0\r\n\r\n")
+
+    async def _batched(self, batches: MockBatches, num_input: int, num_output: int, event: bytes) -> None:
+        transport = self._transport
+        assert transport is not None
+        events = itertools.chain([HEAD + event], itertools.repeat(event))
+        request = MockRequest(num_input, num_output, lambda: transport.write(next(events)))
+        batches.add(request)
+        try:
+            await request.done.wait()
+        finally:
+            request.is_left = True
 
 
 def _event(chunk: dict[str, object]) -> bytes:
@@ -113,10 +133,11 @@ def _whole(body: object, status: bytes = b"200 OK") -> bytes:
     return b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (status, len(data), data)
 
 
-async def serve(port: int, pace: Pace, model: str) -> None:
+async def serve(port: int, pace: Pace, model: str, costs: MockCosts | None = None) -> None:
     """Until it is cancelled."""
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Exchanges(pace, model), "127.0.0.1", port)
+    batches = None if costs is None else MockBatches(costs)
+    server = await loop.create_server(lambda: Exchanges(pace, model, batches), "127.0.0.1", port)
     print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
     await server.serve_forever()
 
@@ -127,8 +148,21 @@ def main() -> None:
     parser.add_argument("--first-ms", type=float, default=0.0, metavar="MS", help="to the first token (default: 0)")
     parser.add_argument("--gap-ms", type=float, default=0.0, metavar="MS", help="between tokens (default: 0)")
     parser.add_argument("--model", default="mock", metavar="NAME")
+    parser.add_argument("--step-ms", type=float, metavar="MS", help="batch continuously: of an iteration")
+    parser.add_argument("--token-us", type=float, default=0.0, metavar="US", help="of a prompt's token (default: 0)")
+    parser.add_argument("--request-us", type=float, default=0.0, metavar="US", help="... of an answer (default: 0)")
+    parser.add_argument("--chunk-tokens", type=int, default=512, metavar="N", help="of an iteration (default: 512)")
+    parser.add_argument("--max-running", type=int, default=64, metavar="N", help="requests at a time (default: 64)")
     options = parser.parse_args()
-    uvloop.run(serve(options.port, Pace(options.first_ms / 1e3, options.gap_ms / 1e3), options.model))
+    pace = Pace(options.first_ms / 1e3, options.gap_ms / 1e3)
+    uvloop.run(serve(options.port, pace, options.model, _costs(options)))
+
+
+def _costs(options: argparse.Namespace) -> MockCosts | None:
+    if options.step_ms is None:
+        return None
+    per = options.token_us / 1e6, options.request_us / 1e6
+    return MockCosts(options.step_ms / 1e3, *per, options.chunk_tokens, options.max_running)
 
 
 if __name__ == "__main__":

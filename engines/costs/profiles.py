@@ -28,9 +28,30 @@ class ProfileError(UserError):
     """A profile that does not exist or cannot be read. One line: what, where, and what would be right."""
 
 
+class ServerTraits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """How a server with the OpenAI API schedules, as far as its clients can tell (``mesh profile --url``).
+
+    ``chunk_tokens`` and ``max_running`` bound an iteration, decodes and chunks of prompts together, and requests at a
+    time. ``request_s`` passes on top of the iterations of a request until its first token is with its client.
+    """
+
+    model: str = ""
+    kind: str = ""  # vllm, sglang, llama.cpp, ...; empty: not known
+    version: str = ""
+    chunk_tokens: int = 2048
+    max_running: int = 256
+    prefix_caching: bool = True
+    block_size: int = 16
+    request_s: float = 0.0
+    max_context: int | None = None  # tokens of a prompt and its answer
+    assumed: tuple[str, ...] = ()  # names of those above, and kv_tokens, that nothing showed
+
+
 @dataclass(frozen=True, slots=True)
 class EngineProfile:
-    """What one engine costs and holds. ``kv_memory_bytes`` is for KV alone; ``source`` says who measured."""
+    """What one engine costs and holds. ``kv_memory_bytes`` is for KV alone; ``source`` says who measured. ``server``:
+    of a server that is not ours.
+    """
 
     name: str
     prefill: PrefillCost
@@ -43,6 +64,7 @@ class EngineProfile:
     num_devices: int = 1
     weight_bytes: int = 0  # of the model, on all devices together; 0: not known
     weight_bytes_per_s: float = 7e9  # of one device that loads them: an NVMe drive on four lanes of PCIe 4.0
+    server: ServerTraits | None = None
 
     @property
     def cost(self) -> StepCost:
@@ -102,6 +124,7 @@ class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     decode: DecodeCost
     mixed: MixedCost | None = None
     error: dict[str, float] = {}
+    server: ServerTraits | None = None
 
     @classmethod
     def of(cls, profile: EngineProfile) -> "ProfileFile":
@@ -118,12 +141,15 @@ class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             mixed=self.mixed,
             kv_bytes_per_request=self.kv_bytes_per_request,
             num_devices=self.num_devices,
+            server=self.server,
         )
 
     def text(self) -> str:
         """Return the profile as TOML."""
         fields = msgspec.to_builtins(self)
-        tables = {name: fields.pop(name) for name in ("prefill", "decode", "mixed", "error") if name in fields}
+        tables = {
+            name: fields.pop(name) for name in ("prefill", "decode", "mixed", "server", "error") if name in fields
+        }
         sections = [_lines(fields), *(f"\n[{name}]\n{_lines(table)}" for name, table in tables.items())]
         return "".join(sections)
 

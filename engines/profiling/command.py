@@ -10,8 +10,8 @@ DEFAULT_TOPOLOGY = Path("deploy/topology.toml")
 DEFAULT_REPEATS = 5
 
 
-def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add ``profile`` to the commands of ``mesh``."""
+def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> argparse.ArgumentParser:
+    """Add ``profile`` to the commands of ``mesh``, with what it has for engines of ours."""
     help_text = "measure what the engines of a topology cost, and keep it for them"
     description = (
         "Measure prefills and decode steps of each kind of engine, fit cost models, show their errors, keep them."
@@ -32,6 +32,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     add_show(parser, "what was measured, what was fitted, and the errors")
     parser.set_defaults(run=run)
+    return parser
 
 
 def _at_least_one(text: str) -> int:

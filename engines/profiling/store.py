@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -73,6 +74,11 @@ def profile_key(**parts: object) -> str:
     """Identity of a measurement: the parts named by the caller and the machine."""
     everything = {**parts, "machine": platform.machine(), "cpu": cpu_model(), "cores": os.cpu_count()}
     return blake2b(json.dumps(everything, sort_keys=True, default=str).encode(), digest_size=12).hexdigest()
+
+
+def server_key(url: str, model: str) -> str:
+    """Identity of a server that is not ours, as it may be written in the name of a file."""
+    return "server-" + re.sub(r"[^A-Za-z0-9.]+", "-", f"{url.partition('//')[2]}-{model}").strip("-")
 
 
 def cpu_model() -> str:

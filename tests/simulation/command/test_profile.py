@@ -1,0 +1,108 @@
+"""``mesh profile --url`` against a server that answers over HTTP, and computes nothing."""
+
+import argparse
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from bench.gateway.mock_backend import Exchanges, Pace
+from bench.gateway.mock_batches import MockBatches, MockCosts
+from engines.costs.linear import prefill_s
+from engines.costs.profiles import load_profile
+from engines.models.cache import Cache
+from engines.profiling.store import ProfileStore, server_key
+from mesh.errors import UserError
+from router.profiling.server import says_of
+from router.servers.facts import ServedName, ServerFacts, ServerKind
+from simulation.command.profile import register, server_url
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """A server in a thread of its own."""
+    loop, started, found = asyncio.new_event_loop(), threading.Event(), []
+
+    async def listen() -> None:
+        batches = MockBatches(MockCosts(0.002, 1e-6, 2e-5, chunk_tokens=512, max_running=6))
+        server = await loop.create_server(lambda: Exchanges(Pace(0.0, 0.0), "mock", batches), "127.0.0.1", 0)
+        found.append((server, server.sockets[0].getsockname()[1]))
+        started.set()
+
+    def serve() -> None:
+        loop.run_until_complete(listen())
+        loop.run_forever()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    started.wait(10.0)
+    [(server, port)] = found
+    yield f"http://127.0.0.1:{port}"
+    loop.call_soon_threadsafe(server.close)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(10.0)
+    loop.close()
+
+
+def profile(*arguments: str) -> int:
+    parser = argparse.ArgumentParser()
+    register(parser.add_subparsers())
+    options = parser.parse_args(["profile", *arguments])
+    code: int = options.run(options)
+    return code
+
+
+def test_a_server_becomes_a_profile(url, tmp_path, capsys):
+    path = tmp_path / "server.toml"
+    arguments = ("--url", f"{url}/v1", "--minutes", "0.05", "--most-together", "16", "--max-running", "6")
+    assert profile(*arguments, "--save", str(path)) == 0
+    found = load_profile(str(path))
+    assert found.decode.fixed_s + sum(time_s for _, time_s in found.decode.table) > 0
+    assert prefill_s(found.prefill, 100) > 0
+    assert found.server is not None
+    assert (found.server.model, found.server.max_running) == ("mock", 6)
+    assert "kv_tokens" in found.server.assumed
+    kept = ProfileStore.of(Cache.of_user()).load(server_key(url, "mock"))
+    assert kept is not None
+    assert kept.profile() == found
+    said = capsys.readouterr().out
+    assert "errors on points held out of the fit" in said
+    assert f"saved {path}" in said
+
+
+def test_an_unknown_model_is_named(url):
+    with pytest.raises(UserError, match=r"--model: .* has no model 'mok'; did you mean 'mock'"):
+        profile("--url", url, "--model", "mok")
+
+
+def test_nobody_there_is_one_line():
+    with pytest.raises(UserError, match=r"--url: http://127.0.0.1:9 cannot be reached"):
+        profile("--url", "127.0.0.1:9")
+
+
+def test_a_key_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    with pytest.raises(UserError, match="the environment has no NO_SUCH_KEY"):
+        profile("--url", "127.0.0.1:9", "--api-key-env", "NO_SUCH_KEY")
+
+
+@pytest.mark.parametrize(("text", "expected"), [("gpu-1:8000", "http://gpu-1:8000"), ("https://a/v1/", "https://a")])
+def test_urls(text, expected):
+    assert server_url(text) == expected
+
+
+def test_what_is_no_url_is_refused():
+    with pytest.raises(UserError, match="write it like http://gpu-1:8000"):
+        server_url("ftp://gpu-1")
+
+
+def test_metrics_tell_what_a_server_holds():
+    metrics = (
+        '# HELP x\nvllm:num_requests_running{model_name="m"} 3.0\n'
+        'vllm:cache_config_info{block_size="32",enable_prefix_caching="True",num_gpu_blocks="100",engine="0"} 1.0\n'
+    )
+    facts = ServerFacts(ServerKind.VLLM, "0.19.0", (ServedName("m", 4096),))
+    says = says_of(facts, facts.models[0], metrics)
+    assert (says.kv_tokens, says.block_size, says.prefix_caching, says.max_context) == (3200, 32, True, 4096)
+    assert says_of(facts, facts.models[0], "").kv_tokens is None

@@ -17,6 +17,7 @@ from router.placement.daemon import PlacementDaemon
 from router.placement.effects import Note
 from simulation.engines.engine import SimulatedEngine
 from simulation.engines.physics import Physics
+from simulation.engines.servers import imitated
 from simulation.engines.shared_profiles import Profile, profile_of
 from simulation.factory import Factory
 from simulation.faults.faults import Fault
@@ -68,6 +69,7 @@ class Simulation:
         self.placement: SimulatedPlacement | None = None
         self.processes: Processes | None = None
         self.open: dict[str, str] = {}  # the gateways of requests that have not ended
+        topology = imitated(topology, profiles)
         self._topology = topology
         self._gateway_names = [spec.id for spec in topology.gateways]
         self._prefill_costs: dict[str, PrefillCost] = {}  # by service

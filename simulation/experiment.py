@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from random import Random
 
-from engines.costs.profiles import EngineProfile
 from mesh.errors import UserError
 from mesh.topology.schema import PolicySpec, Topology
 from router.history.records import Record
@@ -14,6 +13,7 @@ from simulation.cluster import Simulation
 from simulation.command.outputs import Outputs
 from simulation.command.policy_names import label
 from simulation.engines.physics import Physics
+from simulation.engines.shared_profiles import Profile
 from simulation.faults.faults import Fault
 from simulation.garbage import rare_collections
 from simulation.loads.arrival_processes import Arrivals, synthesize
@@ -75,7 +75,7 @@ class Experiment:
     """
 
     topology: Topology
-    profiles: Mapping[str, EngineProfile]
+    profiles: Mapping[str, Profile]
     service: str
     load: TraceLoad | SyntheticLoad
     policy: PolicySpec

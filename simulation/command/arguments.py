@@ -35,6 +35,7 @@ EPILOG = """\
 examples:
   mesh simulate mesh.toml --trace azure.csv --out results
   mesh simulate mesh.toml --lengths sharegpt.csv --rate 4 --kill decode-0@120+5
+  mesh simulate recording.jsonl --profile server.toml --engines 1 --engines 2
   mesh simulate mesh.toml --trace recording.jsonl --compare tropical,elastic,colocated --rates 1:10 --plot rates.svg
 """
 
@@ -42,8 +43,16 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EPILOG
     parser.formatter_class = _Formatter
-    parser.usage = "mesh simulate TOPOLOGY (--trace FILE | --lengths FILE) [options]"
-    parser.add_argument("topology", type=Path, metavar="TOPOLOGY", help="the deployment; its engines name a profile")
+    parser.usage = (
+        "mesh simulate TOPOLOGY (--trace FILE | --lengths FILE) [options]\n"
+        "       mesh simulate RECORDING --profile FILE [--engines N] [options]"
+    )
+    parser.add_argument(
+        "topology",
+        type=Path,
+        metavar="TOPOLOGY",
+        help="the deployment (.toml); or what to play on servers that --profile describes",
+    )
     _add_load(parser.add_argument_group("load"))
     _add_services(parser.add_argument_group("services and promises"))
     _add_runs(parser.add_argument_group("runs"))
@@ -74,7 +83,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 def _add_load(group: argparse._ArgumentGroup) -> None:
-    source = group.add_mutually_exclusive_group(required=True)
+    source = group.add_mutually_exclusive_group()
     source.add_argument(
         "--trace", type=Path, metavar="FILE", help="a gateway's recording, records, Azure CSV, Mooncake"
     )
@@ -107,6 +116,8 @@ def _add_services(group: argparse._ArgumentGroup) -> None:
         default="trace",
         help="whose promises count, where the trace has its own (default: trace)",
     )
+    group.add_argument("--ttft", type=_positive, metavar="S", help="promised by servers that --profile describes")
+    group.add_argument("--tpot", type=_positive, metavar="S", help="likewise")
     group.add_argument("--ttft-factor", type=_positive, metavar="X", help="TTFT SLO: X times the unloaded prefill")
 
 
@@ -123,6 +134,13 @@ def _add_runs(group: argparse._ArgumentGroup) -> None:
         action="append",
         metavar="POOL=N[,..]",
         help="so many engines in these tables of the topology; several times: each is run, also `unchanged`",
+    )
+    group.add_argument(
+        "--profile",
+        action="append",
+        default=[],
+        metavar="[POOL=]NAME",
+        help="what engines cost: a preset, or a file of `mesh profile` (default: the topology's, or as measured here)",
     )
     group.add_argument("--rates", type=_rates, metavar="A:B[:STEP]", help="these rates; also as a list: 1,2,4")
     group.add_argument("--seed", type=int, default=0, metavar="N", help="of all that is random (default: 0)")

@@ -6,9 +6,13 @@ UNCHANGED = "unchanged"  # as the topology says
 
 
 def parse_counts(text: str) -> dict[str, int]:
-    """Parse ``POOL=N[,POOL=N]``, or `UNCHANGED` as no pool. Raise `ValueError`, saying what would be right."""
+    """Parse ``POOL=N[,POOL=N]``, ``N`` for the only pool, or `UNCHANGED` as no pool. Raise `ValueError`, saying what
+    would be right.
+    """
     if text == UNCHANGED:
         return {}
+    if _is_count(text):
+        return {"": int(text)}
     parts = [part.partition("=") for part in text.split(",")]
     counts = {pool.strip(): number.strip() for pool, _, number in parts}
     if len(counts) < len(parts) or not all(pool and _is_count(number) for pool, number in counts.items()):
@@ -22,4 +26,4 @@ def _is_count(text: str) -> bool:
 
 def counts_label(counts: Mapping[str, int]) -> str:
     """Write numbers of engines as `parse_counts` reads them; nothing for those of the topology."""
-    return ",".join(f"{pool}={count}" for pool, count in counts.items())
+    return ",".join(f"{pool}={count}" if pool else f"{count} engines" for pool, count in counts.items())

@@ -8,17 +8,17 @@ from pathlib import Path
 from random import Random
 
 from engines.admission.promises import never_kept
-from engines.checks import profile_of
-from engines.costs.profiles import EngineProfile
 from mesh.errors import UserError
 from mesh.suggestions import suggestion
-from mesh.topology.parse import load
 from mesh.topology.schema import PolicySpec, Topology
 from router.policies.registry import make_policy
+from simulation.command.deployments import DeploymentSource, PromisedS, is_topology, stand_in
 from simulation.command.engine_counts import counts_label
 from simulation.command.outputs import Outputs
 from simulation.command.policy_names import label
+from simulation.command.profiles import parse_named, profiles_of
 from simulation.engines.physics import Physics
+from simulation.engines.shared_profiles import Profile, profile_of
 from simulation.experiment import Experiment, SyntheticLoad, TraceLoad, grid
 from simulation.faults.faults import Fault
 from simulation.faults.grammar import TABLES, read_faults, resolve
@@ -34,9 +34,12 @@ from simulation.placement.evaluator import LocalSimulators
 
 def experiments(options: argparse.Namespace) -> list[Experiment]:
     """One at least. All is checked before anything runs."""
+    _fill_source(options)
     _check_options(options)
-    topology = load(options.topology)
-    profiles = _profiles(topology)
+    named = _named(options)
+    deployment = _described(options, named)
+    topology = deployment.topology()
+    profiles = profiles_of(topology, named)
     mix = _mix(options, topology)
     source = _load(options, topology, mix)
     services = list(mix.services) if mix else sorted({request.service for request in source.pool if request.service})
@@ -59,7 +62,7 @@ def experiments(options: argparse.Namespace) -> list[Experiment]:
         search=ModelledSearch(LocalSimulators()) if topology.placement is not None else None,
     )
     policies, rates = _policies(options, topology), options.rates or [options.rate]
-    deployments = [_deployment(options, base, counts) for counts in options.engines or [{}]]
+    deployments = [_with_counts(options, base, deployment, counts) for counts in options.engines or [{}]]
     return grid(deployments, policies, rates, _Timelines(options.timeline, policies, rates))
 
 
@@ -78,6 +81,17 @@ ONLY_WITH = {
     "trace": ("scale",),
     "lengths": ("arrivals", "cv", "duration"),
 }
+
+
+def _fill_source(options: argparse.Namespace) -> None:
+    """A recording in the place of a topology is what to play."""
+    is_deployment = is_topology(options.topology)
+    if not is_deployment and options.trace is None and options.lengths is None:
+        options.trace = options.topology
+    if options.trace is None and options.lengths is None:
+        raise UserError("what arrives? Give --trace FILE with requests that came, or --lengths FILE and a --rate")
+    if is_deployment and (options.ttft or options.tpot):
+        raise UserError("--ttft and --tpot: a topology says what its services promise; leave them out")
 
 
 def _check_options(options: argparse.Namespace) -> None:
@@ -153,37 +167,42 @@ def _remark(pool: Sequence[TraceRequest], slo: SloRule) -> None:
 # --- the deployment ---------------------------------------------------------------------------------------------------
 
 
-def _deployment(options: argparse.Namespace, base: Experiment, counts: Mapping[str, int]) -> Experiment:
+def _named(options: argparse.Namespace) -> dict[str, str]:
+    try:
+        return parse_named(options.profile)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+
+
+def _described(options: argparse.Namespace, named: Mapping[str, str]) -> DeploymentSource:
+    """The topology's file, or servers for a recording that is named instead of one."""
+    if is_topology(options.topology):
+        return DeploymentSource(options.topology)
+    requests = load_trace(options.trace, Random(0)) if options.trace else load_lengths(options.lengths)
+    return stand_in(options.topology, named, requests, PromisedS(options.ttft, options.tpot))
+
+
+def _with_counts(
+    options: argparse.Namespace, base: Experiment, deployment: DeploymentSource, counts: Mapping[str, int]
+) -> Experiment:
     """The same with so many engines in these pools."""
     if not counts:
         return base
-    topology = load(options.topology, counts=counts)
+    topology = deployment.topology(counts)
     return replace(
         base,
         topology=topology,
-        profiles=_profiles(topology),
+        profiles=profiles_of(topology, _named(options)),
         faults=_faults(options, topology),
         engines=counts_label(counts),
     )
 
 
-def _profiles(topology: Topology) -> dict[str, EngineProfile]:
-    found: dict[str, EngineProfile] = {}
-    for engine in topology.engines:
-        profile = profile_of(topology, engine)
-        if profile is None:
-            raise UserError(f'{topology.path}: engines.{engine.id}: no profile; name one, as in profile = "NAME"')
-        found[engine.id] = profile
-    return found
-
-
-def _check_slo(
-    topology: Topology, service: str, profiles: Mapping[str, EngineProfile], ttft_factor: float | None
-) -> None:
+def _check_slo(topology: Topology, service: str, profiles: Mapping[str, Profile], ttft_factor: float | None) -> None:
     """A promise that an idle engine could not keep is a mistake."""
     if ttft_factor is not None and ttft_factor <= 1:
         raise UserError(f"--ttft-factor: {ttft_factor:g} times an unloaded prefill can never be met; use more than 1")
-    costs = [profiles[engine.id] for engine in topology.engines if service in engine.services]
+    costs = [profile_of(profiles[engine.id], service) for engine in topology.engines if service in engine.services]
     for broken in never_kept(topology.service(service).slo, costs):
         if not (broken.key == "ttft_ms" and ttft_factor):
             raise UserError(f"{topology.path}: services.{service}.{broken}")

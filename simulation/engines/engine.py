@@ -81,7 +81,7 @@ class SimulatedEngine:
         self._step_failures = 0.0
         self._failing = kernel.random(f"failures of {me.process}@{me.incarnation}")
         self._stall_s = 0.0  # by which the next step is longer
-        network.hear(me.process, self.receive)
+        network.hear(me.process, self.receive if models.request_s == 0.0 else self._receive_late)
         network.greet(me.process, self.welcome)
 
     def __repr__(self) -> str:
@@ -116,6 +116,10 @@ class SimulatedEngine:
         self._stall_s += for_s
 
     # --- what happens -------------------------------------------------------------------------------------------------
+
+    def _receive_late(self, sender: Sender, message: EngineMessage) -> None:
+        """All messages stay in their order, as none passes a request that it is about."""
+        self._kernel.after(self._models.request_s, self.receive, sender, message)
 
     def receive(self, sender: Sender, message: EngineMessage) -> None:
         if not isinstance(message, UNTOUCHING):

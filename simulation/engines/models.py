@@ -16,6 +16,7 @@ from mesh.topology.schema import EngineSpec, Topology
 from mesh.wire.transfers import KVShape, MemoryRef
 from simulation.engines.copying import CopyModel
 from simulation.engines.physics import Physics
+from simulation.engines.servers import request_s
 from simulation.engines.shared_profiles import Profile, SharedProfile, profile_of
 from simulation.engines.steps import StepModel
 
@@ -41,6 +42,7 @@ class SimulatedModels:
         self._profile = profile
         self._physics = physics
         self._random = random
+        self.request_s = request_s(spec, profile)  # of each request, before it is here
         self._pace = 1.0
         self._page_bytes = page_bytes({block_bytes(self._shape(name)) for name in {*self.loadable, *spec.services}})
         num_pages = profile.kv_memory_bytes // self._page_bytes

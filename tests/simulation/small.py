@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from engines.costs.profiles import ServerTraits
 from engines.costs.step_cost import StepCost
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
 from mesh.wire.control import Role
@@ -29,6 +30,7 @@ class Profile:
     num_devices: int = 4
     weight_bytes: int = 0
     weight_bytes_per_s: float = 7e9
+    server: ServerTraits | None = None
 
     @property
     def cost(self) -> StepCost:

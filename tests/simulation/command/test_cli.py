@@ -269,7 +269,9 @@ def test_wrong_arguments_are_named(files, capsys, options, words):
 def test_engines_need_a_profile(files, tmp_path):
     topology = tmp_path / "bare.toml"
     topology.write_text(TOPOLOGY.replace('profile = "a100-llama2-70b-tp4"', ""))
-    with pytest.raises(UserError, match=r'engines.prefill: no profile; name one, as in profile = "NAME"'):
+    with pytest.raises(
+        UserError, match=r"what does engines.prefill \(and 1 more\) cost\? .*`mesh profile .*bare.toml`"
+    ):
         simulate((str(topology), files[1]), "--rate", "1")
 
 

@@ -1,0 +1,249 @@
+"""The digital twin of a vLLM server beside the server itself: profiled for minutes, then loads that it has not seen.
+
+    python -m bench.twin --vllm-python PATH [--minutes 5] [--seconds 60] [--core N] [--json FILE] [--record]
+    python -m bench.twin --url URL ...              (a server that runs already)
+
+The server has one core, and this program another one if there is one. `mesh profile --url` measures it; a simulation of
+its profile says its capacity, the rate at which nine of ten requests are served within the promise. Then the server
+gets Poisson arrivals at fractions of that rate, among them half, all and 1.3 times of it, and the twin the same
+requests at the same times. ``--record`` writes docs/results/data/twin.json. Linux only: cores are given by affinity.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bench.engine.under_test import add_model_argument
+from bench.gateway.servers import MODEL, started
+from bench.harness.arguments import add_json, add_vllm, script_parser
+from bench.harness.files import write_json
+from bench.harness.tables import make_console, make_table
+from bench.live.mesh import mesh_command
+from bench.live.ports import free_port
+from bench.load.results.outcome import Outcome
+from bench.twin.predicting import (
+    Lengths,
+    Means,
+    measured_means,
+    median_error,
+    predict,
+    predicted_capacity,
+    requests_of,
+)
+from engines.costs.linear import decode_step_s, prefill_s
+from engines.costs.profiles import EngineProfile
+from engines.models.store import prepared_dir
+from mesh.errors import UserError
+from mesh.show.progress import working
+from mesh.topology.schema import Slo
+from router.profiling.measuring import measure_server
+from router.profiling.written import Stated, profile_of_server, show
+from simulation.capacity import Trial, crossing
+
+DATA = Path(__file__).parents[2] / "docs/results/data/twin.json"
+UNSEEN = {"half": 0.5, "full": 1.0, "1.3 x": 1.3}  # loads whose means are compared, by their share of capacity
+BETWEEN = (0.8, 0.9, 1.1, 1.2)  # more rates, for the measured capacity
+GOAL = 0.9
+TTFT_OVER, TPOT_OVER = 8.0, 3.0  # the promise: times an idle server's, of mean lengths
+START_S = 600.0
+LOAD_S = 1800.0
+KV_GIB = 1
+
+
+@contextmanager
+def server(options: argparse.Namespace, logs: Path) -> Iterator[str]:
+    """The URL of ``vllm serve`` on one core, or of a server that runs already."""
+    if options.url is not None:
+        yield options.url
+        return
+    if options.vllm_python is None:
+        raise UserError("say which interpreter has vLLM with --vllm-python, or which server runs with --url")
+    port, core = free_port(), str(options.core)
+    command = ["taskset", "-c", core, str(options.vllm_python), "-m", "vllm.entrypoints.cli.main", "serve"]
+    command += [str(prepared_dir(options.model)), "--served-model-name", MODEL, "--dtype", "float32"]
+    command += ["--host", "127.0.0.1", "--port", str(port), *([] if options.compiled else ["--enforce-eager"])]
+    environment = {
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_CPU_KVCACHE_SPACE": str(KV_GIB),
+        "VLLM_CPU_OMP_THREADS_BIND": core,
+        **dict(options.vllm_env),
+    }
+    _say(f"starting vLLM on core {core}")
+    with started("vLLM", port, command, logs / "vllm.log", environment) as running:
+        running.until_it_answers(START_S)
+        yield running.url
+
+
+def profile(options: argparse.Namespace, url: str) -> EngineProfile:
+    """Measure it as `mesh profile --url` does."""
+    seconds = 60 * options.minutes
+    with working(f"measuring {url}", seconds) as shown:
+        measured = asyncio.run(measure_server(url, None, {}, seconds, shown))
+    found = profile_of_server(measured, Stated(options.chunk_tokens, options.max_running, None), url)
+    show(found, measured)
+    return found.profile()
+
+
+def promise_of(twin: EngineProfile, lengths: Lengths) -> Slo:
+    """Latencies that an idle server keeps easily, and a crowded one does not."""
+    num_input, num_output = lengths.means
+    request_s = 0.0 if twin.server is None else twin.server.request_s
+    ttft_s = TTFT_OVER * (request_s + prefill_s(twin.prefill, round(num_input)))
+    return Slo(ttft_s, TPOT_OVER * decode_step_s(twin.decode, 1, round(num_input + num_output / 2)), GOAL)
+
+
+def load(options: argparse.Namespace, url: str, rate: float, seed: int, folder: Path) -> list[Outcome]:
+    """Send Poisson arrivals with `mesh bench`. Raise `UserError` if it fails."""
+    words = ["--url", url, "--rate", f"{rate:.6g}", "--requests", str(max(20, ceil(rate * options.seconds)))]
+    words += ["--input-tokens", _range(options.input_tokens), "--output-tokens", _range(options.output_tokens)]
+    words += ["--seed", str(seed), "--warmup", "2", "--timeout", "600", "--quiet", "--out", str(folder)]
+    done = mesh_command(os.environ, LOAD_S, "bench", *words)
+    if done.returncode:
+        raise UserError(f"`mesh bench` at {rate:g}/s: {done.stderr.strip()}")
+    for line in done.stderr.splitlines():
+        _say(line)
+    lines = (folder / "requests.jsonl").read_bytes().splitlines()
+    return [msgspec.json.decode(line, type=Outcome) for line in lines]
+
+
+def compare(options: argparse.Namespace, url: str, twin: EngineProfile, logs: Path) -> dict[str, Any]:
+    """Load server and twin alike, and say how far they are from each other."""
+    lengths = Lengths(tuple(options.input_tokens), tuple(options.output_tokens))
+    promise = promise_of(twin, lengths)
+    mean_s = prefill_s(twin.prefill, round(lengths.means[0]))
+    found = predicted_capacity(twin, promise, lengths, 0.5 / mean_s)
+    if not found.rate:
+        raise UserError(f"the twin keeps no promise: {found.words(GOAL)}; give it longer --minutes")
+    _say(
+        f"the twin keeps its promises for 90 % up to {found.rate:.3g}/s; loads take about {options.seconds:.0f} s each"
+    )
+    shares = sorted({*UNSEEN.values(), *(BETWEEN if options.between else ())})
+    pairs: dict[float, tuple[Means, Means]] = {}
+    for number, share in enumerate(shares):
+        outcomes = load(options, url, share * found.rate, 1000 * (number + 1), logs / f"load-{number}")
+        pairs[share] = measured_means(outcomes, promise), predict(twin, promise, requests_of(outcomes))
+        _say(f"{share:g} of capacity: {_words(*pairs[share])}")
+    measured, predicted = (
+        crossing([Trial(share * found.rate, pair[which].attainment) for share, pair in pairs.items()], GOAL)
+        for which in (0, 1)
+    )
+    unseen = {name: pairs[share] for name, share in UNSEEN.items()}
+    return {
+        "promise_s": [promise.ttft_s, promise.tpot_s],
+        "capacity": {"measured": measured.words(GOAL), "predicted": predicted.words(GOAL), "simulated": found.rate},
+        "capacity_error": predicted.rate / measured.rate - 1 if measured.rate else None,
+        "median_error_of_means": median_error(unseen),
+        "loads": {name: {"measured": pair[0], "predicted": pair[1]} for name, pair in unseen.items()},
+        "attainment": {f"{share:g}": [pair[0].attainment, pair[1].attainment] for share, pair in pairs.items()},
+    }
+
+
+# --- what comes of it -------------------------------------------------------------------------------------------------
+
+
+def print_all(figures: Mapping[str, Any]) -> None:
+    console = make_console()
+    heads = ("TTFT, ms", "predicted", "error", "TPOT, ms", "predicted", "error", "within promise", "predicted")
+    table = make_table("means of loads that the profile has not seen", ("load",), heads)
+    for name, pair in figures["loads"].items():
+        measured, predicted = pair["measured"], pair["predicted"]
+        cells = []
+        for field in ("ttft_s", "tpot_s"):
+            one, other = getattr(measured, field), getattr(predicted, field)
+            cells += [f"{1e3 * one:.1f}", f"{1e3 * other:.1f}", f"{other / one - 1:+.1%}"]
+        table.add_row(name, *cells, f"{measured.attainment:.0%}", f"{predicted.attainment:.0%}")
+    console.print(table)
+    console.print(f"median error of means: {figures['median_error_of_means']:.1%} (goal: 10 %)")
+    error, capacity = figures["capacity_error"], figures["capacity"]
+    said = "not measured: no load kept the promise" if error is None else f"{error:+.1%} (goal: within 10 %)"
+    console.print(f"capacity: measured {capacity['measured']}/s, predicted {capacity['predicted']}/s, {said}")
+
+
+def panels(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures as `bench.figures` draws them."""
+    names = list(figures["loads"])
+    drawn = [
+        {
+            "kind": "bars",
+            "title": title,
+            "x": names,
+            "series": {
+                which: [round(1e3 * getattr(figures["loads"][name][which], field), 1) for name in names]
+                for which in ("measured", "predicted")
+            },
+        }
+        for title, field in (("Mean TTFT, ms", "ttft_s"), ("Mean TPOT, ms", "tpot_s"))
+    ]
+    return {"panels": drawn}
+
+
+def _words(measured: Means, predicted: Means) -> str:
+    return (
+        f"TTFT {1e3 * measured.ttft_s:.0f} ms, predicted {1e3 * predicted.ttft_s:.0f}; "
+        f"TPOT {1e3 * measured.tpot_s:.1f} ms, predicted {1e3 * predicted.tpot_s:.1f}; "
+        f"{measured.attainment:.0%} within the promise, predicted {predicted.attainment:.0%}"
+    )
+
+
+def _range(bounds: Sequence[int]) -> str:
+    return f"{bounds[0]}:{bounds[1]}"
+
+
+def _say(words: str) -> None:
+    print(words, file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    options = _parse()
+    others = [core for core in os.sched_getaffinity(0) if core != options.core]
+    if options.url is None and others:
+        os.sched_setaffinity(0, others)
+    with tempfile.TemporaryDirectory() as folder:
+        logs = Path(folder)
+        try:
+            with server(options, logs) as url:
+                figures = compare(options, url, profile(options, url), logs)
+        except UserError as error:
+            raise SystemExit(str(error)) from None
+    print_all(figures)
+    if options.json is not None:
+        write_json(options.json, figures)
+    if options.record:
+        DATA.write_text(json.dumps(panels(figures)) + "\n")
+        _say(f"written to {DATA}; python -m bench.figures draws it")
+
+
+def _parse() -> argparse.Namespace:
+    parser = script_parser("bench.twin", __doc__)
+    add_model_argument(parser)
+    add_vllm(parser)
+    parser.add_argument("--url", help="a server that runs already, with one model")
+    parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)), metavar="N", help="of the server")
+    parser.add_argument(
+        "--compiled", action="store_true", help="let vLLM compile, which takes minutes (default: eager)"
+    )
+    parser.add_argument("--minutes", type=float, default=5.0, metavar="M", help="of profiling, at most (default: 5)")
+    parser.add_argument("--seconds", type=float, default=60.0, metavar="S", help="of arrivals of a load (default: 60)")
+    parser.add_argument("--input-tokens", type=int, nargs=2, default=[32, 256], metavar="N", help="(default: 32 256)")
+    parser.add_argument("--output-tokens", type=int, nargs=2, default=[16, 48], metavar="N", help="(default: 16 48)")
+    parser.add_argument("--chunk-tokens", type=int, metavar="N", help="as the server was told, if it was")
+    parser.add_argument("--max-running", type=int, metavar="N", help="likewise")
+    parser.add_argument("--between", action="store_true", help="four more loads, for a closer measured capacity")
+    parser.add_argument("--record", action="store_true", help=f"write {DATA.name} of docs/results/data")
+    add_json(parser)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

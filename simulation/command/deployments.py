@@ -1,0 +1,102 @@
+"""The deployment that a simulation runs: a topology's file, or a stand-in for servers that only a profile describes."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+
+from engines.costs.profiles import ServerTraits, load_profile
+from mesh.errors import UserError
+from mesh.topology.parse import load
+from mesh.topology.schema import Topology
+from simulation.engines.servers import MANY
+from simulation.loads.trace_request import TraceRequest
+
+TOPOLOGY = ".toml"
+POOL = "servers"
+STAND_IN = """
+[engines.{pool}]
+backend = "simulated"
+profile = {profile}
+scheduling = "continuous"
+chunk_tokens = {traits.chunk_tokens}
+max_running = {traits.max_running}
+max_waiting = {most}
+block_size = {traits.block_size}
+prefix_caching = {caching}
+
+[gateways.gateway]
+max_waiting = {most}
+max_requests = {most}
+"""
+SERVICE = """
+[services.{name}]
+model = "as-profiled"
+ttft_ms = {ttft_ms}
+tpot_ms = {tpot_ms}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentSource:
+    """``text`` stands in for the file of ``path``, if there is one."""
+
+    path: Path
+    text: str | None = None
+
+    def topology(self, counts: Mapping[str, int] | None = None) -> Topology:
+        """The same with so many engines in these pools; ``""`` is the only one. Raise `UserError`."""
+        counts = dict(counts or {})
+        if "" in counts:
+            pools = {engine.pool or engine.id for engine in load(self.path, self.text).engines}
+            if len(pools) > 1:
+                raise UserError(f"--engines: {self.path} has several tables; write it like {min(pools)}=2")
+            counts[pools.pop()] = counts.pop("")
+        return load(self.path, self.text, counts=counts)
+
+
+@dataclass(frozen=True, slots=True)
+class PromisedS:
+    """What all services promise, in seconds; None: what their requests were promised when they were recorded."""
+
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+
+
+def is_topology(path: Path) -> bool:
+    return path.suffix == TOPOLOGY
+
+
+def stand_in(
+    path: Path, named: Mapping[str, str], requests: Sequence[TraceRequest], promised: PromisedS
+) -> DeploymentSource:
+    """Return servers such as a profile is of, for the services that a recording asks for. Raise `UserError`."""
+    if set(named) != {""}:
+        raise UserError(f"{path}: which servers are to serve it? Name what `mesh profile` wrote with --profile FILE")
+    profile = load_profile(named[""])
+    traits = profile.server or ServerTraits()
+    services = sorted({request.service or "model" for request in requests})
+    tables = [_service(path, name, requests, promised) for name in services]
+    engines = STAND_IN.format(
+        pool=POOL,
+        profile=json.dumps(named[""] if not is_topology(Path(named[""])) else str(Path(named[""]).absolute())),
+        traits=traits,
+        caching=str(traits.prefix_caching).lower(),
+        most=MANY,
+    )
+    return DeploymentSource(path, "".join([*tables, engines]))
+
+
+def _service(path: Path, name: str, requests: Sequence[TraceRequest], promised: PromisedS) -> str:
+    own = [request for request in requests if (request.service or "model") == name]
+    ttft_s = promised.ttft_s or _usual([request.slo_ttft_s for request in own])
+    tpot_s = promised.tpot_s or _usual([request.slo_tpot_s for request in own])
+    if ttft_s is None or tpot_s is None:
+        raise UserError(f"{path}: says no promises, so what is to be kept? Give --ttft and --tpot, in seconds")
+    return SERVICE.format(name=json.dumps(name), ttft_ms=f"{1e3 * ttft_s:g}", tpot_ms=f"{1e3 * tpot_s:g}")
+
+
+def _usual(promises: Sequence[float | None]) -> float | None:
+    known = sorted(one for one in promises if one is not None and isfinite(one))
+    return known[len(known) // 2] if known else None

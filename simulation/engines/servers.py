@@ -1,0 +1,45 @@
+"""Servers that are not ours, as simulations have them: engines that schedule as their profile says the server does."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from engines.costs.profiles import EngineProfile, ServerTraits
+from mesh.topology.schema import EngineSpec, Scheduling, Topology
+from simulation.engines.shared_profiles import Profile, SharedProfile
+
+SERVER = "openai"  # the backend of engines that are servers
+MANY = 2**20  # requests that a server lets wait: it refuses nobody
+
+
+def imitated(topology: Topology, profiles: Mapping[str, Profile]) -> Topology:
+    """The same with the server's own scheduling, where an engine is a server. ``profiles`` by engine id."""
+    engines = tuple([_imitated(engine, profiles[engine.id]) for engine in topology.engines])
+    return replace(topology, engines=engines) if engines != topology.engines else topology
+
+
+def _imitated(engine: EngineSpec, profile: Profile) -> EngineSpec:
+    if engine.backend != SERVER:
+        return engine
+    traits = traits_of(profile) or ServerTraits()
+    return replace(
+        engine,
+        scheduling=Scheduling.CONTINUOUS,
+        chunk_tokens=traits.chunk_tokens,
+        max_running=traits.max_running,
+        max_waiting=MANY,
+        block_size=traits.block_size,
+        prefix_caching=traits.prefix_caching,
+    )
+
+
+def traits_of(profile: Profile) -> ServerTraits | None:
+    """Return what is known of the server that a profile is of."""
+    one: EngineProfile | None
+    one = next(iter(profile.services.values()), None) if isinstance(profile, SharedProfile) else profile
+    return None if one is None else one.server
+
+
+def request_s(engine: EngineSpec, profile: Profile) -> float:
+    """Return the seconds that a request takes there besides its iterations."""
+    traits = traits_of(profile)
+    return traits.request_s if traits is not None and engine.scheduling is Scheduling.CONTINUOUS else 0.0

@@ -1,0 +1,100 @@
+"""A recording and a profile are enough to simulate servers."""
+
+import json
+
+import pytest
+
+from engines.costs.profiles import ProfileFile, ServerTraits
+from engines.models.cache import Cache
+from engines.profiling.store import ProfileStore
+from mesh.errors import UserError
+from mesh.wire.status import DecodeCost, PrefillCost
+from tests.simulation.command.test_cli import main
+
+PROFILE = ProfileFile(
+    name="m at http://gpu-1:8000",
+    source="made up",
+    kv_bytes_per_token=4,
+    kv_memory_bytes=4 * 100_000,
+    prefill=PrefillCost(0.02, 2e-4),
+    decode=DecodeCost(0.02, 1e-3),
+    server=ServerTraits(model="m", kind="vllm", chunk_tokens=512, max_running=8, request_s=0.01),
+)
+
+
+@pytest.fixture
+def profile(tmp_path):
+    path = tmp_path / "server.toml"
+    path.write_text(PROFILE.text())
+    return str(path)
+
+
+@pytest.fixture
+def recording(tmp_path):
+    path = tmp_path / "recording.jsonl"
+    rows = [{"recording": 1, "gateway": "gateway", "started_at": "2026-01-01T00:00:00"}]
+    for number in range(40):
+        row = {"arrived_s": 0.1 * number, "service": "chat", "input_tokens": 200, "output_tokens": 30}
+        rows.append({**row, "outcome": "finished", "ttft_s": 0.1, "slo_ttft_s": 0.4, "slo_tpot_s": 0.03})
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def test_a_profile_file_keeps_what_it_says_of_its_server(profile):
+    from engines.costs.profiles import load_profile
+
+    assert load_profile(profile).server == PROFILE.server
+
+
+def test_a_recording_is_played_on_so_many_servers(recording, profile, capsys):
+    options = ("--engines", "1", "--engines", "2", "--jobs", "1", "--compare", "least_loaded", "--json")
+    assert main(recording, "--profile", profile, *options) == 0
+    one, two = json.loads(capsys.readouterr().out)["runs"]
+    assert two["attainment"] > one["attainment"]
+
+
+def test_a_trace_without_promises_asks_for_them(tmp_path, profile):
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival_s,input_tokens,output_tokens\n0,10,10\n")
+    with pytest.raises(UserError, match="says no promises, so what is to be kept"):
+        main(str(trace), "--profile", profile)
+    assert main(str(trace), "--profile", profile, "--ttft", "1", "--tpot", "0.1") == 0
+
+
+def test_a_recording_alone_asks_which_servers(recording):
+    with pytest.raises(UserError, match="which servers are to serve it"):
+        main(recording)
+
+
+def test_a_topology_asks_what_arrives(tmp_path):
+    with pytest.raises(UserError, match="what arrives"):
+        main(str(tmp_path / "mesh.toml"))
+
+
+SERVED = """
+[services.chat]
+model = "somewhere"
+ttft_ms = 1000
+tpot_ms = 100
+[engines.engine]
+"""
+
+
+def test_what_was_measured_on_this_machine_is_taken(tmp_path, recording, monkeypatch, capsys):
+    topology, store = tmp_path / "mesh.toml", ProfileStore.of(Cache.of_user())
+    topology.write_text(SERVED)
+    with pytest.raises(UserError, match=r"what does engines.engine cost\? .* `mesh profile .*mesh.toml`"):
+        main(str(topology), "--trace", recording)
+    monkeypatch.setattr("engines.torch_engine.backend.key_of", lambda engine, spec: f"of-{spec.name}")
+    path = store.save("of-chat", PROFILE)
+    assert main(str(topology), "--trace", recording) == 0
+    path.unlink()
+
+
+def test_a_profile_may_be_of_one_pool(tmp_path, recording, profile, capsys):
+    topology = tmp_path / "mesh.toml"
+    topology.write_text(f"{SERVED}[engines.other]\n")
+    pools = ("--profile", f"other={profile}", "--profile", profile)
+    assert main(str(topology), "--trace", recording, *pools) == 0
+    with pytest.raises(UserError, match="has no engines 'oter'; did you mean 'other'"):
+        main(str(topology), "--trace", recording, "--profile", f"oter={profile}")

@@ -27,6 +27,7 @@ from mesh.wire.requests import RequestSpec
 from router.api.access.keyed import KeyedCallers
 from router.api.access.keyring import Keyring
 from router.api.app import ApiConfig, Apps, create_apps
+from router.api.costs import costs_of
 from router.api.http.browsers import BrowserRules
 from router.api.http.callers import Callers, ClientPeers, OpenCallers
 from router.api.http.connections import Connections
@@ -196,6 +197,7 @@ def _apps(
             operator_rules=BrowserRules.of(spec.admin_address, spec.allowed_hosts, ()),
             registry=registry,
             targets=targets,
+            costs=lambda: list(costs_of(shell.topology, router.statuses())),
             tracer=tracer,
             broadcast=broadcast,
             orders=_orders(shell.topology, router) if _may_order(shell.topology, spec) else None,

@@ -47,6 +47,14 @@ def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     server = parser.add_argument_group("server")
     add_server(server)
     server.add_argument("--topology", type=Path, nargs="+", metavar="FILE", help="start these meshes, one by one")
+    server.add_argument("--simulated", action="store_true", help="in simulated time: nothing is started or asked")
+    server.add_argument(
+        "--profile",
+        action="append",
+        default=[],
+        metavar="[POOL=]NAME",
+        help="with --simulated: what engines cost; without --topology, of one server",
+    )
     group = parser.add_argument_group("search")
     group.add_argument(
         "--attainment", type=share, metavar="X", help="the share, as 0.9 or 90%% (default: the topology's, or 0.9)"
@@ -75,6 +83,8 @@ def run(options: argparse.Namespace) -> int:
     from bench.load.sweep import Goal
     from mesh.errors import EXIT_INTERRUPTED, UserError
 
+    if options.profile and not options.simulated:
+        raise UserError("--profile: is of servers in simulated time; add --simulated")
     if options.topology is None and not options.goodput:
         raise UserError("--goodput: is needed to know what is kept; give it, such as ttft:500 tpot:50")
     if options.attainment == 1.0 or options.confidence == 1.0:
@@ -83,7 +93,11 @@ def run(options: argparse.Namespace) -> int:
     goal = Goal(options.attainment or 0.9, options.confidence, options.precision, options.trials, options.most_rates)
     sweeps: dict[str, Sweep] = {}
     try:
-        if options.topology is None:
+        if options.simulated:
+            from bench.load.simulated_sweep import sweep_simulated
+
+            sweep_simulated(options, goal, sweeps, _say)
+        elif options.topology is None:
             _one(options, goal, options.url, sweeps)
         else:
             _topologies(options, goal, sweeps)

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
 from mesh.clock import Clock
+from router.api.costs import CostRoutes, LearntRow
 from router.api.feed import FeedRoutes
 from router.api.http.admission import BodyAdmission
 from router.api.http.browsers import BrowserRules, CrossOrigin
@@ -62,6 +63,7 @@ class ApiConfig:
     played: PlayedTopology | None = None  # that simulations start from; None: there are none
     simulations: Simulations = field(default_factory=Simulations)
     targets: Callable[[], list[Target]] = list  # whom Prometheus is to scrape
+    costs: Callable[[], list[LearntRow]] = list  # of engines, as they have learnt
     tracer: Tracer | None = None  # None: no traces
     orders: OrderScope | None = None  # None: nobody takes any
 
@@ -93,6 +95,7 @@ def create_apps(config: ApiConfig) -> Apps:
         health.install(app)
     MetricRoutes(config.registry).install(admin)
     TargetRoutes(config.targets).install(admin)
+    CostRoutes(config.costs).install(admin)
     FeedRoutes(config.broadcast).install(admin)
     RequestRoutes(config.gateway, config.timelines, config.clock).install(admin)
     if config.orders is not None:

@@ -13,6 +13,7 @@ from router.profiling.experiments import Aim, Answered, AnswerPiece, SeenExperim
 
 FEWEST_STEPS = 3  # that a mean is taken of
 LONG = 1.15  # times a step of decodes alone, and more than those just before: an iteration computes a prompt, too
+SHORTEST = 0.8  # times such a step: what is less was read late, together with the token before
 NUM_BEFORE = 5  # steps that tell how long ordinary ones are
 APART = 0.4  # of the time to the first token of one prompt alone: first tokens of two iterations
 FEWEST_TOGETHER = 4  # prompts of a burst in one iteration whose time tells something
@@ -114,7 +115,7 @@ def _joined(answers: Sequence[Answered], joined: Sequence[Answered], step_s: flo
         if not ends:
             continue
         gaps = _gaps(ends[0].events, newcomer, step_s)
-        if gaps:
+        if gaps and min(gaps) >= SHORTEST * step_s:
             contexts = tuple([one.num_input + _tokens_at(one.events, newcomer.sent_s) for one in beside])
             yield JoinedPrompt(newcomer.num_input, contexts, gaps)
 

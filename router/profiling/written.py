@@ -38,7 +38,9 @@ class Stated:
     kv_tokens: int | None = None
 
 
-def profile_of_server(measured: MeasuredServer, stated: Stated, url: str) -> ProfileFile:
+def profile_of_server(
+    measured: MeasuredServer, stated: Stated, where: str, how: str = "mesh profile --url"
+) -> ProfileFile:
     """What nothing showed is as it usually is, and named in ``assumed``."""
     says, terms = measured.says, measured.terms
     at_once, was_full = _most_at_once(measured.reads)
@@ -70,8 +72,8 @@ def profile_of_server(measured: MeasuredServer, stated: Stated, url: str) -> Pro
         error |= {f"{key}_p50": judged.p50, f"{key}_p90": judged.p90}
     day = datetime.now(UTC).strftime("%Y-%m-%d")
     return ProfileFile(
-        name=f"{says.model} at {url}",
-        source=f"mesh profile --url, {measured.num_requests} requests in {measured.seconds:.0f} s, {day}",
+        name=f"{says.model} at {where}" if says.model else where,
+        source=f"{how}, {measured.num_requests} requests{_during(measured.seconds)}, {day}",
         kv_bytes_per_token=BYTES_PER_TOKEN,
         kv_memory_bytes=BYTES_PER_TOKEN * (kv_tokens or USUAL_KV_TOKENS),
         prefill=terms.cost.prefill,
@@ -80,6 +82,10 @@ def profile_of_server(measured: MeasuredServer, stated: Stated, url: str) -> Pro
         error=error,
         server=traits,
     )
+
+
+def _during(seconds: float) -> str:
+    return f" in {seconds:.0f} s" if seconds else ""
 
 
 def _most_at_once(reads: Sequence[Read]) -> tuple[int, bool]:
@@ -146,11 +152,10 @@ def lines(profile: ProfileFile, measured: MeasuredServer) -> list[str]:
     said.append(f"a request takes {1e3 * traits.request_s:.1f} ms besides its iterations")
     worst = max(terms.unsure.items(), key=lambda item: item[1], default=None)
     if worst is not None:
-        is_known = (
-            f"all terms are known to {KNOWN:.0%}" if terms.are_known else "time was over before all terms were known"
-        )
+        is_known = f"all terms are known to {KNOWN:.0%}" if terms.are_known else "not all terms are known"
         doubt = f"{worst[0]}, {_percent(worst[1])}"
-        said.append(f"{measured.num_rounds} rounds, {measured.seconds:.0f} s: {is_known}; least sure: {doubt}")
+        how_long = f"{measured.num_rounds} rounds, {measured.seconds:.0f} s: " if measured.num_rounds else ""
+        said.append(f"{how_long}{is_known}; least sure: {doubt}")
     if measured.num_left_out:
         said.append(f"{measured.num_left_out} experiments would have taken too long; more --minutes has them")
     return [*said, *measured.remarks, LETTERS]

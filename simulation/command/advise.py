@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from mesh.cli.arguments import Subparsers
 
 USAGE = """mesh advise MODEL DEVICE --ttft S --tpot S (--lengths FILE | --input N --output N)
-       [--rate R] [--link-gb-s GB [--link-us US]] [--json] [--plot FILE] [--html FILE]"""
+       [--rate R] [--link-gb-s GB [--link-us US]] [--json] [--plot FILE] [--html FILE]
+       mesh advise --profile FILE --trace RECORDING [--compare P,Q] [--most N] [--json] [--plot FILE]"""
 SIZES = (1, 2, 4, 8)
 
 
@@ -27,10 +28,18 @@ def register(subparsers: "Subparsers") -> None:
         description="Compare engines of 1, 2, 4 and 8 devices by the tokens that each device generates within the "
         "promise (Aladdin, equation 6), from the presets: see docs/concepts/cost-models.md.",
     )
-    parser.add_argument("model", metavar="MODEL", help="as in the names of presets, for instance llama2-13b")
-    parser.add_argument("device", metavar="DEVICE", help="for instance a100")
-    parser.add_argument("--ttft", type=_positive, required=True, metavar="S", help="promised, in seconds")
-    parser.add_argument("--tpot", type=_positive, required=True, metavar="S", help="promised, in seconds")
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="as in the names of presets, for instance llama2-13b")
+    parser.add_argument("device", nargs="?", metavar="DEVICE", help="for instance a100")
+    parser.add_argument("--ttft", type=_positive, metavar="S", help="promised, in seconds")
+    parser.add_argument("--tpot", type=_positive, metavar="S", help="promised, in seconds")
+    servers = parser.add_argument_group("servers that are not ours, as `mesh profile --url` measured one")
+    servers.add_argument("--profile", metavar="FILE", help="say how many such servers a recording takes")
+    servers.add_argument("--trace", type=Path, metavar="FILE", help="the recording, or any other trace")
+    servers.add_argument("--compare", metavar="P,Q", help="policies (default: least_loaded,tropical,elastic)")
+    servers.add_argument("--most", type=_whole, metavar="N", help="servers at most (default: 8)")
+    servers.add_argument(
+        "--attainment", type=_share, metavar="X", help="the share that is to be kept, as 0.9 (default: 0.9)"
+    )
     parser.add_argument("--lengths", type=Path, metavar="FILE", help="a trace, or llumnix:sharegpt and the like")
     parser.add_argument("--input", type=_positive, metavar="TOKENS", help="mean length of prompts")
     parser.add_argument("--output", type=_positive, metavar="TOKENS", help="mean length of answers")
@@ -56,7 +65,28 @@ def _positive(text: str) -> float:
     return number
 
 
+def _whole(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= 1024:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 1024")
+    return int(text)
+
+
+def _share(text: str) -> float:
+    share = _positive(text)
+    if share > 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share; use a number above 0, up to 1")
+    return share
+
+
 def run(options: argparse.Namespace) -> int:
+    if options.profile is not None:
+        from simulation.command.server_advice import run_servers
+
+        return run_servers(options)
+    if options.model is None or options.device is None:
+        raise UserError("which engines? Name MODEL and DEVICE of presets, or a server with --profile FILE")
+    if options.ttft is None or options.tpot is None:
+        raise UserError("--ttft and --tpot: what is promised? Give both, in seconds")
     from engines.costs.advice import LatencyPromise, advise, best
     from simulation.reports.advice import advice_page
 

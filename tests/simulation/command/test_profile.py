@@ -16,7 +16,8 @@ from engines.profiling.store import ProfileStore, server_key
 from mesh.errors import UserError
 from router.profiling.server import says_of
 from router.servers.facts import ServedName, ServerFacts, ServerKind
-from simulation.command.profile import register, server_url
+from simulation.command.profile import register
+from simulation.command.server_profiles import server_url
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,172 @@
+"""``mesh advise --profile``: how many servers like the one that was profiled a recording takes, under which policy."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, Final
+
+from engines.costs.advice import LatencyPromise, Lengths, advise
+from engines.costs.profiles import load_profile
+from mesh.errors import CommandError, UserError
+from mesh.show.output import Showing
+from mesh.show.pages import Page
+from mesh.show.picture import Curves, Picture, Series
+from mesh.show.progress import working
+from mesh.topology.schema import PolicySpec
+from simulation.command.deployments import POOL, DeploymentSource, PromisedS, stand_in
+from simulation.command.policy_names import label, parse_policy
+from simulation.command.profiles import profiles_of
+from simulation.experiment import Experiment, TraceLoad
+from simulation.loads.services import assign_services
+from simulation.loads.trace_request import TraceRequest
+from simulation.loads.traces import load_trace, mean_rate
+from simulation.reports.summary import Summary
+
+MOST_SERVERS: Final = 8
+POLICIES: Final = "least_loaded,tropical,elastic"
+
+
+@dataclass(frozen=True, slots=True)
+class ServersTried:
+    """One number of servers under one policy, and what became of the recording there."""
+
+    num_servers: int
+    policy: str
+    summary: Summary
+
+    def words(self) -> str:
+        servers = "1 such server" if self.num_servers == 1 else f"{self.num_servers} such servers"
+        return f"with {servers} and {self.policy} it keeps {self.summary.attainment:.0%} of its promises"
+
+
+def run_servers(options: argparse.Namespace) -> int:
+    """Simulate with one server, two and so on, until each policy keeps the goal or there are no more to try."""
+    if options.trace is None:
+        raise UserError("--trace: what are the servers to serve? Give a recording, or any other trace")
+    showing = Showing.of(options, is_for_programs=options.json)
+    requests, named = load_trace(options.trace, Random("spread")), {"": options.profile}
+    source = stand_in(options.trace, named, requests, PromisedS(options.ttft, options.tpot))
+    goal = options.attainment or max(service.slo.attainment for service in source.topology().services)
+    tried = _try_all(
+        source, requests, named, _policies(options.compare or POLICIES), goal, options.most or MOST_SERVERS
+    )
+    best = min((one for one in tried if one.summary.attainment >= goal), key=_cost, default=None)
+    if options.json:
+        sys.stdout.write(f"{json.dumps(_json(tried, best, goal), indent=2)}\n")
+    else:
+        _print(options, requests, source, tried, best, goal)
+    showing.put(lambda: _page(options, tried, goal))
+    if best is None:
+        raise CommandError(
+            f"{tried[-1].num_servers} servers do not keep {goal:.0%}; try --most with more, or other promises"
+        )
+    return 0
+
+
+def _policies(text: str) -> list[PolicySpec]:
+    try:
+        return [parse_policy(name.strip()) for name in text.split(",")]
+    except ValueError as error:
+        raise UserError(f"--compare: {error}") from None
+
+
+def _cost(one: ServersTried) -> tuple[int, float]:
+    """Fewest servers first, then what keeps most."""
+    return one.num_servers, -one.summary.attainment
+
+
+def _try_all(
+    source: DeploymentSource,
+    requests: Sequence[TraceRequest],
+    named: dict[str, str],
+    policies: Sequence[PolicySpec],
+    goal: float,
+    most: int,
+) -> list[ServersTried]:
+    tried: list[ServersTried] = []
+    with working("simulating", most * len(policies)) as shown:
+        for num_servers in range(1, most + 1):
+            topology = source.topology({POOL: num_servers})
+            load = TraceLoad(assign_services(requests, topology, None))
+            base = Experiment(topology, profiles_of(topology, named), topology.services[0].name, load, topology.policy)
+            for policy in policies:
+                summary = replace(base, policy=policy).run()
+                tried.append(ServersTried(num_servers, label(policy), summary))
+                shown.at(len(tried), tried[-1].words())
+            if all(one.summary.attainment >= goal for one in tried[-len(policies) :]):
+                break
+    return tried
+
+
+def _print(
+    options: argparse.Namespace,
+    requests: Sequence[TraceRequest],
+    source: DeploymentSource,
+    tried: Sequence[ServersTried],
+    best: ServersTried | None,
+    goal: float,
+) -> None:
+    from rich.console import Console
+    from rich.table import Column, Table
+
+    console, slo = Console(highlight=False), source.topology().services[0].slo
+    lengths = Lengths.of((one.num_input, one.num_output) for one in requests)
+    alone = advise(load_profile(options.profile), lengths, LatencyPromise(slo.ttft_s, slo.tpot_s))
+    console.print(
+        f"{len(requests)} requests, {mean_rate(requests):.2f}/s, prompts of {lengths.num_input:.0f} tokens and answers "
+        f"of {lengths.num_output:.0f} on average; promised: {1e3 * slo.ttft_s:.0f} ms TTFT, {1e3 * slo.tpot_s:.0f} TPOT"
+    )
+    if alone.broken is None:
+        console.print(
+            f"by its costs alone, one such server bears about {alone.rate:.2f}/s ({alone.limited_by} is its limit)"
+        )
+    heads = ["servers", "policy", "kept", "TTFT p50", "p90", "TPOT p50", "p90", "lost"]
+    table = Table(
+        *(Column(head, justify="right" if index != 1 else "left") for index, head in enumerate(heads)), box=None
+    )
+    for one in tried:
+        summary = one.summary
+        late = [_percentiles(distribution) for distribution in (summary.ttft, summary.tpot)]
+        lost = summary.num_rejected + summary.num_failed
+        table.add_row(f"{one.num_servers}", one.policy, f"{summary.attainment:.1%}", *late[0], *late[1], f"{lost}")
+    console.print(table)
+    for num_servers in sorted({one.num_servers for one in tried}):
+        most = max((one for one in tried if one.num_servers == num_servers), key=lambda one: one.summary.attainment)
+        console.print(most.words())
+    if best is not None:
+        console.print(f"fewest that keep {goal:.0%}: {best.num_servers}, with {best.policy}")
+
+
+def _percentiles(distribution: Any) -> list[str]:
+    if distribution is None:
+        return ["-", "-"]
+    return [f"{1e3 * distribution.percentile(percent):.0f} ms" for percent in (50, 90)]
+
+
+def _json(tried: Sequence[ServersTried], best: ServersTried | None, goal: float) -> dict[str, Any]:
+    rows = [
+        {
+            "servers": one.num_servers,
+            "policy": one.policy,
+            "attainment": one.summary.attainment,
+            "rate": one.summary.rate,
+        }
+        for one in tried
+    ]
+    chosen = None if best is None else {"servers": best.num_servers, "policy": best.policy}
+    return {"goal": goal, "fewest": chosen, "tried": rows}
+
+
+def _page(options: argparse.Namespace, tried: Sequence[ServersTried], goal: float) -> Page:
+    """Attainment against servers, a line for each policy."""
+    names = list(dict.fromkeys(one.policy for one in tried))
+    lines = []
+    for name in names:
+        own = [one for one in tried if one.policy == name]
+        lines.append(Series(name, [one.num_servers for one in own], [100 * one.summary.attainment for one in own]))
+    title = f"{options.trace.name} on servers like {options.profile}"
+    panel = Curves("Requests that met both promises", "servers", "%", lines)
+    return Page(title, f"goal: {goal:.0%}", (Picture(title, (panel,)),), notes=[one.words() for one in tried])

@@ -1,0 +1,130 @@
+"""Profiles of servers that are not ours: measured now, listened to at a gateway, or read from what others measured."""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from engines.costs.profiles import ProfileFile
+from engines.models.cache import Cache
+from engines.profiling.store import ProfileStore, server_key
+from mesh.errors import UserError
+from mesh.show.output import Showing
+from mesh.show.progress import working
+from router.api.costs import LearntRow
+from router.profiling.measuring import MeasuredServer, measure_server
+from router.profiling.passive import listen, profile_of_row, show_learnt
+from router.profiling.published.files import read_file
+from router.profiling.published.prometheus import PREFIX, read_prometheus
+from router.profiling.published.seen import Published, joined
+from router.profiling.published.window_fit import fit_published, is_loaded
+from router.profiling.server import ServerSays
+from router.profiling.written import Stated, page, profile_of_server, show
+from router.servers.facts import ServerKind
+from router.servers.identify import base_url
+
+LOADED = "no request came while the server was quiet: what prompts take has the time in it for which they waited"
+
+
+def profile_url(arguments: argparse.Namespace) -> int:
+    """Drive the server at ``--url``."""
+    showing, url, seconds = Showing.of(arguments), server_url(arguments.url), 60 * arguments.minutes
+    headers = _headers(arguments.api_key_env)
+    with working(f"measuring {url}", seconds) as shown:
+        measured = asyncio.run(
+            measure_server(url, arguments.model, headers, seconds, shown, most_together=arguments.most_together)
+        )
+    profile = profile_of_server(measured, _stated(arguments), url)
+    _tell(arguments, showing, profile, measured, server_key(url, measured.says.model))
+    return 0
+
+
+def profile_passive(arguments: argparse.Namespace) -> int:
+    """Listen to the gateway whose admin address is ``--url``."""
+    url, seconds = server_url(arguments.url), 60 * arguments.minutes
+    with working(f"listening to {url}", seconds) as shown:
+        rows = asyncio.run(listen(url, _headers(arguments.api_key_env), seconds, shown))
+    wanted = [row for row in rows if arguments.model in (None, row.service, row.model, row.engine)]
+    if not wanted:
+        names = sorted({row.service for row in rows})
+        raise UserError(
+            f"--model: {url} knows no engine or service of that name; it has {', '.join(names) or 'none yet'}"
+        )
+    if arguments.save is not None and len(wanted) > 1:
+        raise UserError(f"--save: {url} knows {len(wanted)} costs; name an engine or a service with --model")
+    show_learnt(wanted)
+    for row in wanted:
+        _save(arguments, profile_of_row(row, url), _key_of_row(row, url))
+    return 0
+
+
+def profile_from(arguments: argparse.Namespace) -> int:
+    """Read what others measured."""
+    showing = Showing.of(arguments)
+    published = joined([_read(source, arguments.model) for source in arguments.sources])
+    terms = fit_published(published)
+    model = arguments.model or published.model
+    says = ServerSays(model, ServerKind.OPENAI, kv_tokens=published.kv_tokens)
+    remarks = [LOADED] if is_loaded(published) else []
+    measured = MeasuredServer(says, terms, (), 0.0, published.num_requests, 0, 0, remarks)
+    where = server_url(arguments.url) if arguments.url else published.about
+    profile = profile_of_server(measured, _stated(arguments), where, f"mesh profile --from {published.about}")
+    key = server_key(where, model) if arguments.url else server_key(f"from//{_stem(arguments.sources)}", model)
+    _tell(arguments, showing, profile, measured, key)
+    return 0
+
+
+def _read(source: str, model: str | None) -> Published:
+    if source.startswith(PREFIX):
+        return asyncio.run(read_prometheus(server_url(source.removeprefix(PREFIX)), model))
+    return read_file(Path(source))
+
+
+def _stem(sources: Sequence[str]) -> str:
+    return Path(sources[0]).stem if not sources[0].startswith(PREFIX) else "prometheus"
+
+
+def _stated(arguments: argparse.Namespace) -> Stated:
+    return Stated(arguments.chunk_tokens, arguments.max_running, arguments.kv_tokens)
+
+
+def _key_of_row(row: LearntRow, url: str) -> str:
+    return server_key(row.url or f"{url}/{row.engine}", row.model or row.service)
+
+
+def server_url(text: str) -> str:
+    """The URL without /v1. Raise `UserError` if it is none."""
+    url = base_url(text if "//" in text else f"http://{text}")
+    if not url.startswith(("http://", "https://")) or not url.partition("//")[2]:
+        raise UserError(f"--url: {text!r} is no address of a server; write it like http://gpu-1:8000")
+    return url
+
+
+def _headers(variable: str | None) -> dict[str, str]:
+    if variable is None:
+        return {}
+    key = os.environ.get(variable)
+    if not key:
+        raise UserError(f"--api-key-env: the environment has no {variable}; set it to the server's key")
+    return {"authorization": f"Bearer {key}"}
+
+
+def _tell(
+    arguments: argparse.Namespace, showing: Showing, profile: ProfileFile, measured: MeasuredServer, key: str
+) -> None:
+    show(profile, measured)
+    _save(arguments, profile, key)
+    showing.put(lambda: page(profile, measured))
+
+
+def _save(arguments: argparse.Namespace, profile: ProfileFile, key: str) -> None:
+    sys.stdout.write(f"saved {ProfileStore.of(Cache.of_user()).save(key, profile)}\n")
+    if arguments.save is None:
+        return
+    try:
+        arguments.save.write_text(profile.text(), encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"--save: {arguments.save} cannot be written: {error.strerror}") from None
+    sys.stdout.write(f"saved {arguments.save}\n")

@@ -35,8 +35,9 @@ def missing(backend: str) -> str:
 
 def check(topology: Topology, processes: Processes, report: Report) -> None:
     dtypes = {service.name: service.dtype for service in topology.services}
-    others = {name for engine in topology.engines if engine.backend != VLLM for name in engine.services}
-    for table, engine in engine_tables(processes).items():
+    others = {name for engine in topology.own_engines if engine.backend != VLLM for name in engine.services}
+    ours = {table: engine for table, engine in engine_tables(processes).items() if engine.server is None}
+    for table, engine in ours.items():
         for key, problem in _problems(engine, dtypes, others):
             report.add((*table, key), problem)
 

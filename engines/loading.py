@@ -96,7 +96,7 @@ def load(topology: Topology, engine: EngineSpec, peers: PeerMemories) -> Loaded:
 
 def _later(topology: Topology, engine: EngineSpec) -> list[ServiceSpec]:
     """The services that engines like this one have, and this one does not: it may be given them."""
-    alike = (other for other in topology.engines if other.backend == engine.backend)
+    alike = (other for other in topology.own_engines if other.backend == engine.backend)
     names = dict.fromkeys(name for other in alike for name in other.services if name not in engine.services)
     return [topology.service(name) for name in names]
 

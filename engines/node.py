@@ -56,7 +56,7 @@ class EngineNode:
         self.core: Final = core
         self._name = name
         self._gateways = frozenset(gateway_names(topology))
-        self._others = frozenset(spec.id for spec in topology.engines if spec.id != name)
+        self._others = frozenset(spec.id for spec in topology.own_engines if spec.id != name)
         self._unfollowed = set(self._others)
         self._neighbourhood = Neighbourhood(topology, name)
         self._partners = NOBODY  # to which requests may go, as it was when somebody asked last

@@ -19,6 +19,7 @@ def report(
     topology: Topology, statuses: Mapping[str, BroadcastMessage], hosts: Sequence[HostReport] = ()
 ) -> dict[str, Any]:
     """Every process of the topology, whether it was heard or not. ``hosts``: those that a cluster's engine holds."""
+    statuses = {**_servers(statuses), **statuses}
     heard = [status for status in statuses.values() if isinstance(status, SupervisorStatus)]
     supervisors = sorted(heard, key=lambda status: status.host)
     away = {host for supervisor in supervisors for host in supervisor.away}
@@ -44,6 +45,13 @@ def report(
         "hosts": [_host(host, {status.host for status in supervisors}) for host in hosts],
         "supervisors": [{"host": s.host, "pid": s.pid, "stopping": s.stopping} for s in supervisors],
     }
+
+
+def _servers(statuses: Mapping[str, BroadcastMessage]) -> dict[str, BroadcastMessage]:
+    """Servers that others run, as the gateway sees them that has most there."""
+    seen = [status.servers for status in statuses.values() if isinstance(status, GatewayStatus)]
+    found = sorted((pair for servers in seen for pair in servers.items()), key=lambda pair: pair[1].num_tokens)
+    return dict(found)
 
 
 def named_in_topology(topology: Topology, statuses: Mapping[str, BroadcastMessage]) -> dict[str, BroadcastMessage]:
@@ -100,8 +108,10 @@ def _engine(spec: EngineSpec, status: BroadcastMessage | None, child: ChildStatu
     heard = status if isinstance(status, EngineStatus) else None
     services = heard.services if heard else []
     named = [_service(service) for service in services] if heard else [{"name": name} for name in spec.services]
+    is_unreachable = heard is None and spec.server is not None
     return {
         **_process(spec, heard, child),
+        **({"state": "unreachable"} if is_unreachable else {}),
         "role": str(heard.role if heard else spec.role),
         "services": named,
         "num_blocks": sum(service.num_blocks for service in services) if heard else None,

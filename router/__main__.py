@@ -28,6 +28,7 @@ from router.api.access.keyed import KeyedCallers
 from router.api.access.keyring import Keyring
 from router.api.app import ApiConfig, Apps, create_apps
 from router.api.costs import costs_of
+from router.api.forward.models import ForwardedModel
 from router.api.http.browsers import BrowserRules
 from router.api.http.callers import Callers, ClientPeers, OpenCallers
 from router.api.http.connections import Connections
@@ -69,7 +70,7 @@ async def serve(shell: ProcessShell) -> None:
     inherited = Inheritance.take(handover_file(shell.runtime, other_seat(shell.me.process)))
     listeners = Listeners.of(spec, {} if inherited is None else inherited.listeners)
     certificate = certificate_of(spec)
-    models = Models(ServedModel.load(service, prepared_dir(service.model)) for service in shell.topology.services)
+    models = _models(shell.topology)
     sockets: Sockets[GatewayMessage] = shell.sockets(GatewayMessage)
     registry = CollectorRegistry()
     promises = {service.name: service.slo for service in shell.topology.services}
@@ -107,6 +108,14 @@ async def serve(shell: ProcessShell) -> None:
             await gateway.run((url, admin_url), inherited)
         finally:
             await sockets.close()
+
+
+def _models(topology: Topology) -> Models:
+    ours = [service for service in topology.services if service.model]
+    return Models(
+        (ServedModel.load(service, prepared_dir(service.model)) for service in ours),
+        (ForwardedModel.of(service) for service in topology.services if not service.model),
+    )
 
 
 @contextmanager
@@ -196,6 +205,7 @@ def _apps(
             rules=BrowserRules.of(spec.address, spec.allowed_hosts, spec.cors_origins),
             operator_rules=BrowserRules.of(spec.admin_address, spec.allowed_hosts, ()),
             registry=registry,
+            calls=router.calls,
             targets=targets,
             costs=lambda: list(costs_of(shell.topology, router.statuses())),
             tracer=tracer,

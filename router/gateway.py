@@ -16,7 +16,7 @@ from mesh.sockets.sockets import Sockets
 from mesh.topology.schema import PolicySpec, Topology
 from mesh.wire.control import Drain, LoadService, PolicyChoice, ProcessState, UnloadService
 from mesh.wire.frames import Sender
-from mesh.wire.messages import BroadcastMessage, GatewayMessage
+from mesh.wire.messages import BroadcastMessage, EngineAnswer, GatewayMessage
 from mesh.wire.requests import RequestSpec
 from mesh.wire.status import EngineStatus, GatewayStatus
 from router.api.metrics.mesh import MeshReaders
@@ -33,6 +33,8 @@ from router.policies.in_force import PolicyInForce
 from router.requests.breakers import Breaker
 from router.requests.dispatcher import Dispatcher
 from router.requests.limits import DispatchLimits
+from router.servers.adapters import ServerAdapters
+from router.servers.forwarded_call import ForwardedCalls
 from router.view.cluster_view import ClusterView
 from router.view.monitor import Monitor
 
@@ -70,6 +72,7 @@ class Router:
         self._name = name
         self._sockets = sockets
         self._clock = clock
+        self._servers = ServerAdapters(topology, self, clock, MAX_PENDING_BYTES)
         self._generations: dict[str, LiveGeneration] = {}
         self._armed_at: float | None = None
         self._rearm = asyncio.Event()
@@ -101,6 +104,11 @@ class Router:
         generation = self._generations[spec.id] = LiveGeneration(timeline, self._cancel, self._finish)
         self._carry_out(effects)
         return generation
+
+    @property
+    def calls(self) -> ForwardedCalls:
+        """The calls to servers: whoever submits a request for one adds its call first, and removes it at the end."""
+        return self._servers.calls
 
     def view(self) -> ClusterView:
         """The engines as this gateway sees them now."""
@@ -183,6 +191,7 @@ class Router:
                 tasks.create_task(self._take_statuses())
                 tasks.create_task(self._welcome())
                 tasks.create_task(self._run_timers())
+                tasks.create_task(self._servers.run())
         finally:
             self._pulse.stop()
 
@@ -223,6 +232,26 @@ class Router:
         """Somebody's status; None: a pulse."""
         self._carry_out(self._core.hear(sender, status, self._clock.now()))
 
+    # --- servers ------------------------------------------------------------------------------------------------------
+
+    def tell(self, engine: str, message: EngineAnswer) -> None:
+        """The adapter of a server says this, as an engine would."""
+        self._carry_out(self._core.receive(engine, message, self._clock.now()))
+
+    def hear_server(self, sender: Sender, status: EngineStatus) -> None:
+        """How a server is, as its adapter sees it."""
+        self._carry_out(self._core.hear(sender, status, self._clock.now()))
+
+    def lose_server(self, sender: Sender) -> None:
+        """A server does not answer any more."""
+        self._carry_out(self._core.lose(sender, self._clock.now()))
+
+    def fall_behind(self, request: str, num_bytes: int) -> None:
+        """Its consumer leaves too much of a request unread."""
+        self._carry_out(self._core.fall_behind(request, num_bytes, self._clock.now()))
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
     async def _run_timers(self) -> None:
         while True:
             self._rearm.clear()
@@ -250,7 +279,10 @@ class Router:
                 case Deliver(request, batch):
                     self._deliver(request, batch)
                 case SendToEngine(to, message):
-                    self._sockets.send(to, message)
+                    if (server := self._servers.find(to)) is not None:
+                        server.take(message)
+                    else:
+                        self._sockets.send(to, message)
                 case SetRoute(request, route):
                     self._set_route(request, route)
                 case Fail(request, error):
@@ -269,7 +301,8 @@ class Router:
                 self._sockets.subscribe(processes)
             case Forget(engine):
                 log.warning("engine lost", engine=engine)
-                self._sockets.forget(engine)
+                if engine not in self._servers:
+                    self._sockets.forget(engine)
             case TakePolicy(choice):
                 log.info("policy taken", policy=choice.name, parameters=choice.parameters, version=choice.version)
             case DeclinePolicy(choice, reason):

@@ -85,6 +85,7 @@ class GatewayCore:
         silence_s = 2 * max(timing.lease_s, timing.heartbeat_s)
         self.heard: Final = HeardProcesses(set(self._supervisor_of.values()), self._supervisor_of.keys(), silence_s)
         self._unknown_choice: PolicyChoice | None = None  # the last one that this gateway could not take
+        self._servers = tuple(topology.servers)
         self._has_successor = False
         self._url, self._admin_url = f"{spec.scheme}://{spec.address}:{spec.port}", ""
         self._catching_up = CatchingUp(MAX_LAG_S)
@@ -160,6 +161,10 @@ class GatewayCore:
             case PlacementStatus():
                 self.marks.hear(status, self._tallies.read(), now)
         return []
+
+    def lose(self, server: Sender, now: float) -> list[GatewayEffect]:
+        """A server does not answer any more: what it had goes on elsewhere."""
+        return self._told(self.dispatcher.declare_dead(server, now))
 
     def _declare_dead(self, supervisor: str, status: SupervisorStatus, now: float) -> list[GatewayEffect]:
         """A supervisor saw processes end: nobody waits for their leases."""
@@ -241,6 +246,7 @@ class GatewayCore:
     def status(self, now: float) -> GatewayStatus:
         """The next status to publish."""
         self._seq += 1
+        heard = self.monitor.statuses
         self.said = GatewayStatus(
             seq=self._seq,
             state=ProcessState.DRAINING if self._has_successor else self.state,
@@ -256,6 +262,7 @@ class GatewayCore:
             services=self._tallies.read(),
             wanted=self.dispatcher.wanted(now),
             mark=self.marks.mark(now),
+            servers={one: heard[one].status for one in self._servers if one in heard},
         )
         return self.said
 

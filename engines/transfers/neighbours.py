@@ -30,7 +30,7 @@ class Neighbourhood:
         return self._found
 
     def _find(self) -> frozenset[str]:
-        rules, engines = self._topology.rescheduling, self._topology.engines
+        rules, engines = self._topology.rescheduling, self._topology.own_engines
         everybody = frozenset(spec.id for spec in engines)
         if rules is None or len(engines) <= rules.neighbours:
             return everybody

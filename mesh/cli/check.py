@@ -8,7 +8,7 @@ from mesh.cli.arguments import add_topology
 
 if TYPE_CHECKING:
     from mesh.cli.arguments import Subparsers
-    from mesh.topology.schema import Topology
+    from mesh.topology.schema import EngineSpec, Topology
 
 
 def register(subparsers: "Subparsers") -> None:
@@ -27,8 +27,12 @@ def run(options: argparse.Namespace) -> int:
     lines = [f"{options.file}: ok"]
     for service in topology.services:
         slo = f"TTFT {service.slo.ttft_s * 1000:g} ms, TPOT {service.slo.tpot_s * 1000:g} ms"
-        lines.append(f"  service {service.name}: {service.model}, {service.dtype}, {slo}, {service.slo.attainment:.0%}")
+        what = f"{service.model}, {service.dtype}" if service.model else "on servers that run already"
+        lines.append(f"  service {service.name}: {what}, {slo}, {service.slo.attainment:.0%}")
     for engine in topology.engines:
+        if engine.server is not None:
+            lines.append(f"  server {engine.id} at {engine.server.url}: {engine.role}, {_names(engine)}")
+            continue
         memory = f"{engine.kv_memory_bytes / 2**20:g} MiB KV"
         what = f"{engine.role}, {', '.join(engine.services)}, {engine.device} x{engine.threads}, {memory}"
         lines.append(f"  engine {engine.id} on {engine.host}: {what}")
@@ -46,6 +50,13 @@ def run(options: argparse.Namespace) -> int:
     lines += [f"note: {remark}" for remark in remarks]
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
+
+
+def _names(engine: "EngineSpec") -> str:
+    """The services of a server, and what it calls them."""
+    assert engine.server is not None
+    there = {service: engine.server.name_of(service) for service in engine.services}
+    return ", ".join(service if name == service else f"{service} ({name})" for service, name in there.items())
 
 
 def _who_may_come(topology: "Topology") -> str:

@@ -35,9 +35,10 @@ def _read(topology: Topology, spec: EngineSpec | GatewaySpec | PlacementSpec) ->
     if isinstance(spec, PlacementSpec):
         return _sections(topology, ("path",))
     if isinstance(spec, GatewaySpec):
-        return _sections(topology, REPLACED_BY_ROSTERS + UNREAD_BY_GATEWAYS) | _roster(topology)
+        servers = {"servers": [_plain(engine) for engine in topology.engines if engine.server is not None]}
+        return _sections(topology, REPLACED_BY_ROSTERS + UNREAD_BY_GATEWAYS) | _roster(topology) | servers
     rest = _sections(topology, REPLACED_BY_ROSTERS + UNREAD_BY_ENGINES) | _roster(topology)
-    return {**rest, "others": [[engine.backend, engine.services] for engine in topology.engines]}
+    return {**rest, "others": [[engine.backend, engine.services] for engine in topology.own_engines]}
 
 
 def _sections(topology: Topology, unread: tuple[str, ...]) -> dict[str, Any]:

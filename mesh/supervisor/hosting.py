@@ -30,6 +30,9 @@ def prepare_models(topology: Topology, host: str) -> int:
     if any(gateway.host == host for gateway in topology.gateways):
         names |= {service.name for service in topology.services}
     references = dict.fromkeys(service.model for service in topology.services if service.name in names)
+    references.pop("", None)  # of services that servers of others have
+    if not references:
+        return 0
     command = [sys.executable, "-m", "engines.models", "prepare", *references]
     return subprocess.run(command, check=False, stdin=subprocess.DEVNULL).returncode
 

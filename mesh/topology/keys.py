@@ -13,6 +13,7 @@ from mesh.topology.values import (
     device,
     fraction,
     fractions,
+    headers,
     integer,
     ip_or_any,
     json_lines,
@@ -24,11 +25,14 @@ from mesh.topology.values import (
     number,
     options,
     positive,
+    served,
     share,
     size,
     temperature,
     text,
     texts,
+    url_or,
+    urls,
 )
 from mesh.transports import SETTINGS
 from mesh.wire.control import Role
@@ -93,7 +97,7 @@ SERVICE: Keys = {
 
 ENGINE: Keys = {
     "role": Key("role", choice([role.value for role in Role], "a role", Role)),
-    "services": Key("services", names),
+    "services": Key("services", served),
     "count": Key("count", integer(1, 1024)),
     "standby": Key("standby", integer(0, 1024)),
     "at_least": Key("at_least", integer(1, 1024)),
@@ -120,6 +124,20 @@ ENGINE: Keys = {
     "metrics_address": Key("metrics_address", ip_or_any),
     "metrics_port": Key("metrics_port", integer(1, 65535)),
     "options": Key("options", options),
+}
+
+# Of engines that are servers of others.
+SERVER: Keys = {
+    "url": Key("url", urls),
+    "kind": Key("kind", text),
+    "api_key_file": Key("api_key_file", text),
+    "api_key_env": Key("api_key_env", text),
+    "headers": Key("headers", headers),
+    "tls_ca": Key("tls_ca", text),
+    "tls_insecure": Key("tls_insecure", boolean),
+    "connect_timeout_ms": Key("connect_timeout_s", milliseconds),
+    "read_timeout_s": Key("read_timeout_s", positive),
+    "metrics": Key("metrics", url_or("auto", "off")),
 }
 
 GATEWAY: Keys = {

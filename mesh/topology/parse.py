@@ -8,16 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from mesh.access.keys import KeyLimits
 from mesh.topology import keys
 from mesh.topology.backends import backend_rules
 from mesh.topology.checks import check_topology
-from mesh.topology.counts import with_counts
+from mesh.topology.engine_tables import take_servers, with_counts
 from mesh.topology.hosts import Spread, names_of, read_cluster, read_hosts
 from mesh.topology.lines import LineIndex
 from mesh.topology.placed import Placed
-from mesh.topology.reading import as_table, check_sections, named_tables, read_table, require
+from mesh.topology.reading import as_table, check_sections, named_tables, read_table
 from mesh.topology.report import Report, TopologyError
 from mesh.topology.schema import (
     WHOLE_PROMPTS,
@@ -29,6 +30,7 @@ from mesh.topology.schema import (
     Rescheduling,
     ScalingSpec,
     Scheduling,
+    ServerSpec,
     ServiceSpec,
     Slo,
     Timing,
@@ -182,11 +184,10 @@ def _services(source: _Source) -> tuple[ServiceSpec, ...]:
 def _service(source: _Source, name: str, table: object) -> ServiceSpec:
     where = ("services", name)
     fields = read_table(table, where, keys.SERVICE, source.report)
-    require(table, "model", where, "pypi:PACKAGE==VERSION/path, hf:org/name or a path", source.report)
     slo = {"ttft_s": DEFAULT_TTFT_S, "tpot_s": DEFAULT_TPOT_S}
     slo |= {field: fields.pop(field) for field in ("ttft_s", "tpot_s", "attainment") if field in fields}
     model = fields.pop("model", "")
-    if not model.startswith(("pypi:", "hf:")):
+    if model and not model.startswith(("pypi:", "hf:")):
         model = source.resolve(model)
     return ServiceSpec(name=name, model=model, slo=Slo(**slo), **fields)
 
@@ -195,8 +196,12 @@ def _engines(source: _Source, services: Sequence[ServiceSpec], spread: Spread) -
     engines: list[Placed[EngineSpec]] = []
     tables = named_tables(source.document, "engines", source.report)
     for name, table in tables.items():
-        defaults: dict[str, Any] = {"role": Role.MULTIPLEX, "services": tuple(s.name for s in services)}
-        fields = defaults | read_table(table, ("engines", name), keys.ENGINE, source.report)
+        ours = [service.name for service in services if service.model] or [service.name for service in services]
+        defaults: dict[str, Any] = {"role": Role.MULTIPLEX, "services": tuple(ours)}
+        where, elsewhere = ("engines", name), tuple(service.name for service in services if not service.model)
+        fields = defaults | read_table(table, where, {**keys.ENGINE, **keys.SERVER}, source.report)
+        given = table if isinstance(table, Mapping) else {}
+        servers = take_servers(fields, given, where, elsewhere, source.resolve, source.report)
         for rules in backend_rules():
             fields = {**rules.defaults(fields.get("backend", "")), **fields}
         if fields.get("scheduling") is Scheduling.PADDED:
@@ -205,14 +210,16 @@ def _engines(source: _Source, services: Sequence[ServiceSpec], spread: Spread) -
             fields["python"] = source.resolve(fields["python"])
         if (fields.get("profile") or "").endswith(".toml"):
             fields["profile"] = source.resolve(fields["profile"])
-        engines += [Placed(("engines", name), spec) for spec in _pool(source, name, fields, spread)]
+        engines += [Placed(where, spec) for spec in _pool(source, name, fields, spread, servers)]
     if not tables:
         source.report.add(("engines",), 'no engine; add [engines.NAME], for instance with role = "multiplex"')
     return engines
 
 
-def _pool(source: _Source, name: str, fields: dict[str, Any], spread: Spread) -> Iterator[EngineSpec]:
-    """The engines of one table."""
+def _pool(
+    source: _Source, name: str, fields: dict[str, Any], spread: Spread, servers: Sequence[ServerSpec]
+) -> Iterator[EngineSpec]:
+    """The engines of one table. ``servers``: that they are; empty: processes of the mesh."""
     count, num_standby = fields.pop("count", 1), fields.pop("standby", 0)
     at_least, hosts = fields.pop("at_least", max(1, count - num_standby)), spread.over(fields.pop("host", None))
     first_port, on_host = fields.pop("metrics_port", None), Counter[str]()
@@ -222,8 +229,11 @@ def _pool(source: _Source, name: str, fields: dict[str, Any], spread: Spread) ->
     for index, (engine_id, host) in enumerate(zip(names_of(name, count), hosts, strict=False)):
         own = {"is_standby": index >= count - num_standby}
         own["metrics_port"] = None if first_port is None else first_port + on_host[host]
+        if servers:
+            own["server"] = servers[index]
         on_host[host] += 1
-        yield EngineSpec(id=engine_id, pool=name, host=host, at_least=at_least, **own, **fields)
+        where = urlsplit(servers[index].url).netloc if servers else host
+        yield EngineSpec(id=engine_id, pool=name, host=where, at_least=at_least, **own, **fields)
 
 
 def _gateways(source: _Source, spread: Spread) -> list[Placed[GatewaySpec]]:

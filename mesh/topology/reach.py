@@ -14,7 +14,7 @@ def engine_pairs(topology: Topology) -> Iterator[tuple[EngineSpec, EngineSpec]]:
     """Return who may send KV blocks to whom: engines that share a service and do not both prefill only; none from or to
     static batches.
     """
-    movable = [engine for engine in topology.engines if not engine.scheduling.is_static]
+    movable = [engine for engine in topology.own_engines if not engine.scheduling.is_static]
     for source, target in permutations(movable, 2):
         shares = set(source.services) & set(target.services)
         if shares and not source.role is target.role is Role.PREFILL:

@@ -11,6 +11,7 @@ from mesh.transports import AUTO
 from mesh.wire.control import Role
 
 LOCAL_HOST = "local"
+USUAL_FLOOR: Final = 10.0  # a promise may be so many times tighter than the service's
 WHOLE_PROMPTS = 2**20  # tokens of an iteration: more than any batch has
 
 
@@ -62,7 +63,7 @@ class ServiceSpec:
     """One model as it is served. ``dtype`` belongs to the service so that tokens are the same on every engine."""
 
     name: str
-    model: str  # pypi:PACKAGE==VERSION/path, hf:org/name, or a path
+    model: str  # pypi:PACKAGE==VERSION/path, hf:org/name, or a path; empty: only servers of others have it
     slo: Slo
     dtype: str = "float32"  # float32, bfloat16, float16, int8
     max_context: int | None = None  # tokens, prompt and answer; None: what the model was made for
@@ -76,6 +77,42 @@ class ServiceSpec:
     max_priority: int | None = None  # that a client may ask for; None: the service's own
     min_ttft_s: float | None = None  # the tightest promise that a client may ask for; None: a tenth of the service's
     min_tpot_s: float | None = None  # likewise
+
+    @property
+    def highest_priority(self) -> int:
+        """That a client may ask for."""
+        return self.priority if self.max_priority is None else self.max_priority
+
+    @property
+    def tightest_ttft_s(self) -> float:
+        """That a client may ask for."""
+        return self.slo.ttft_s / USUAL_FLOOR if self.min_ttft_s is None else self.min_ttft_s
+
+    @property
+    def tightest_tpot_s(self) -> float:
+        """That a client may ask for."""
+        return self.slo.tpot_s / USUAL_FLOOR if self.min_tpot_s is None else self.min_tpot_s
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSpec:
+    """How gateways reach and ask one server. No process of the mesh stands for it."""
+
+    url: str  # without a path, or with the path that its API has before /v1
+    names: Mapping[str, str] = field(default_factory=dict, hash=False)  # of services there, where they are others
+    kind: str = "auto"  # of `router.servers`; auto: it is asked
+    api_key_file: Path | None = None
+    api_key_env: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict, hash=False)  # sent with each request
+    tls_ca: Path | None = None
+    tls_insecure: bool = False
+    connect_timeout_s: float = 5.0
+    read_timeout_s: float = 60.0  # between two events of an answer
+    metrics: str = "auto"  # a URL; auto: its /metrics; off: nobody asks
+
+    def name_of(self, service: str) -> str:
+        """Return what the server calls a service."""
+        return self.names.get(service, service)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +148,7 @@ class EngineSpec:
     options: Mapping[str, object] = field(default_factory=dict, hash=False)  # the backend's own
     metrics_address: str = "127.0.0.1"  # where Prometheus asks it
     metrics_port: int | None = None  # None: one that is free
+    server: ServerSpec | None = None  # that others run; None: the mesh starts a process for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +365,17 @@ class Topology:
     @property
     def serving(self) -> tuple["GatewaySpec | EngineSpec", ...]:
         """The processes that requests depend on."""
-        return self.gateways + self.engines
+        return self.gateways + self.own_engines
+
+    @property
+    def own_engines(self) -> tuple[EngineSpec, ...]:
+        """The engines that are processes of the mesh."""
+        return tuple(engine for engine in self.engines if engine.server is None)
+
+    @property
+    def servers(self) -> dict[str, ServerSpec]:
+        """The others, by engine: what gateways ask over HTTP."""
+        return {engine.id: engine.server for engine in self.engines if engine.server is not None}
 
     @property
     def processes(self) -> tuple["GatewaySpec | EngineSpec | PlacementSpec", ...]:

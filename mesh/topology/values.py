@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Collection
 from ipaddress import ip_address, ip_network
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from mesh.suggestions import closest, one_of
 
@@ -15,6 +15,8 @@ _UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 1
 _DEVICE = re.compile(r"^[a-z]+(:\d+)?$")
 _MODEL = re.compile(r"^(?P<scheme>pypi|hf):(?P<rest>.*)$")
 _PYPI = re.compile(r"^[A-Za-z0-9._-]+==[^/]+/.+$")
+_HEADER_NAME = re.compile(r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
+_OWN_HEADERS = frozenset({"connection", "content-length", "content-type", "host", "transfer-encoding"})
 _HUB = re.compile(r"^[^/\s]+/[^/\s]+$")
 
 
@@ -89,16 +91,70 @@ def collector_url(value: object) -> str:
     wanted = 'write a URL such as "http://127.0.0.1:4318"'
     if not isinstance(value, str):
         raise ValueError(f"{value!r} is not a text; {wanted}")
+    parts = _split(value)
+    if parts is not None and "@" in parts.netloc:
+        raise ValueError("holds a password; put what the collector asks for into OTEL_EXPORTER_OTLP_HEADERS")
+    if parts is None or parts.query or parts.fragment:
+        raise ValueError(f"{value!r} is not the URL of a collector; {wanted}")
+    return value
+
+
+def server_url(value: object) -> str:
+    """Where an HTTP server is. Keys have a setting of their own: the URL holds none."""
+    wanted = 'write a URL such as "http://gpu-1:8000"'
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a text; {wanted}")
+    parts = _split(value)
+    if parts is not None and "@" in parts.netloc:
+        raise ValueError("holds a password; name the key's file in api_key_file, or its variable in api_key_env")
+    if parts is None or parts.query or parts.fragment:
+        raise ValueError(f"{value!r} is not the URL of a server; {wanted}")
+    return value.rstrip("/").removesuffix("/v1")
+
+
+def urls(value: object) -> tuple[str, ...]:
+    """One or several."""
+    found = tuple(map(server_url, value if isinstance(value, list) else [value]))
+    if not found:
+        raise ValueError('[] names no server; write a URL such as "http://gpu-1:8000", or a list of them')
+    return found
+
+
+def url_or(*words: str) -> Reader:
+    def read(value: object) -> str:
+        return str(value) if value in words else server_url(value)
+
+    return read
+
+
+def served(value: object) -> tuple[str, ...] | dict[str, str]:
+    """Names of services; of those on a server, also a table of what it calls them."""
+    if not isinstance(value, dict):
+        return names(value)
+    if not value or not all(isinstance(name, str) and name for name in value.values()):
+        raise ValueError(f'{value!r} does not say what the server calls them; write {{ chat = "org/model" }}')
+    return dict(value)
+
+
+def headers(value: object) -> dict[str, str]:
+    """Parse a table of HTTP headers by name."""
+    found = texts(value)
+    for name, content in found.items():
+        if not _HEADER_NAME.match(name) or any(ord(one) < 32 or ord(one) > 126 for one in content):
+            raise ValueError(f'{name!r} is not a header; write it like {{ x-tenant = "a" }}')
+        if name.lower() in _OWN_HEADERS:
+            raise ValueError(f"{name!r} is set by the gateway; leave it out")
+    return found
+
+
+def _split(value: str) -> SplitResult | None:
+    """The parts of an HTTP URL; None: it is none."""
     try:
         parts = urlsplit(value)
         is_right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        is_right = False
-    if is_right and "@" in parts.netloc:
-        raise ValueError("holds a password; put what the collector asks for into OTEL_EXPORTER_OTLP_HEADERS")
-    if not is_right or parts.query or parts.fragment:
-        raise ValueError(f"{value!r} is not the URL of a collector; {wanted}")
-    return value
+        return None
+    return parts if is_right else None
 
 
 def fractions(value: object) -> dict[str, float]:

@@ -249,12 +249,13 @@ class StepTokens(msgspec.Struct, frozen=True, tag=True):
 
 
 class FailureCode(StrEnum):
-    """Says why an engine gave up a request. It would fail elsewhere, too, but for `STEP`."""
+    """Says why an engine gave up a request. It would fail elsewhere, too, but for `STEP` and `BROKEN`."""
 
     STEP = "step"  # a step that computed nothing else failed, or the model's output for it was not a number
     GRAMMAR = "grammar"  # its grammar cannot be followed, or takes too long or too much memory
     INVALID = "invalid"  # it asks for what the model does not have: tokens, or a longer context
     SAMPLING = "sampling"  # its parameters leave no probabilities to sample from
+    BROKEN = "broken"  # the server that it was sent to broke off, or was silent for too long
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

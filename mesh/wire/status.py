@@ -253,6 +253,7 @@ class GatewayStatus(msgspec.Struct, frozen=True, tag=True):
     wanted: list[Wanted] = []  # engines, now; of policies that pack
     mark: Mark | None = None  # None: it heard of no placement daemon
     admin_url: str = ""  # of metrics and of what operators ask
+    servers: dict[Name, EngineStatus] = {}  # that others run, by engine, as this gateway sees them; those that answer
 
 
 class ChildStatus(msgspec.Struct, frozen=True):

@@ -1,6 +1,6 @@
 """The gateway's two HTTP applications: one for clients, one for those who operate it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,10 +12,11 @@ from starlette.types import ASGIApp
 from mesh.clock import Clock
 from router.api.costs import CostRoutes, LearntRow
 from router.api.feed import FeedRoutes
+from router.api.forward.routes import ForwardParts, ForwardRoutes
 from router.api.http.admission import BodyAdmission
 from router.api.http.browsers import BrowserRules, CrossOrigin
 from router.api.http.callers import CallerCheck, Callers
-from router.api.http.fast_path import FastRoute, FastRoutes
+from router.api.http.fast_path import FastRoute, FastRoutes, Handler
 from router.api.http.outer_layer import OuterLayer, install_error_handlers
 from router.api.metrics.gateway import GatewayMetrics
 from router.api.openai.generate import GenerateRoutes
@@ -31,6 +32,7 @@ from router.api.targets import Target, TargetRoutes
 from router.feed.broadcast import FeedBroadcast
 from router.generation import RequestRouter
 from router.history.timelines import Timelines
+from router.servers.forwarded_call import ForwardedCalls
 from router.traces.tracer import Tracer
 from router.ui.chat import ChatRoutes
 from router.ui.routes import PageRoutes
@@ -66,6 +68,7 @@ class ApiConfig:
     costs: Callable[[], list[LearntRow]] = list  # of engines, as they have learnt
     tracer: Tracer | None = None  # None: no traces
     orders: OrderScope | None = None  # None: nobody takes any
+    calls: ForwardedCalls = field(default_factory=ForwardedCalls)  # to servers of others
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,13 @@ def create_apps(config: ApiConfig) -> Apps:
         intake, config.models, admission, config.clock, config.wall_clock, config.max_body_bytes, background
     )
     generate.install(public)
-    TokenRoutes(config.models, admission, config.max_body_bytes, background).install(public)
+    tokens = TokenRoutes(config.models, admission, config.max_body_bytes, background)
+    tokens.install(public)
+    handlers = generate.handlers
+    if config.models.has_forwarded:
+        forward = _forward(config, admission, background, {**generate.handlers, **tokens.handlers})
+        forward.install(public)
+        handlers = forward.handlers
     ModelRoutes(config.models, int(config.wall_clock())).install(public)
     health = HealthRoutes(config.router, config.view)
     for app in (public, admin):
@@ -104,13 +113,28 @@ def create_apps(config: ApiConfig) -> Apps:
         describe_answers(app)
     _describe(admin, public)
     check = CallerCheck(config.rules, config.callers)
-    fast = FastRoutes(
-        public, {path: FastRoute(handle, check, config.tracer) for path, handle in generate.handlers.items()}
-    )
+    fast = FastRoutes(public, {path: FastRoute(handle, check, config.tracer) for path, handle in handlers.items()})
     clients = CrossOrigin(fast, config.rules)
     if config.has_page:
         _install_page(admin, clients, config)
     return Apps(clients, admin)
+
+
+def _forward(
+    config: ApiConfig, admission: BodyAdmission, background: Background, own: Mapping[str, Handler]
+) -> ForwardRoutes:
+    parts = ForwardParts(
+        config.gateway,
+        config.router,
+        config.calls,
+        config.models,
+        config.metrics,
+        admission,
+        background,
+        config.clock,
+        config.max_body_bytes,
+    )
+    return ForwardRoutes(parts, own)
 
 
 def _install_page(admin: FastAPI, clients: ASGIApp, config: ApiConfig) -> None:

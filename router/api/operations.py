@@ -31,7 +31,7 @@ class ModelRoutes:
         return _json({"object": "list", "data": self._models.entries(self._created, caller_of(request.scope))})
 
     async def show_model(self, model: str, request: Request) -> Response:
-        return _json(entry(model, self._models.find(model, caller_of(request.scope)), self._created))
+        return _json(entry(model, self._models.find_any(model, caller_of(request.scope)), self._created))
 
 
 class HealthRoutes:

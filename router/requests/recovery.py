@@ -139,10 +139,14 @@ class Recovery:
         return True
 
     def fail(self, engine: str, message: Failed, now: float) -> list[Effect]:
-        """An engine gave it up. It is to blame if a step with nothing else failed twice, or if the engine says so."""
+        """An engine gave it up. It is to blame if a step with nothing else failed twice, or if the engine says so; a
+        server that broke off may have died of it.
+        """
         request = self._in_flight.placed(message.request)
         if request is None or message.epoch < request.stream.epoch:
             return []
+        if message.code is FailureCode.BROKEN:
+            return self.interrupt(request, f"{engine}: {message.reason}", (engine,), now, failed=(engine,), died=True)
         if message.code is not FailureCode.STEP:
             self._breakers.forgive(request.id, now)
             error = RequestFailed(message.reason, Fault.CLIENT, message.code)

@@ -6,17 +6,35 @@ request may wait as long as it is promised.
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from mesh.topology.schema import Slo
 from router.api.errors import ApiError, bad_parameter, not_allowed
 from router.api.http.callers import Caller
 from router.api.http.headers import Wishes
-from router.api.openai.models import ServedModel
 
 LOOSEST: Final = 10.0  # times the service's promise
 LOOSEST_TTFT_S: Final = 60.0  # or that, if it is more
 LOOSEST_TPOT_S: Final = 1.0  # likewise
+
+
+class PromisingService(Protocol):
+    """What a service promises, and what its clients may ask for instead."""
+
+    @property
+    def slo(self) -> Slo: ...
+
+    @property
+    def priority(self) -> int: ...
+
+    @property
+    def max_priority(self) -> int: ...
+
+    @property
+    def min_ttft_s(self) -> float: ...
+
+    @property
+    def min_tpot_s(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +43,7 @@ class Promise:
     priority: int
 
     @classmethod
-    def of(cls, wishes: Wishes, model: ServedModel, caller: Caller) -> "Promise":
+    def of(cls, wishes: Wishes, model: PromisingService, caller: Caller) -> "Promise":
         """Raise `ApiError`: more than the service (400) or the key (403) allows."""
         limits = caller.limits
         if wishes.are_none and limits.max_priority is limits.min_ttft_ms is limits.min_tpot_ms is None:
@@ -64,7 +82,7 @@ class _Floor:
         return not_allowed(f"{self.header}: {problem} this key may ask for", "promise_not_allowed", self.header)
 
 
-def _priority(wished: int | None, model: ServedModel, of_key: int | None) -> int:
+def _priority(wished: int | None, model: PromisingService, of_key: int | None) -> int:
     if wished is None:
         return model.priority if of_key is None else min(model.priority, of_key)
     highest = model.max_priority if of_key is None else of_key

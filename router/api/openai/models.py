@@ -10,14 +10,14 @@ from engines.grammars.process import Vocabulary
 from engines.models.files.model_config import ModelConfig
 from engines.models.text.tokenizer import Tokenizer
 from mesh.topology.schema import ServiceSpec, Slo
-from router.api.errors import ApiError, not_allowed, unknown_model
+from router.api.errors import ApiError, bad_parameter, not_allowed, unknown_model
+from router.api.forward.models import ForwardedModel
 from router.api.http.callers import Caller
 from router.api.openai.input.grammar_checks import GrammarChecks
 from router.api.openai.input.words import Words
 
 SLICE: Final = 16_384  # characters of a long text that are tokenised at a time
 CUT: Final = 16  # tokens that a slice may have more than the same text in one piece, at the most
-USUAL_FLOOR: Final = 10.0  # a promise may be so many times tighter than the service's
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ class ServedModel:
             aliases=spec.aliases,
             slo=spec.slo,
             priority=spec.priority,
-            max_priority=spec.priority if spec.max_priority is None else spec.max_priority,
-            min_ttft_s=spec.slo.ttft_s / USUAL_FLOOR if spec.min_ttft_s is None else spec.min_ttft_s,
-            min_tpot_s=spec.slo.tpot_s / USUAL_FLOOR if spec.min_tpot_s is None else spec.min_tpot_s,
+            max_priority=spec.highest_priority,
+            min_ttft_s=spec.tightest_ttft_s,
+            min_tpot_s=spec.tightest_tpot_s,
             max_context=min(spec.max_context or config.max_context, config.max_context),
             max_output_tokens=spec.max_output_tokens,
             temperature=spec.temperature,
@@ -105,17 +105,26 @@ class ServedModel:
 
 
 class Models:
-    """Finds a model by its name or an alias."""
+    """Finds a model by its name or an alias. ``forwarded``: those that servers of others have."""
 
-    def __init__(self, models: Iterable[ServedModel]) -> None:
-        self._all = tuple(models)
+    def __init__(self, models: Iterable[ServedModel], forwarded: Iterable[ForwardedModel] = ()) -> None:
+        self._all: tuple[ServedModel | ForwardedModel, ...] = (*models, *forwarded)
         self._by_name = {name: model for model in self._all for name in model.names}
+        self.has_forwarded: Final = any(isinstance(model, ForwardedModel) for model in self._all)
+        self.has_own: Final = any(isinstance(model, ServedModel) for model in self._all)
 
     def find(self, name: str | None, caller: Caller) -> ServedModel:
         """Find a model by its name; without one, the only model, if there is only one.
 
         Raise `ApiError`: 404, 400 without a name, 403 if it is not for this caller.
         """
+        model = self.find_any(name, caller)
+        if isinstance(model, ForwardedModel):
+            raise bad_parameter("model", f"{name or model.service} is on servers of others, which do not do this here")
+        return model
+
+    def find_any(self, name: str | None, caller: Caller) -> ServedModel | ForwardedModel:
+        """Likewise, on whatever engines it is."""
         if name is None and len(self._all) > 1:
             message = f"model: is required; this gateway serves {', '.join(self._names(caller))}"
             raise ApiError(400, message, param="model", code="missing_required_parameter")
@@ -134,7 +143,7 @@ class Models:
         return [name for name, model in self._by_name.items() if caller.may_use(model.service)]
 
 
-def entry(name: str, model: ServedModel, created: int) -> dict[str, object]:
+def entry(name: str, model: ServedModel | ForwardedModel, created: int) -> dict[str, object]:
     return {
         "id": name,
         "object": "model",

@@ -9,6 +9,7 @@ from fastapi import FastAPI, Request, Response
 from router.api.errors import bad_parameter
 from router.api.http.admission import BodyAdmission
 from router.api.http.callers import caller_of
+from router.api.http.fast_path import Handler
 from router.api.openai.input.background import Background
 from router.api.openai.input.bodies import DetokenizeBody, TokenizeBody
 from router.api.openai.input.prompts import PromptReader, check_tokens
@@ -28,6 +29,11 @@ class TokenRoutes:
         self._max_body_bytes = max_body_bytes
         self._background = background
         self._prompts = PromptReader(background)
+
+    @property
+    def handlers(self) -> dict[str, Handler]:
+        """The handlers by path; all take POST."""
+        return {"/tokenize": self.tokenize, "/detokenize": self.detokenize}
 
     def install(self, app: FastAPI) -> None:
         app.add_api_route("/tokenize", self.tokenize, methods=["POST"], openapi_extra=body_schema(TokenizeBody))

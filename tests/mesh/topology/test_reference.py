@@ -11,7 +11,20 @@ REFERENCE = (Path(__file__).parents[3] / "docs/reference/topology.md").read_text
 
 @pytest.mark.parametrize(
     "table",
-    ["CLUSTER", "MESH", "SERVICE", "ENGINE", "GATEWAY", "TRANSFER", "SCALING", "PLACEMENT", "HOST", "ACCESS", "TRACES"],
+    [
+        "CLUSTER",
+        "MESH",
+        "SERVICE",
+        "ENGINE",
+        "SERVER",
+        "GATEWAY",
+        "TRANSFER",
+        "SCALING",
+        "PLACEMENT",
+        "HOST",
+        "ACCESS",
+        "TRACES",
+    ],
 )
 def test_every_key_is_described(table: str):
     missing = [key for key in getattr(keys, table) if f"`{key}`" not in REFERENCE]

@@ -421,6 +421,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
                 "services": [],
             },
             "admin_url": "http://127.0.0.1:9000",
+            "servers": {},
         },
     ),
     (

@@ -215,13 +215,24 @@ def test_a_step_that_fails_twice_with_nothing_but_the_request_ends_it_and_blames
     assert world.breakers.all_closed
 
 
-@pytest.mark.parametrize("code", [code for code in FailureCode if code is not FailureCode.STEP])
+@pytest.mark.parametrize("code", [code for code in FailureCode if code not in (FailureCode.STEP, FailureCode.BROKEN)])
 def test_what_would_fail_anywhere_ends_at_once(code: FailureCode):
     world = World()
     world.running()
     effects = world.recovery.fail(M0, failed(code), NOW)
     error = only_error(effects)
     assert (cancels(effects), error.fault, len(world.requests)) == ([(M0, ALL_OF_IT)], Fault.CLIENT, 0)
+
+
+def test_what_a_server_broke_off_goes_on_elsewhere_until_it_was_too_many():
+    world = World()
+    request = world.running()
+    assert cancels(world.recovery.fail(M0, failed(FailureCode.BROKEN), NOW)) == [(M0, ALL_OF_IT)]
+    assert request.assignment.is_waiting
+    for attempt in range(1, LIMITS.max_deaths + 1):
+        world.send(request, M1, M1)
+        effects = world.recovery.fail(M1, failed(FailureCode.BROKEN, attempt=attempt), NOW)
+    assert only_error(effects).fault is Fault.SERVER
 
 
 def test_a_failure_of_an_older_attempt_says_nothing():

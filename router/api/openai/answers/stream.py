@@ -45,14 +45,16 @@ class Events(Protocol):
 class EventStream(Response):
     """Runs a call and sends its pieces as they come."""
 
-    def __init__(self, call: Call, events: Events) -> None:
+    def __init__(self, call: Call, events: Events, done: bytes = DONE) -> None:
+        """Make the answer. ``done``: its last event."""
         self.status_code, self.background, self.raw_headers = 200, None, list(HEADERS)
         self._call = call
         self._events = events
+        self._done = done
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raise `ApiError` or `RouterError` if the call fails before its first piece."""
-        sink = _EventSink(self, self._call, self._events, send)
+        sink = _EventSink(self, self._call, self._events, send, self._done)
         try:
             await self._call.run(sink, sink.abandoned(receive))
             await sink.finish(self._events.usage(self._call.usage))
@@ -83,8 +85,9 @@ class _EventSink(Outlet):
     ASGI's `send` holds us back when the client is slow.
     """
 
-    def __init__(self, response: EventStream, call: Call, events: Events, send: Send) -> None:
+    def __init__(self, response: EventStream, call: Call, events: Events, send: Send, done: bytes) -> None:
         super().__init__(send)
+        self._done = done
         self.started = False
         self._response = response
         self._call = call
@@ -121,4 +124,4 @@ class _EventSink(Outlet):
     async def finish(self, last: bytes) -> None:
         if not self.started:
             await self._start()
-        await self.send({"type": "http.response.body", "body": self._unsent + last + DONE, "more_body": False})
+        await self.send({"type": "http.response.body", "body": self._unsent + last + self._done, "more_body": False})

@@ -27,6 +27,14 @@ async def read_body(
 
     Raise `Overloaded` if there is no room for it at the moment.
     """
+    data = await read_bytes(request, max_bytes, entry)
+    if len(data) <= LARGE_BODY:
+        return parse_body(data, kind)
+    return await background.run(caller_of(request.scope).tenant, partial(parse_body, data, kind))
+
+
+async def read_bytes(request: Request, max_bytes: int, entry: AdmissionEntry) -> bytes:
+    """Raise `ApiError` and `Overloaded` as `read_body` does, but for what is in it."""
     headers = headers_of(request.scope)
     coding = headers.get("content-encoding", "identity")
     if coding.strip().lower() != "identity":
@@ -37,13 +45,10 @@ async def read_body(
         raise body_too_large(max_bytes)
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
-            data = await _read(request.receive, max_bytes, entry)
+            return await _read(request.receive, max_bytes, entry)
     except TimeoutError:
         message = f"The body did not arrive within {BODY_TIMEOUT_S:g} s"
         raise ApiError(408, message, code="body_timeout", headers={"connection": "close"}) from None
-    if len(data) <= LARGE_BODY:
-        return parse_body(data, kind)
-    return await background.run(caller_of(request.scope).tenant, partial(parse_body, data, kind))
 
 
 async def _read(receive: Receive, max_bytes: int, entry: AdmissionEntry) -> bytes:

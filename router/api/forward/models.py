@@ -1,0 +1,47 @@
+"""Services that servers of others have, as the API sees them."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from mesh.topology.schema import ServiceSpec, Slo
+
+UNKNOWN_CONTEXT: Final = 2**20  # tokens of prompt and answer, where nobody says how many a server takes
+USUAL_ANSWER: Final = 4096  # tokens at most, of requests that do not say and services that have no limit
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardedModel:
+    """A service on servers of others. ``max_context``: tokens of prompt and answer; None: the server knows."""
+
+    service: str
+    aliases: tuple[str, ...]
+    slo: Slo
+    priority: int
+    max_priority: int  # that a client may ask for
+    min_ttft_s: float  # the tightest promise that a client may ask for
+    min_tpot_s: float
+    max_context: int | None
+    max_output_tokens: int | None
+
+    @classmethod
+    def of(cls, spec: ServiceSpec) -> "ForwardedModel":
+        return cls(
+            service=spec.name,
+            aliases=spec.aliases,
+            slo=spec.slo,
+            priority=spec.priority,
+            max_priority=spec.highest_priority,
+            min_ttft_s=spec.tightest_ttft_s,
+            min_tpot_s=spec.tightest_tpot_s,
+            max_context=spec.max_context,
+            max_output_tokens=spec.max_output_tokens,
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.service, *self.aliases)
+
+    def most_tokens(self, asked: int | None, num_prompt: int) -> int:
+        """Return how long an answer may be, as far as that is known: the server itself judges what is asked for."""
+        room = max(1, (self.max_context or UNKNOWN_CONTEXT) - num_prompt)
+        return max(1, min(asked or self.max_output_tokens or USUAL_ANSWER, room))

@@ -1,0 +1,222 @@
+"""The paths whose calls are passed on to servers of others, if their model is there."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypeVar
+
+import structlog
+from fastapi import FastAPI, Request, Response
+from starlette.types import Message, Receive
+from structlog.typing import FilteringBoundLogger
+
+from mesh.clock import Clock
+from mesh.wire.requests import RequestSpec, Sampling
+from router.api.access.promises import Promise
+from router.api.errors import ApiError, api_error
+from router.api.forward.answers import ForwardedChoice, ForwardingCall, forwarded_stream, forwarded_whole
+from router.api.forward.body import PATHS, WHOLE_PATHS, AskedCall, AskedFields, call_of, read_asked
+from router.api.forward.models import ForwardedModel
+from router.api.http.admission import BodyAdmission
+from router.api.http.callers import Caller, caller_of
+from router.api.http.fast_path import Handler
+from router.api.http.headers import Wishes, headers_of
+from router.api.metrics.gateway import GatewayMetrics
+from router.api.openai.input.background import Background
+from router.api.openai.input.ids import CallId
+from router.api.openai.input.parsing import LARGE_BODY
+from router.api.openai.input.reading import read_bytes
+from router.api.openai.models import Models
+from router.generation import RequestRouter, RouterError
+from router.servers.forwarded_call import CHAT, COMPLETIONS, AnswerForm, ForwardedCall, ForwardedCalls, Headers
+from router.servers.http import NOT_FORWARDED
+from router.servers.stream.chunks import Rewriter
+from router.traces.call_trace import CallFacts, CallTrace
+
+MAX_HEADER_BYTES: Final = 16_384  # that are passed on
+PREFIXES: Final = {CHAT: "chatcmpl", COMPLETIONS: "cmpl"}  # of ids of answers; others keep the server's
+OPERATIONS: Final = {CHAT: "chat", COMPLETIONS: "text_completion"}
+
+T = TypeVar("T")
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardParts:
+    """What forwarding is made of."""
+
+    gateway: str
+    router: RequestRouter
+    calls: ForwardedCalls
+    models: Models
+    metrics: GatewayMetrics
+    admission: BodyAdmission
+    background: Background
+    clock: Clock
+    max_body_bytes: int
+
+
+class ForwardRoutes:
+    """``own``: the handlers of paths whose model the mesh itself has; others are for servers alone."""
+
+    def __init__(self, parts: ForwardParts, own: Mapping[str, Handler]) -> None:
+        self._parts = parts
+        self._own = own
+        self._log: FilteringBoundLogger = log.bind()
+
+    @property
+    def handlers(self) -> dict[str, Handler]:
+        """The handlers by path; all take POST."""
+        return {path: partial(self._handle, path) for path in PATHS}
+
+    def install(self, app: FastAPI) -> None:
+        """Add the paths that the mesh's own models do not have."""
+        for path, handle in self.handlers.items():
+            if path not in self._own:
+                app.add_api_route(path, _route(handle), methods=["POST"])
+
+    async def _handle(self, path: str, request: Request) -> Response:
+        parts = self._parts
+        arrived_s, caller = parts.clock.now(), caller_of(request.scope)
+        with parts.admission.enter(caller.peer) as entry:
+            data = await read_bytes(request, parts.max_body_bytes, entry)
+            asked = await self._aside(data, caller, partial(read_asked, data))
+            model = parts.models.find_any(asked.model, caller)
+            if isinstance(model, ForwardedModel):
+                call = await self._begin(path, data, asked, model, request, arrived_s)
+        if not isinstance(model, ForwardedModel):
+            return await self._serve_ourselves(path, request, data)
+        if call.choice.call.body.form is AnswerForm.WHOLE:
+            return await forwarded_whole(call, request.receive)
+        return forwarded_stream(call)
+
+    async def _aside(self, data: bytes, caller: Caller, work: Callable[[], T]) -> T:
+        """Large bodies are read beside the event loop."""
+        return work() if len(data) <= LARGE_BODY else await self._parts.background.run(caller.tenant, work)
+
+    async def _serve_ourselves(self, path: str, request: Request, data: bytes) -> Response:
+        """The mesh's own model: its handler reads the body again."""
+        handle = self._own.get(path)
+        if handle is None:
+            raise ApiError(404, f"{path} is for models on servers of others, and this one is not", code="not_found")
+        return await handle(Request(request.scope, _replayed(data, request.receive)))
+
+    async def _begin(
+        self, path: str, data: bytes, asked: AskedFields, model: ForwardedModel, request: Request, arrived_s: float
+    ) -> ForwardingCall:
+        scope, caller = request.scope, caller_of(request.scope)
+        headers = headers_of(scope)
+        promise = Promise.of(Wishes.of(headers), model, caller)
+        call_id, trace = CallId.draw(scope["state"]["request_id"]), scope["state"].get("trace")
+        passed = _passed(headers, call_id, trace)
+        order = await self._aside(data, caller, partial(call_of, path, data, asked, passed))
+        spec = self._spec(call_id, model, order, promise, arrived_s)
+        prefix = PREFIXES.get(path)
+        rewriter = Rewriter(prefix and call_id.answer(prefix), asked.model or model.service)
+        call = ForwardedCall(spec.id, order.body, rewriter)
+        if trace is not None:
+            trace.facts = _facts(call_id, path, asked, model)
+        try:
+            return self._submit(call, spec, caller, trace, call_id)
+        finally:
+            if trace is not None:
+                trace.close()
+
+    def _spec(
+        self, call_id: CallId, model: ForwardedModel, order: AskedCall, promise: Promise, arrived_s: float
+    ) -> RequestSpec:
+        has_answer = order.body.path not in WHOLE_PATHS
+        num_choices = order.asked.n or 1
+        most = num_choices * model.most_tokens(order.asked.most_tokens, len(order.prompt)) if has_answer else 1
+        return RequestSpec(
+            id=call_id.choice(0),
+            gateway=self._parts.gateway,
+            service=model.service,
+            prompt=order.prompt,
+            sampling=Sampling(max_tokens=most, seed=0),
+            slo_ttft_s=promise.slo.ttft_s,
+            slo_tpot_s=promise.slo.tpot_s,
+            priority=promise.priority,
+            age_s=self._parts.clock.now() - arrived_s,
+        )
+
+    def _submit(
+        self, call: ForwardedCall, spec: RequestSpec, caller: Caller, trace: CallTrace | None, call_id: CallId
+    ) -> ForwardingCall:
+        """Raise `RouterError` if the router does not take it; then nothing of it runs."""
+        parts, metrics = self._parts, self._parts.metrics.of(spec.service)
+        charge = caller.begin(len(spec.prompt) + spec.sampling.max_tokens)
+        named = {} if trace is None else {"trace": trace.name}
+        parts.calls.add(call)
+        try:
+            generation = parts.router.submit(spec, caller.tenant, trace)
+        except BaseException as error:
+            parts.calls.remove(call.id)
+            if charge is not None:
+                charge.settle(0)
+            if isinstance(error, RouterError):
+                metrics.failed(code := api_error(error).code or "", broke_promise=True)
+                about = {"request": call_id.request_id, "service": spec.service, "code": code, "reason": str(error)}
+                self._log.info("refused", **about, **named)
+            raise
+        choice = ForwardedChoice(generation, spec.prompt, call)
+        return ForwardingCall(
+            request_id=call_id.request_id,
+            choices=(choice,),
+            metrics=metrics,
+            n=1,
+            log=self._log,
+            charge=charge,
+            named=named,
+            choice=choice,
+            calls=parts.calls,
+        )
+
+
+def _route(handle: Handler) -> Handler:
+    """With a signature that the web framework can read."""
+
+    async def route(request: Request) -> Response:
+        return await handle(request)
+
+    return route
+
+
+def _replayed(data: bytes, receive: Receive) -> Receive:
+    """Say again what was received, then go on."""
+    has_said = False
+
+    async def replay() -> Message:
+        nonlocal has_said
+        if has_said:
+            return await receive()
+        has_said = True
+        return {"type": "http.request", "body": data, "more_body": False}
+
+    return replay
+
+
+def _passed(headers: Mapping[str, str], call_id: CallId, trace: CallTrace | None) -> Headers:
+    """What of a client's headers is the server's business. The others end here, as those of any connection do."""
+    named = {name.strip().lower() for name in headers.get("connection", "").split(",")}
+    passed = [(name, value) for name, value in headers.items() if name not in NOT_FORWARDED and name not in named]
+    if sum(len(name) + len(value) for name, value in passed) > MAX_HEADER_BYTES:
+        raise ApiError(
+            431, f"The headers for the server can have at most {MAX_HEADER_BYTES} bytes", code="headers_size"
+        )
+    own = [("x-request-id", call_id.request_id)]
+    return (*passed, *own) if trace is None else (*passed, *own, ("traceparent", trace.header))
+
+
+def _facts(call_id: CallId, path: str, asked: AskedFields, model: ForwardedModel) -> CallFacts:
+    """What its trace tells of it."""
+    prefix = PREFIXES.get(path)
+    return CallFacts(
+        request_id=call_id.request_id,
+        response_id=call_id.answer(prefix or "call"),
+        operation=OPERATIONS.get(path, path.rpartition("/")[2]),
+        model=asked.model or model.service,
+        is_stream=bool(asked.stream),
+        num_choices=asked.n or 1,
+    )

@@ -1,0 +1,286 @@
+"""The asyncio shell around a server's core: its client session, a task for each call, looks at how it is, statuses."""
+
+import asyncio
+from collections.abc import Iterable
+from functools import partial
+from typing import Final, Protocol
+
+import aiohttp
+import structlog
+
+from mesh.clock import Clock
+from mesh.membership.status_pace import StatusPace
+from mesh.topology.schema import EngineSpec, ServerSpec, Timing
+from mesh.wire.frames import Sender
+from mesh.wire.messages import EngineAnswer
+from mesh.wire.requests import Epoch, FailureCode, FinishReason
+from mesh.wire.status import EngineStatus
+from router.servers.calling import Calling, body_for
+from router.servers.costs import ServerCosts
+from router.servers.effects import Say, ServerEffect, StartCall, StopCall, TellStatus
+from router.servers.facts import ServerKind, ServerLoad
+from router.servers.forwarded_call import AnswerForm, CallBody, ForwardedCall, ForwardedCalls
+from router.servers.http import key_of, open_session
+from router.servers.identify import ServerError, identify
+from router.servers.load_names import read_load
+from router.servers.server_core import ServerCore, ServerOrder
+
+STATUS_GAP_S: Final = 0.01  # from one status to the next
+LOOK_S: Final = 1.0  # between two looks at a server that answers
+FIRST_LOOK_S, LAST_LOOK_S = 0.25, 5.0  # between two looks at one that does not: longer each time
+DEADLINE_S: Final = 5.0  # of a look
+LOOKS_IN_VAIN: Final = 2  # one after the other, until a server counts as lost
+MAX_METRICS: Final = 8 * 2**20  # bytes
+ENDS_S: Final = 2.0  # for connections to close at the end
+
+log = structlog.get_logger()
+
+
+class Ear(Protocol):
+    """The gateway's side: what it hears of its servers, as it hears engines."""
+
+    def tell(self, engine: str, message: EngineAnswer) -> None: ...
+
+    def hear_server(self, sender: Sender, status: EngineStatus) -> None: ...
+
+    def lose_server(self, sender: Sender) -> None: ...
+
+    def fall_behind(self, request: str, num_bytes: int) -> None: ...
+
+
+class ServerAdapter:
+    """One server, for one gateway. It acts while `run` runs."""
+
+    def __init__(
+        self, engine: EngineSpec, calls: ForwardedCalls, ear: Ear, clock: Clock, timing: Timing, max_pending: int
+    ) -> None:
+        """Raise `UserError` if a key or a certificate is not there. ``max_pending``: bytes that a client may leave
+        unread.
+        """
+        assert engine.server is not None
+        self.core: Final = ServerCore(engine, ServerCosts())
+        self.id: Final = engine.id
+        self._server: ServerSpec = engine.server
+        self._key = key_of(engine.id, engine.server)
+        self._calls = calls
+        self._ear = ear
+        self._clock = clock
+        self._max_pending = max_pending
+        self._pace = StatusPace(timing.heartbeat_s, max(STATUS_GAP_S, timing.status_gap_s))
+        self._session: aiohttp.ClientSession | None = None
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._outbox: list[EngineAnswer] = []
+        self._doubt = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed_at = 0.0
+
+    def __repr__(self) -> str:
+        return f"<ServerAdapter {self.core!r} {len(self._tasks)} calls>"
+
+    # --- the gateway's side -------------------------------------------------------------------------------------------
+
+    def take(self, message: ServerOrder) -> None:
+        """A message to this engine. What it says to that comes later, in another turn of the event loop."""
+        self._carry_out(self.core.take(message, self._clock.now()), at_once=False)
+
+    async def run(self) -> None:
+        """Run and never return; cancel it."""
+        self._session = open_session(self._server, self._key)
+        self._pace.start(self._clock.now())
+        try:
+            await self._look()
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            for task in self._tasks.values():
+                task.cancel()
+            if self._tasks:
+                await asyncio.wait(self._tasks.values(), timeout=ENDS_S)
+            await self._session.close()
+
+    # --- effects ------------------------------------------------------------------------------------------------------
+
+    def _carry_out(self, effects: Iterable[ServerEffect], *, at_once: bool = True) -> None:
+        for effect in effects:
+            match effect:
+                case Say(message):
+                    self._say(message, at_once=at_once)
+                case StartCall():
+                    self._start(effect)
+                case StopCall(request):
+                    self._stop(request)
+                case TellStatus():
+                    self._tell()
+
+    def _say(self, message: EngineAnswer, *, at_once: bool) -> None:
+        if at_once and not self._outbox:
+            self._ear.tell(self.id, message)
+            return
+        if not self._outbox:
+            asyncio.get_running_loop().call_soon(self._say_all)
+        self._outbox.append(message)
+
+    def _say_all(self) -> None:
+        outbox, self._outbox = self._outbox, []
+        for message in outbox:
+            self._ear.tell(self.id, message)
+
+    def _start(self, start: StartCall) -> None:
+        call = self._calls.find(start.spec.id)
+        if call is None or self._session is None:
+            ends = _CallEnds(self, start.spec.id, start.epoch)
+            asyncio.get_running_loop().call_soon(ends.failed, "its call is over", FailureCode.INVALID)
+            return
+        if call.body.form is AnswerForm.WHOLE:
+            self.core.comes_whole(call.id)
+        self._tasks[call.id] = asyncio.get_running_loop().create_task(self._call(call, start))
+
+    async def _call(self, call: ForwardedCall, start: StartCall) -> None:
+        assert self._session is not None
+        assert self.core.facts is not None
+        ends = _CallEnds(self, call.id, start.epoch)
+        try:
+            if call.has_begun:
+                ends.failed("the stream broke off, and this answer cannot go on elsewhere", FailureCode.INVALID)
+                return
+            call.begin()
+            data = body_for(call.body, self._server.name_of(start.spec.service), with_token_ids=False)
+            url = self._server.url + call.body.path
+            await Calling(call, ends).run(self._session, url, data, self._headers(call.body))
+        except Exception:
+            log.exception("call failed", request=call.id, server=self.id)
+            ends.failed("internal error of the gateway", FailureCode.STEP)
+        finally:
+            if self._tasks.get(call.id) is asyncio.current_task():
+                del self._tasks[call.id]
+
+    def _headers(self, body: CallBody) -> list[tuple[str, str]]:
+        return [*body.headers, ("content-type", "application/json")]
+
+    def _stop(self, request: str) -> None:
+        """Not the task that says so itself: it ends of its own."""
+        task = self._tasks.pop(request, None)
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()
+
+    # --- what becomes of calls ----------------------------------------------------------------------------------------
+
+    def got(self, request: str, epoch: Epoch, tokens: list[int], finish: FinishReason | None, num_cached: int) -> bool:
+        """Tokens of a call came. Return whether more of them are wanted."""
+        self._carry_out(self.core.got(request, epoch, tokens, finish, num_cached, self._clock.now()))
+        call = self._calls.find(request)
+        if call is not None and finish is None and call.pending_bytes > self._max_pending:
+            self._ear.fall_behind(request, call.pending_bytes)
+        return self._tasks.get(request) is asyncio.current_task()
+
+    def refused(self, request: str, epoch: Epoch, reason: str, retry_after_s: float | None) -> None:
+        """The server has no room for a call."""
+        self._carry_out(self.core.refused(request, epoch, reason, retry_after_s, self._clock.now()))
+
+    def failed(self, request: str, epoch: Epoch, reason: str, code: FailureCode) -> None:
+        """The server failed a call. If it broke off, it may be gone."""
+        if code is FailureCode.BROKEN:
+            self._doubt.set()
+        self._carry_out(self.core.failed(request, epoch, reason, code, self._clock.now()))
+
+    # --- statuses -----------------------------------------------------------------------------------------------------
+
+    def _tell(self) -> None:
+        """Soon, once for all that changes until then."""
+        now = self._clock.now()
+        if not self._pace.puts_off(now):
+            self._pace.due_at = now
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._pace.due_at is None:
+            return
+        due_at = self._pace.due_at
+        if self._timer is not None:
+            if self._armed_at <= due_at:
+                return
+            self._timer.cancel()
+        self._armed_at = due_at
+        delay_s = max(0.0, due_at - self._clock.now())
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._publish)
+
+    def _publish(self) -> None:
+        self._timer = None
+        now = self._clock.now()
+        self._carry_out(self.core.overdue(now))
+        self._pace.published(now)
+        if self.core.facts is not None:
+            self._ear.hear_server(Sender(self.id, self.core.number_found), self.core.status(now))
+        self._arm()
+
+    # --- how it is ----------------------------------------------------------------------------------------------------
+
+    async def _look(self) -> None:
+        """Look at it again and again: what it is, while it is not known, and its load."""
+        num_in_vain, pause_s = 0, FIRST_LOOK_S
+        while True:
+            was_doubted = self._doubt.is_set()
+            self._doubt.clear()
+            try:
+                await self._look_once()
+                num_in_vain, pause_s = 0, FIRST_LOOK_S
+            except ServerError as error:
+                num_in_vain += 1
+                if self.core.facts is None:
+                    pause_s = min(2 * pause_s, LAST_LOOK_S)
+                elif was_doubted or num_in_vain >= LOOKS_IN_VAIN:
+                    self._lose(str(error))
+            try:
+                async with asyncio.timeout(LOOK_S if self.core.facts is not None else pause_s):
+                    await self._doubt.wait()
+            except TimeoutError:
+                continue
+
+    async def _look_once(self) -> None:
+        """Raise `ServerError` if it does not answer as it should."""
+        assert self._session is not None
+        kind = None if self._server.kind == "auto" else ServerKind(self._server.kind)
+        known = self.core.facts
+        if known is None or self._metrics_url() is None:
+            facts = await identify(self._session, self._server.url, kind, DEADLINE_S)
+            if known is None:
+                log.info("server found", engine=self.id, url=self._server.url, is_a=facts.title)
+            self._carry_out(self.core.found(facts, self._clock.now()))
+        if (url := self._metrics_url()) is not None and self.core.facts is not None:
+            load = await self._read_load(url, self.core.facts.kind)
+            self._carry_out(self.core.heard(load, self._clock.now()))
+
+    def _metrics_url(self) -> str | None:
+        """None: nobody asks for them."""
+        facts, setting = self.core.facts, self._server.metrics
+        if setting == "off" or (setting == "auto" and (facts is None or facts.kind is ServerKind.OPENAI)):
+            return None
+        return f"{self._server.url}/metrics" if setting == "auto" else setting
+
+    async def _read_load(self, url: str, kind: ServerKind) -> ServerLoad:
+        assert self._session is not None
+        try:
+            async with asyncio.timeout(DEADLINE_S), self._session.get(url, allow_redirects=False) as answer:
+                if answer.status != 200:
+                    return ServerLoad()
+                text = await answer.content.read(MAX_METRICS)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ServerError(f"{url}: {str(error) or type(error).__name__}") from None
+        return read_load(text.decode(errors="replace"), kind)
+
+    def _lose(self, reason: str) -> None:
+        log.warning("server lost", engine=self.id, reason=reason)
+        sender = Sender(self.id, self.core.number_found)
+        self._carry_out(self.core.lost())
+        self._ear.lose_server(sender)
+
+
+class _CallEnds:
+    """Tells an adapter what becomes of one attempt at a call."""
+
+    __slots__ = ("failed", "got", "refused")
+
+    def __init__(self, adapter: ServerAdapter, request: str, epoch: Epoch) -> None:
+        self.got = partial(adapter.got, request, epoch)
+        self.refused = partial(adapter.refused, request, epoch)
+        self.failed = partial(adapter.failed, request, epoch)

@@ -1,0 +1,35 @@
+"""All servers of one gateway, by engine."""
+
+import asyncio
+from typing import Final
+
+from mesh.clock import Clock
+from mesh.topology.schema import Topology
+from router.servers.adapter import Ear, ServerAdapter
+from router.servers.forwarded_call import ForwardedCalls
+
+
+class ServerAdapters:
+    """What a gateway sends to servers goes through here. Empty in most meshes."""
+
+    def __init__(self, topology: Topology, ear: Ear, clock: Clock, max_pending: int) -> None:
+        """Raise `UserError` if a key or a certificate is not there."""
+        self.calls: Final = ForwardedCalls()
+        self._adapters = {
+            engine.id: ServerAdapter(engine, self.calls, ear, clock, topology.timing, max_pending)
+            for engine in topology.engines
+            if engine.server is not None
+        }
+        self.find: Final = self._adapters.get
+
+    def __repr__(self) -> str:
+        return f"<ServerAdapters {[*self._adapters.values()]}>"
+
+    def __contains__(self, engine: str) -> bool:
+        return engine in self._adapters
+
+    async def run(self) -> None:
+        """Run and never return; cancel it."""
+        async with asyncio.TaskGroup() as tasks:
+            for adapter in self._adapters.values():
+                tasks.create_task(adapter.run())

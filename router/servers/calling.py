@@ -1,0 +1,233 @@
+"""Makes one call to a server, and reads its answer to the end: whatever comes, it ends in one of a few ways."""
+
+from typing import Final, Protocol
+
+import aiohttp
+import msgspec
+
+from mesh.wire.requests import FailureCode, FinishReason
+from router.servers.forwarded_call import AnswerForm, CallBody, ForwardedCall, ServerAnswer
+from router.servers.http import NOT_ANSWERED
+from router.servers.stream.chunks import AnswerChunk, has_any, read_chunk, read_usage
+from router.servers.stream.sse import DONE, BadStreamError, EventReader, data_of
+
+MAX_ANSWER: Final = 32 * 2**20  # bytes, in one piece
+MAX_ERROR: Final = 64 * 2**10  # bytes that are read of an answer which is an error
+BUSY: Final = (429, 503)
+AGAIN: Final = (408, 425)  # of 4xx: the same request may be answered another time
+COUNTS_USAGE: Final = msgspec.Raw(b'{"include_usage":true}')
+TRUE: Final = msgspec.Raw(b"true")
+
+
+class CallEnds(Protocol):
+    """Is told what comes of a call."""
+
+    def got(self, tokens: list[int], finish: FinishReason | None, num_cached: int) -> bool:
+        """Take tokens, or the end. Return whether anybody wants more."""
+
+    def refused(self, reason: str, retry_after_s: float | None) -> None:
+        """The server has no room for it now."""
+
+    def failed(self, reason: str, code: FailureCode) -> None:
+        """The server does not do it."""
+
+
+def body_for(body: CallBody, model: str, *, with_token_ids: bool) -> bytes:
+    """Return what the server is sent: all that the client sent, with the server's own name of the model."""
+    fields = {**body.fields, "model": msgspec.Raw(msgspec.json.encode(model))}
+    if body.form is AnswerForm.CHUNKS:
+        fields["stream_options"] = _with_usage(fields.get("stream_options"))
+        if with_token_ids:
+            fields["return_token_ids"] = TRUE
+    return msgspec.json.encode(fields)
+
+
+def _with_usage(options: msgspec.Raw | None) -> msgspec.Raw:
+    """Ask for the usage at the end, whatever else the client wants of a stream."""
+    if options is None or bytes(options) == b"null":
+        return COUNTS_USAGE
+    try:
+        known = msgspec.json.decode(options, type=dict[str, msgspec.Raw])
+    except msgspec.DecodeError:
+        return options  # the server says what is wrong with it
+    return msgspec.Raw(msgspec.json.encode({**known, "include_usage": TRUE}))
+
+
+class Calling:
+    """One attempt at a call. ``ends`` hears of it."""
+
+    def __init__(self, call: ForwardedCall, ends: CallEnds) -> None:
+        self._call = call
+        self._ends = ends
+        self._finish: FinishReason | None = None
+        self._num_sent = 0  # tokens that were told of
+        self._is_over = False
+
+    async def run(self, session: aiohttp.ClientSession, url: str, data: bytes, headers: list[tuple[str, str]]) -> None:
+        """Make the call. Cancelling it closes the connection."""
+        try:
+            for is_last in (False, True):
+                try:
+                    async with session.post(url, data=data, headers=headers, allow_redirects=False) as response:
+                        await self._read(response)
+                    return
+                except aiohttp.ServerDisconnectedError:
+                    if is_last or self._num_sent:  # the first time it may have been an old connection that just closed
+                        raise
+        except (aiohttp.ClientError, BadStreamError, TimeoutError, OSError, ValueError) as error:
+            self._ends.failed(_reason(error), FailureCode.BROKEN)
+
+    async def _read(self, response: aiohttp.ClientResponse) -> None:
+        coding = response.headers.get("content-encoding", "identity").lower()
+        if coding != "identity":
+            raise BadStreamError(f"the answer is compressed ({coding[:32]}), which nobody asked for")
+        if response.status != 200:
+            await self._take_error(response)
+        elif self._call.body.form is AnswerForm.WHOLE:
+            await self._take_whole(response)
+        elif not response.headers.get("content-type", "").startswith("text/event-stream"):
+            raise BadStreamError("the answer is not a stream of events")
+        else:
+            await self._take_stream(response)
+
+    # --- answers in one piece -----------------------------------------------------------------------------------------
+
+    async def _take_error(self, response: aiohttp.ClientResponse) -> None:
+        """Refusals of the request are the client's; all else may be otherwise elsewhere."""
+        status = response.status
+        body = await _read_bounded(response, MAX_ERROR)
+        reason = f"HTTP {status}: {_message(body)}"
+        if status in BUSY:
+            self._ends.refused(reason, _retry_after(response.headers.get("retry-after", "")))
+        elif status in (401, 403, 404, 407) or status in AGAIN or status < 400:
+            self._ends.failed(reason, FailureCode.BROKEN)
+        elif status < 500:
+            self._call.answer = ServerAnswer(status, _passed(response), body)
+            self._ends.failed(reason, FailureCode.INVALID)
+        else:
+            self._call.answer = ServerAnswer(status, _passed(response), body)
+            self._ends.failed(reason, FailureCode.STEP)
+
+    async def _take_whole(self, response: aiohttp.ClientResponse) -> None:
+        body = await _read_bounded(response, MAX_ANSWER)
+        usage = self._call.usage = read_usage(body)
+        self._call.answer = ServerAnswer(200, _passed(response), self._call.rewriter.rewrite(body))
+        num_tokens = 1 if usage is None else usage.completion_tokens or 1
+        self._call.num_tokens = num_tokens
+        self._ends.got([0] * num_tokens, FinishReason.STOP, 0 if usage is None else usage.num_cached)
+
+    # --- streams ------------------------------------------------------------------------------------------------------
+
+    async def _take_stream(self, response: aiohttp.ClientResponse) -> None:
+        reader = EventReader()
+        take = self._take_chunks if self._call.body.form is AnswerForm.CHUNKS else self._take_events
+        while not self._is_over:
+            data = await response.content.readany()
+            take(reader.feed(data) if data else reader.end())
+            if not data and not self._is_over:
+                self._end()
+
+    def _end(self) -> None:
+        """The server closed the stream. That is its end only if it had said so, or says so in no other way."""
+        if self._call.body.form is AnswerForm.CHUNKS and self._finish is None:
+            raise BadStreamError("the server closed the stream in the middle of the answer")
+        self._tell([], self._finish or FinishReason.STOP)
+
+    def _take_events(self, events: list[bytes]) -> None:
+        """Events of an API that is not read."""
+        for event in events:
+            self._call.put(event + b"\n\n", 1)
+        self._tell([0] * len(events), None)
+
+    def _take_chunks(self, events: list[bytes]) -> None:
+        """Take what came at once together."""
+        tokens: list[int] = []
+        for event in events:
+            data = data_of(event)
+            if data == DONE:
+                self._tell(tokens, self._finish or FinishReason.STOP)
+                return
+            if data:
+                self._take_chunk(read_chunk(data), data, tokens)
+        self._tell(tokens, None)
+
+    def _take_chunk(self, chunk: AnswerChunk, data: bytes, tokens: list[int]) -> None:
+        if has_any(chunk.error):
+            raise BadStreamError(f"the server reports an error: {_message(data)}")
+        num_tokens = 0
+        for choice in chunk.choices:
+            num_tokens += (num_of_choice := choice.num_tokens)
+            tokens += choice.token_ids or [0] * num_of_choice
+            if choice.finish_reason is not None:
+                length = choice.finish_reason == "length"
+                self._finish = FinishReason.LENGTH if length else FinishReason.STOP
+        call = self._call
+        if chunk.usage is not None:
+            call.usage = chunk.usage
+        if chunk.choices or call.body.wants_usage:
+            call.put(b"data: " + call.rewriter.rewrite(data) + b"\n\n", num_tokens)
+        else:
+            call.num_tokens += num_tokens
+
+    def _tell(self, tokens: list[int], finish: FinishReason | None) -> None:
+        if finish is not None:
+            tokens += self._uncounted(len(tokens))
+        if tokens or finish is not None:
+            self._num_sent += len(tokens)
+            usage = self._call.usage
+            is_wanted = self._ends.got(tokens, finish, 0 if usage is None else usage.num_cached)
+            self._is_over = finish is not None or not is_wanted
+
+    def _uncounted(self, num_new: int) -> list[int]:
+        """Tokens that had no event of their own, as the server's own count tells."""
+        usage = self._call.usage
+        counted = self._num_sent + num_new
+        return [0] * max(0, (usage.completion_tokens or 0) - counted) if usage is not None else []
+
+
+async def _read_bounded(response: aiohttp.ClientResponse, most: int) -> bytes:
+    """Raise `BadStreamError` if it is longer than that, before it is held."""
+    pieces: list[bytes] = []
+    num_bytes = 0
+    async for piece in response.content.iter_any():
+        num_bytes += len(piece)
+        if num_bytes > most:
+            raise BadStreamError(f"the answer has more than {most} bytes")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _passed(response: aiohttp.ClientResponse) -> list[tuple[str, str]]:
+    """The headers of an answer that are the client's."""
+    return [(name, value) for name, value in response.headers.items() if name.lower() not in NOT_ANSWERED]
+
+
+class _Error(msgspec.Struct):
+    error: str | dict[str, msgspec.Raw] | None = None
+    message: str | None = None
+    detail: str | None = None
+
+
+def _message(body: bytes) -> str:
+    """What an error says, in one line."""
+    try:
+        found = msgspec.json.decode(body, type=_Error)
+        inner = found.error.get("message") if isinstance(found.error, dict) else None
+        text = msgspec.json.decode(inner, type=str) if inner is not None else found.message or found.detail
+        text = text or (found.error if isinstance(found.error, str) else "")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        text = ""
+    text = text or body[:200].decode(errors="replace")
+    return " ".join(text.split())[:300] or "no reason given"
+
+
+def _retry_after(text: str) -> float | None:
+    """Seconds, where a server says so; dates are not read."""
+    return float(text) if text.isdecimal() and len(text) < 10 else None
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split())[:200]
+    if isinstance(error, TimeoutError):
+        return f"it did not connect in time{': ' * bool(text)}{text}"
+    return text or type(error).__name__

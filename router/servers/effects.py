@@ -1,0 +1,32 @@
+"""Lists what the state machine of a server asks its shell to do."""
+
+import msgspec
+
+from mesh.wire.messages import EngineAnswer
+from mesh.wire.requests import Epoch, RequestSpec
+
+
+class StartCall(msgspec.Struct, frozen=True):
+    """Send a request to the server, with the tokens that it has so far."""
+
+    spec: RequestSpec
+    epoch: Epoch
+
+
+class StopCall(msgspec.Struct, frozen=True):
+    """Nobody wants what the server still says of it: close its connection, which cancels it there."""
+
+    request: str
+
+
+class Say(msgspec.Struct, frozen=True):
+    """TellStatus the gateway's core, as an engine would."""
+
+    message: EngineAnswer
+
+
+class TellStatus(msgspec.Struct, frozen=True):
+    """TellStatus the gateway's core how the server is: `ServerCore.status` has news."""
+
+
+ServerEffect = StartCall | StopCall | Say | TellStatus

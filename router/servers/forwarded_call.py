@@ -1,0 +1,117 @@
+"""One API call to a server, beside its request: what is asked there, and what came. It never leaves the process.
+
+The request itself (`RequestSpec`) takes the way of all requests, with numbers in the place of tokens. The API registers
+a call under its id before it submits it, the adapter of the server that gets the request finds it there, and puts in
+the pieces of the answer; the API takes them out as the router delivers their tokens.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final
+
+import msgspec
+
+from router.servers.stream.chunks import Rewriter, ServerUsage
+
+CHAT: Final = "/v1/chat/completions"
+COMPLETIONS: Final = "/v1/completions"
+EVENT_BYTES: Final = 64  # of memory, beside an event's own bytes
+
+Fields = Mapping[str, msgspec.Raw]
+Headers = tuple[tuple[str, str], ...]
+
+
+class AnswerForm(Enum):
+    """How an answer comes."""
+
+    CHUNKS = auto()  # events with chunks of OpenAI's, which are read
+    EVENTS = auto()  # events of another API, which are passed on as they are
+    WHOLE = auto()  # in one piece
+
+
+@dataclass(frozen=True, slots=True)
+class CallBody:
+    """What a client asked for: every field as it was sent. ``wants_usage``: in an event of its own."""
+
+    path: str
+    fields: Fields
+    form: AnswerForm
+    wants_usage: bool = False
+    wants_token_ids: bool = False
+    headers: Headers = ()
+
+
+class ServerAnswer(msgspec.Struct, frozen=True):
+    """An answer in one piece: what was asked for, or the server's own word on why not."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
+
+
+@dataclass(slots=True, eq=False)
+class ForwardedCall:
+    """A call and its answer so far. ``pieces``: events that the client has not got, each with the number of tokens
+    up to its end.
+    """
+
+    id: str
+    body: CallBody
+    rewriter: Rewriter
+    pieces: deque[tuple[int, bytes]] = field(default_factory=deque)
+    pending_bytes: int = 0
+    num_tokens: int = 0
+    num_attempts: int = 0
+    usage: ServerUsage | None = None
+    answer: ServerAnswer | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Say whether the client may have got anything of the answer."""
+        return self.num_tokens > 0
+
+    def begin(self) -> None:
+        """It is sent to a server, anew perhaps: nothing that a client has not got of earlier ones counts."""
+        self.num_attempts += 1
+        self.usage = self.answer = None
+        if not self.has_begun:
+            self.pieces.clear()
+            self.pending_bytes = 0
+
+    def put(self, piece: bytes, num_tokens: int) -> None:
+        """An event came, with so many tokens."""
+        self.num_tokens += num_tokens
+        self.pieces.append((self.num_tokens, piece))
+        self.pending_bytes += len(piece) + EVENT_BYTES
+
+    def take(self, num_tokens: int) -> bytes:
+        """Return the events with the first ``num_tokens`` tokens, those that were taken before left out."""
+        taken = []
+        while self.pieces and self.pieces[0][0] <= num_tokens:
+            taken.append(self.pieces.popleft()[1])
+        self.pending_bytes -= sum(map(len, taken)) + EVENT_BYTES * len(taken)
+        return b"".join(taken)
+
+
+class ForwardedCalls:
+    """The calls of one gateway that are in flight, by the ids of their requests."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, ForwardedCall] = {}
+
+    def __repr__(self) -> str:
+        return f"<ForwardedCalls {len(self._calls)} in flight>"
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def add(self, call: ForwardedCall) -> None:
+        self._calls[call.id] = call
+
+    def find(self, request: str) -> ForwardedCall | None:
+        return self._calls.get(request)
+
+    def remove(self, request: str) -> None:
+        self._calls.pop(request, None)

@@ -1,0 +1,153 @@
+"""Reads the chunks of a streamed answer, and rewrites what the client is to see in them: ids and names of models.
+
+Most chunks of an answer begin with the same bytes, up to their choices. Those are rewritten once, and put in the place
+of the old ones in all chunks that follow. What differs is decoded one level deep. Nothing else of a chunk is touched.
+"""
+
+from typing import Final
+
+import msgspec
+
+from router.servers.stream.sse import BadStreamError
+
+CHOICES: Final = b'"choices":'
+NOTHING: Final = msgspec.Raw(b"null")  # a union of `msgspec.Raw` and None takes no JSON but null
+
+
+class ServerUsage(msgspec.Struct):
+    """Tokens as the server counted them."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: dict[str, msgspec.Raw] | None = None
+
+    @property
+    def num_cached(self) -> int:
+        """Prompt tokens that the server had cached; 0: it does not say."""
+        found = (self.prompt_tokens_details or {}).get("cached_tokens")
+        try:
+            return 0 if found is None else max(0, msgspec.json.decode(found, type=int))
+        except msgspec.DecodeError:
+            return 0
+
+
+def has_any(value: msgspec.Raw) -> bool:
+    """Say whether a field was there, and was not null."""
+    return value is not NOTHING and bytes(value) != b"null"
+
+
+class ChunkDelta(msgspec.Struct):
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: msgspec.Raw = NOTHING
+
+
+class ChunkChoice(msgspec.Struct):
+    delta: ChunkDelta | None = None
+    text: str | None = None
+    finish_reason: str | None = None
+    token_ids: list[int] | None = None
+
+    @property
+    def said(self) -> str:
+        """Return the text of the answer that it adds."""
+        return (self.delta.content if self.delta is not None else self.text) or ""
+
+    @property
+    def num_tokens(self) -> int:
+        """Count one for a chunk that says anything, if the server does not tell the tokens."""
+        if self.token_ids:
+            return len(self.token_ids)
+        delta = self.delta
+        if delta is None:
+            return 1 if self.text else 0
+        return 1 if delta.content or delta.reasoning_content or delta.reasoning or has_any(delta.tool_calls) else 0
+
+    @property
+    def is_plain(self) -> bool:
+        """Say whether all that it adds is text."""
+        delta = self.delta
+        return delta is None or not (delta.reasoning_content or delta.reasoning or has_any(delta.tool_calls))
+
+
+class AnswerChunk(msgspec.Struct):
+    """What a gateway reads of one."""
+
+    choices: list[ChunkChoice] = []
+    usage: ServerUsage | None = None
+    error: msgspec.Raw = NOTHING
+    prompt_token_ids: list[int] | None = None
+
+
+_CHUNKS: Final = msgspec.json.Decoder(AnswerChunk)
+_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def read_chunk(data: bytes) -> AnswerChunk:
+    """Raise `BadStreamError` on what is no chunk."""
+    try:
+        return _CHUNKS.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadStreamError(f"not a chunk of an answer: {str(error)[:100]}") from None
+
+
+class _WithUsage(msgspec.Struct):
+    usage: ServerUsage | None = None
+
+
+def read_usage(body: bytes) -> ServerUsage | None:
+    """Return the usage of an answer in one piece; None: it has none that can be read."""
+    try:
+        return msgspec.json.decode(body, type=_WithUsage).usage
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+class Rewriter:
+    """Gives chunks the ``id`` and the ``model`` that the client knows."""
+
+    __slots__ = ("_new", "_old", "_own")
+
+    def __init__(self, answer_id: str | None, model: str) -> None:
+        """Make one. Without an ``answer_id`` answers keep the server's."""
+        self._own = {"model": _raw(model)} | ({} if answer_id is None else {"id": _raw(answer_id)})
+        self._old = b""  # up to the choices
+        self._new = b""
+
+    def rewrite(self, data: bytes) -> bytes:
+        """Raise `BadStreamError` on what is no object of JSON."""
+        if self._old and data.startswith(self._old):
+            return self._new + data[len(self._old) :]
+        self._learn(data)
+        if self._old:
+            return self._new + data[len(self._old) :]
+        return msgspec.json.encode(self._changed(_fields(data)))
+
+    def _learn(self, data: bytes) -> None:
+        """Take the head of this chunk for that of the next ones, if all that is rewritten is in it."""
+        self._old = b""
+        head, found, _ = data.partition(CHOICES)
+        if not found:
+            return
+        try:
+            fields = _FIELDS.decode(head + CHOICES + b"0}")
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return  # "choices" is not a key of the object itself
+        if fields.keys() >= self._own.keys():
+            del fields["choices"]
+            self._old, self._new = head, msgspec.json.encode(self._changed(fields))[:-1] + b","
+
+    def _changed(self, fields: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
+        return {**fields, **{name: value for name, value in self._own.items() if name in fields}}
+
+
+def _fields(data: bytes) -> dict[str, msgspec.Raw]:
+    try:
+        return _FIELDS.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadStreamError(f"not an object of JSON: {str(error)[:100]}") from None
+
+
+def _raw(text: str) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(text))

@@ -1,0 +1,198 @@
+"""A gateway in front of servers, most of which behave badly: clients get whole answers, and nobody else notices."""
+
+import asyncio
+import json
+
+import pytest
+
+from mesh.topology.schema import PolicySpec
+from tests.router.front import CHAT, DEADLINE_S, HELLO, front_of
+from tests.router.servers.nasty import STREAM, answer, chunk, chunked, event, hangs, says, serving, whole
+
+
+async def test_a_stream_is_passed_on_with_our_names_in_it(tmp_path):
+    async with serving(answer) as [server], front_of(tmp_path, server) as front:
+        text, events = await front.stream(max_tokens=3, top_k=7, whatever={"a": [1]})
+    assert text == "w0 w1 w2 "
+    assert {(one["id"][:9], one["model"]) for one in events} == {("chatcmpl-", CHAT)}
+    assert [one["choices"][0]["finish_reason"] for one in events][-1] == "stop"
+    assert all("usage" not in one for one in events), "nobody asked for it"
+    [asked] = server.asked
+    assert asked.body == {
+        "model": "m", "messages": HELLO, "stream": True, "max_tokens": 3, "top_k": 7, "whatever": {"a": [1]},
+        "stream_options": {"include_usage": True},
+    }  # fmt: skip
+    [record] = front.records
+    assert (record.outcome, record.output_tokens, record.prefill_engine) == ("finished", 3, "s0")
+
+
+async def test_usage_comes_if_it_is_asked_for_and_whole_answers_are_whole(tmp_path):
+    async with serving(answer) as [server], front_of(tmp_path, server) as front:
+        _, events = await front.stream(model="alias", stream_options={"include_usage": True, "other": 1})
+        response = await front.chat(max_tokens=2)
+    assert events[-1]["usage"]["completion_tokens"] == 3
+    assert events[-1]["model"] == "alias"
+    assert server.asked[0].body["stream_options"] == {"include_usage": True, "other": 1}
+    body = response.json()
+    assert (body["model"], body["extra"], body["id"][:9]) == (CHAT, [1], "chatcmpl-")
+    assert body["choices"][0]["message"]["content"] == "w0 w1 "
+    assert response.headers["x-meshserve-prefill"] == "s0"
+    assert [record.output_tokens for record in front.records] == [3, 2]
+
+
+async def test_other_paths_are_passed_on_as_they_are(tmp_path):
+    vectors = {
+        "object": "list",
+        "id": "e-1",
+        "model": "m",
+        "data": [{"embedding": [0.5]}],
+        "usage": {"prompt_tokens": 2},
+    }
+    named = b'event: response.delta\ndata: {"type":"response.delta"}\n\n'
+    async with serving(says(whole(vectors))) as [server], front_of(tmp_path, server) as front:
+        response = await front.client.post("/v1/embeddings", json={"model": CHAT, "input": ["a", "b"]})
+        assert response.json() == vectors | {"model": CHAT}
+        server.behaviour = says(STREAM + chunked(named) + chunked(named) + b"0\r\n\r\n")
+        response = await front.client.post("/v1/responses", json={"model": CHAT, "input": "a", "stream": True})
+        assert response.text == 2 * named.decode()
+    assert [(asked.path, asked.body["model"]) for asked in server.asked] == [
+        ("/v1/embeddings", "m"),
+        ("/v1/responses", "m"),
+    ]
+
+
+async def test_headers_of_the_connection_and_keys_end_at_the_gateway(tmp_path):
+    async with serving(answer) as [server]:
+        settings = {"headers": {"x-pool": "blue"}, "api_key_file": tmp_path / "key"}
+        (tmp_path / "key").write_text("theirs\n")
+        async with front_of(tmp_path, server, **settings) as front:
+            mine = {
+                "authorization": "Bearer mine",
+                "x-hop": "1",
+                "connection": "x-hop",
+                "x-user": "u",
+                "x-request-id": "r",
+            }
+            answered = await front.client.post(
+                "/v1/chat/completions", json={"model": CHAT, "messages": HELLO}, headers=mine | {"cookie": "c=1"}
+            )
+            assert answered.headers["x-request-id"] == "r"
+    headers = server.asked[0].headers
+    assert headers["authorization"] == "Bearer theirs"
+    assert (headers["x-pool"], headers["x-user"], headers["x-request-id"]) == ("blue", "u", "r")
+    assert headers["accept-encoding"] == "identity"
+    assert not {"x-hop", "cookie"} & headers.keys()
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        says(b"", then_closes=True),
+        says(b"nonsense\r\n\r\n", then_closes=True),
+        says(whole({"error": {"message": "boom"}}, "500 Internal Server Error")),
+        says(whole({"error": "no"}, "401 Unauthorized")),
+        says(whole("moved", "302 Found", "location: http://127.0.0.1:1/\r\n")),
+        says(whole({"error": "later"}, "503 Service Unavailable")),
+        says(whole(b"\x1f\x8b", headers="content-type: text/event-stream\r\ncontent-encoding: gzip\r\n")),
+        says(whole({"choices": []})),
+        says(STREAM + b"0\r\n\r\n"),
+        says(STREAM + event(b"{nonsense")),
+        says(STREAM + event(b"[1, 2]")),
+        says(STREAM + event({"error": {"message": "out of memory"}})),
+        says(STREAM + chunked(b"data: " + b"x" * (3 << 20))),
+        says(STREAM + b"zz\r\n"),
+        says(b"HTTP/1.1 200 OK\r\nx: " + b"y" * 100_000 + b"\r\n\r\n", then_closes=True),
+    ],
+)
+async def test_what_fails_before_its_first_token_goes_to_another_server(tmp_path, bad):
+    async with serving(bad, answer) as servers, front_of(tmp_path, *servers) as front:
+        for _ in range(2):
+            assert (await front.stream(max_tokens=2))[0] == "w0 w1 "
+    assert servers[0].asked, "the bad one was tried"
+    assert {record.outcome for record in front.records} == {"finished"}
+
+
+async def test_a_server_that_is_gone_is_noticed_and_comes_back(tmp_path):
+    async with serving(answer, answer) as servers, front_of(tmp_path, *servers) as front:
+        await servers[0].stop()
+        for _ in range(3):
+            assert (await front.stream(max_tokens=1))[0] == "w0 "
+        await front.until_serving(1)
+        await servers[0].start()
+        await front.until_serving(2)
+
+
+async def test_the_servers_own_refusal_is_the_clients(tmp_path):
+    wrong = {"error": {"message": "max_tokens is too large", "param": "max_tokens"}}
+    async with serving(says(whole(wrong, "400 Bad Request"))) as [server], front_of(tmp_path, server) as front:
+        for stream in (True, False):
+            response = await front.chat(stream=stream)
+            assert (response.status_code, response.json()) == (400, wrong)
+        server.behaviour = says(whole({"error": {"message": "boom"}}, "500 Internal Server Error"))
+        response = await front.chat()
+        assert (response.status_code, response.json()["error"]["message"]) == (500, "boom")
+    assert len(server.asked) == 4, "what fails a server is tried twice"
+
+
+async def test_a_client_that_leaves_is_cancelled_at_the_server(tmp_path):
+    async def begins(asked, writer):
+        writer.write(STREAM + event(chunk("a")))
+        await hangs(asked, writer)
+
+    async with serving(begins) as [server], front_of(tmp_path, server) as front:
+        for body in ({"stream": True}, {}):
+            server.behaviour = begins if body else hangs
+            await _leave(front, {"model": CHAT, "messages": HELLO, **body})
+            async with asyncio.timeout(DEADLINE_S):
+                await server.asked[-1].gone.wait()
+        assert len(front.router.calls) == 0
+    assert [record.outcome for record in front.records] == ["cancelled", "cancelled"]
+
+
+async def _leave(front, body):
+    """Ask, and hang up once the answer has begun, or, if it does not begin, once the server was asked."""
+    data, has_asked, begun = json.dumps(body).encode(), asyncio.Event(), asyncio.Event()
+
+    async def receive():
+        if not has_asked.is_set():
+            has_asked.set()
+            return {"type": "http.request", "body": data}
+        if body.get("stream"):
+            await begun.wait()
+        else:
+            await asyncio.sleep(0.2)
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        begun.set()
+
+    scope = {
+        "type": "http", "method": "POST", "path": "/v1/chat/completions", "query_string": b"", "http_version": "1.1",
+        "headers": [(b"content-type", b"application/json"), (b"host", b"gateway")], "client": ("127.0.0.1", 5),
+        "scheme": "http", "server": ("gateway", 80), "raw_path": b"/v1/chat/completions", "root_path": "",
+    }  # fmt: skip
+    await front.app(scope, receive, send)
+
+
+async def test_a_server_that_falls_silent_is_left(tmp_path):
+    async with serving(hangs, answer) as servers, front_of(tmp_path, *servers, read_timeout_s=0.3, ttft_s=0.1) as front:
+        front.router.choose_policy(PolicySpec("round_robin"))
+        for _ in range(2):
+            assert (await front.stream(max_tokens=1))[0] == "w0 "
+    assert servers[0].asked
+    assert {record.outcome for record in front.records} == {"finished"}
+
+
+async def test_endless_events_end(tmp_path):
+    async def talks(asked, writer):
+        writer.write(STREAM)
+        while True:
+            writer.write(event(chunk("a")) * 50)
+            await writer.drain()
+            await asyncio.sleep(0)
+
+    async with serving(talks) as [server], front_of(tmp_path, server) as front:
+        text, _ = await front.stream(max_tokens=10)
+        assert 10 <= len(text) <= 1000
+        async with asyncio.timeout(DEADLINE_S):
+            await server.asked[-1].gone.wait()

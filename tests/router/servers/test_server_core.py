@@ -1,0 +1,174 @@
+"""A server in the place of an engine: what it answers to a gateway, and what it says of itself."""
+
+import msgspec
+import pytest
+
+from mesh.topology.schema import EngineSpec, ServerSpec
+from mesh.wire.control import Drain, ProcessState, Role
+from mesh.wire.requests import (
+    Accepted,
+    Cancel,
+    Epoch,
+    Failed,
+    FailureCode,
+    FinishReason,
+    Held,
+    NotHeld,
+    Probe,
+    ProbeQuestion,
+    Recall,
+    RefusalCode,
+    Refused,
+    StepTokens,
+    Submit,
+)
+from router.servers.costs import ServerCosts
+from router.servers.effects import Say, StartCall, StopCall, TellStatus
+from router.servers.facts import ServerFacts, ServerKind, ServerLoad
+from router.servers.server_core import ServerCore
+from tests.router.cluster import SERVICE, make_spec
+
+ENGINE = EngineSpec(
+    "s", Role.MULTIPLEX, (SERVICE,), backend="openai", server=ServerSpec("http://s", read_timeout_s=10.0), max_running=2
+)
+FACTS = ServerFacts(ServerKind.VLLM, "1", ())
+FIRST = Epoch(0)
+
+
+def submit(id_="r", attempt=0, **fields):
+    service = fields.pop("service", SERVICE)
+    return Submit(msgspec.structs.replace(make_spec(id_, **fields), service=service), Epoch(attempt))
+
+
+def said(effects):
+    return [effect.message for effect in effects if isinstance(effect, Say)]
+
+
+@pytest.fixture
+def core():
+    made = ServerCore(ENGINE, ServerCosts())
+    made.found(FACTS, 0.0)
+    yield made
+    made.check_invariants()
+
+
+def test_a_request_is_accepted_told_of_and_ended(core):
+    effects = core.take(submit(), 1.0)
+    assert [type(effect) for effect in effects] == [Say, StartCall, TellStatus]
+    assert said(effects) == [Accepted("r", FIRST, 1)]
+    status = core.status(1.0)
+    assert (status.seq, status.num_running, status.num_waiting, len(status.prefills)) == (1, 1, 0, 1)
+    assert status.prefill_remaining_s > 0
+    [tokens] = said(core.got("r", FIRST, [0, 0], None, 3, 2.0))
+    assert isinstance(tokens, StepTokens)
+    assert [(delta.offset, delta.tokens, delta.num_cached_tokens) for delta in tokens.deltas] == [(0, [0, 0], 3)]
+    status = core.status(2.0)
+    assert (status.num_running, status.prefill_remaining_s, status.min_tpot_slo_s) == (
+        1,
+        0.0,
+        make_spec("r").slo_tpot_s,
+    )
+    [last] = said(core.got("r", FIRST, [0], FinishReason.STOP, 0, 3.0))
+    assert (last.deltas[0].offset, last.deltas[0].finish) == (2, FinishReason.STOP)
+    assert core.status(3.0).num_tokens == 0
+    assert core.got("r", FIRST, [0], None, 0, 3.0) == [StopCall("r")], "nobody wants more"
+
+
+def test_what_it_cannot_take_is_refused(core):
+    assert said(core.take(submit("other", service="else"), 0.0))[0].code is RefusalCode.UNKNOWN_SERVICE
+    core.take(submit("a"), 0.0)
+    core.take(submit("b"), 0.0)
+    assert said(core.take(submit("c"), 0.0))[0].code is RefusalCode.FULL
+    core.take(Drain(), 0.0)
+    assert core.status(0.0).state is ProcessState.DRAINING
+    assert said(core.take(submit("c"), 0.0))[0].code is RefusalCode.DRAINING
+    assert core.status(0.0).num_tokens, "what runs there ends there"
+    core.take(Drain(undo=True), 0.0)
+    assert core.state is ProcessState.READY
+
+
+def test_a_server_that_is_busy_is_left_alone_for_as_long_as_it_says(core):
+    core.take(submit(), 0.0)
+    [refused] = said(core.refused("r", FIRST, "HTTP 429", 5.0, 0.0))
+    assert isinstance(refused, Refused)
+    assert refused.code is RefusalCode.FULL
+    assert said(core.take(submit(attempt=1), 4.9))[0].code is RefusalCode.FULL
+    assert isinstance(said(core.take(submit(attempt=2), 5.0))[0], Accepted)
+
+
+def test_cancels_and_recalls_stop_calls_of_their_epochs_alone(core):
+    core.take(submit(attempt=1), 0.0)
+    assert core.take(Cancel("r", Epoch(0, 9)), 0.0) == []
+    assert StopCall("r") in core.take(Cancel("r", Epoch(1, 9)), 0.0)
+    core.take(submit(attempt=2), 0.0)
+    [recalled] = said(core.take(Recall("r", Epoch(2, 9)), 0.0))
+    assert recalled.code is RefusalCode.RECALLED
+    core.take(submit(attempt=3), 0.0)
+    core.got("r", Epoch(3), [0], None, 0, 0.0)
+    assert core.take(Recall("r", Epoch(3, 9)), 0.0) == [], "it has begun"
+
+
+def test_questions_are_answered(core):
+    core.take(submit(), 0.0)
+    held, not_held = said(core.take(Probe([ProbeQuestion("r", 0, 0), ProbeQuestion("x", 0, 0)]), 0.0))
+    assert isinstance(held, Held)
+    assert held.requests[0].request == "r"
+    assert not_held == NotHeld([("x", 0)])
+
+
+def test_a_call_that_is_silent_for_too_long_is_given_up(core):
+    core.take(submit(slo_ttft_s=2.0), 0.0)
+    assert core.overdue(20.0) == [], "a first token may take ten times its promise"
+    effects = core.overdue(20.1)
+    assert effects[0] == StopCall("r")
+    [failed] = said(effects)
+    assert isinstance(failed, Failed)
+    assert failed.code is FailureCode.BROKEN
+    core.take(submit(attempt=1), 30.0)
+    core.got("r", Epoch(1), [0], None, 0, 31.0)
+    assert core.overdue(41.0) == []
+    assert said(core.overdue(41.1))[0].code is FailureCode.BROKEN
+    core.take(submit(attempt=2), 50.0)
+    core.comes_whole("r")
+    assert core.overdue(500.0) == [], "whole answers are awaited longer"
+
+
+def test_more_tokens_than_were_asked_for_are_the_end(core):
+    core.take(submit(max_tokens=4), 0.0)
+    effects = core.got("r", FIRST, [0] * 100, None, 0, 1.0)
+    assert said(effects)[0].deltas[0].finish is FinishReason.LENGTH
+    assert StopCall("r") in effects
+
+
+def test_what_others_do_there_is_what_its_metrics_say_beyond_ours(core):
+    core.take(submit(), 0.0)
+    core.got("r", FIRST, [0], None, 0, 0.0)
+    core.heard(ServerLoad(num_running=5, num_waiting=2, kv_used=0.5, kv_tokens=1600), 1.0)
+    status = core.status(1.0)
+    assert (status.num_running, status.num_waiting) == (5, 2)
+    assert (status.services[0].num_blocks, status.services[0].num_free_blocks) == (100, 50)
+
+
+def test_a_server_that_is_lost_has_nothing_and_comes_back_as_another(core):
+    core.take(submit(), 0.0)
+    assert core.number_found == 1
+    assert core.lost() == [StopCall("r")]
+    assert said(core.take(submit(attempt=1), 1.0))[0].code is RefusalCode.DRAINING
+    core.found(FACTS, 2.0)
+    assert core.number_found == 2
+    assert core.status(2.0).num_tokens == 0
+
+
+def test_costs_are_learnt_from_what_comes(core):
+    before = core.account.costs.current
+    for number in range(40):
+        now = 10.0 * number
+        core.take(submit(f"r{number}", num_tokens=100 * (number % 8 + 1), max_tokens=100), now)
+        core.got(f"r{number}", FIRST, [0], None, 0, now + 0.5 * (number % 8 + 1))
+        for step in range(40):
+            core.got(f"r{number}", FIRST, [0], None, 0, now + 5.0 + 0.1 * step)
+        core.got(f"r{number}", FIRST, [], FinishReason.STOP, 0, now + 9.5)
+    after = core.account.costs.current
+    assert after.prefill != before.prefill
+    assert after.prefill.per_token_s == pytest.approx(0.005, rel=0.3)
+    assert core.account.costs.is_learnt

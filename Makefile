@@ -15,6 +15,7 @@ SELDOM := /(tests|transformers/models|torch/(_inductor|ao|onnx|testing)|openai/(
 SEEDED = $(shell grep -rl "from tests.seeds import" tests | grep -v end_to_end/test_ray)
 
 BIN   := $(VENV)/bin
+PIP   = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 COMPILE = $(BIN)/python -m compileall -qq -x '$(SELDOM)'
 STAMP := $(VENV)/.installed
 
@@ -38,13 +39,15 @@ help:
 
 env: $(STAMP)
 
+# uv unpacks packages in a third of pip's CPU time. Where it cannot install, as pip's own settings are not its own, pip does.
 $(STAMP): pyproject.toml $(wildcard engines/torch_engine/csrc/*)
 	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found; set PYTHON=/path/to/python (3.11 or newer)"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is older than 3.11; set PYTHON=..."; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python deploy/install_torch.py $(TORCH) --no-compile
 	@$(COMPILE) $(VENV)/lib/python*/site-packages/torch & \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'; code=$$?; wait; exit $$code
+	  $(PIP) uv && $(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[dev]' || $(PIP) --editable '.[dev]'; \
+	  code=$$?; wait; exit $$code
 	@$(COMPILE) -j 0 $(VENV)/lib || true  # on all cores; pip compiles on one, and torch was compiled beside it
 	@touch $@
 

@@ -4,14 +4,17 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import httpx
-import openai
 import pytest
 
 from engines.models.store import prepared_dir
 from mesh.topology.parse import load
 from tests.end_to_end.conftest import DEFAULT_TOPOLOGY, Mesh, StartMesh
+
+if TYPE_CHECKING:
+    import openai
 
 pytestmark = [pytest.mark.model, pytest.mark.timeout(900)]
 
@@ -45,7 +48,9 @@ def mesh(start_mesh: StartMesh) -> Mesh:
 
 
 @pytest.fixture(scope="module")
-def client(mesh: Mesh) -> Iterator[openai.OpenAI]:
+def client(mesh: Mesh) -> "Iterator[openai.OpenAI]":
+    import openai
+
     with openai.OpenAI(base_url=f"{mesh.url}/v1", api_key="unused", timeout=120.0, max_retries=0) as client:
         yield client
 
@@ -60,7 +65,7 @@ def expected(mesh: Mesh) -> dict[str, str]:
     return dict(zip(questions, json.loads(answers.stdout), strict=True))
 
 
-def ask(client: openai.OpenAI, question: str) -> tuple[str, dict[str, str]]:
+def ask(client: "openai.OpenAI", question: str) -> tuple[str, dict[str, str]]:
     """The streamed answer and the headers that came with it."""
     raw = client.chat.completions.with_raw_response.create(
         model=MODEL,
@@ -75,14 +80,14 @@ def ask(client: openai.OpenAI, question: str) -> tuple[str, dict[str, str]]:
 
 @pytest.mark.parametrize("question", [*QUESTIONS, LONG])
 def test_a_chat_through_two_processes_equals_transformers(
-    client: openai.OpenAI, expected: dict[str, str], question: str
+    client: "openai.OpenAI", expected: dict[str, str], question: str
 ):
     answer, headers = ask(client, question)
     assert answer == expected[question]
     assert (headers["x-meshserve-prefill"], headers["x-meshserve-decode"]) == ("prefill", "decode")
 
 
-def test_asked_again_the_prompt_is_not_computed_again(client: openai.OpenAI, expected: dict[str, str]):
+def test_asked_again_the_prompt_is_not_computed_again(client: "openai.OpenAI", expected: dict[str, str]):
     completion = client.chat.completions.create(
         model=MODEL, messages=[{"role": "user", "content": LONG}], temperature=0, max_tokens=NUM_TOKENS
     )
@@ -92,7 +97,7 @@ def test_asked_again_the_prompt_is_not_computed_again(client: openai.OpenAI, exp
     assert completion.usage.prompt_tokens_details.cached_tokens > 0
 
 
-def test_one_seed_gives_one_answer(client: openai.OpenAI):
+def test_one_seed_gives_one_answer(client: "openai.OpenAI"):
     texts = [
         client.completions.create(
             model=MODEL, prompt="Once upon a time", max_tokens=16, temperature=1.0, top_p=0.95, seed=seed
@@ -104,7 +109,7 @@ def test_one_seed_gives_one_answer(client: openai.OpenAI):
     assert texts[0] == texts[1] != texts[2]
 
 
-def test_an_answer_keeps_to_its_schema(client: openai.OpenAI):
+def test_an_answer_keeps_to_its_schema(client: "openai.OpenAI"):
     """Sampled by a prefill engine first, then by another; so hot that this model would rarely write JSON by itself."""
     schema = {
         "type": "object",
@@ -143,7 +148,9 @@ def test_health_models_and_metrics(mesh: Mesh):
     assert "vllm:time_to_first_token_seconds" in httpx.get(f"{mesh.admin_url}/metrics").text
 
 
-def test_an_unknown_model_is_one_clear_error(client: openai.OpenAI):
+def test_an_unknown_model_is_one_clear_error(client: "openai.OpenAI"):
+    import openai
+
     with pytest.raises(openai.NotFoundError, match="smollm2"):
         client.chat.completions.create(model="gpt-9", messages=[{"role": "user", "content": "hi"}])
 

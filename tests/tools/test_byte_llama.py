@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import transformers
 
 from tests.tools.byte_llama import text
 from tests.tools.byte_llama.network import END, ByteLlama, Shape
@@ -107,6 +106,8 @@ def test_long_documents_are_scored_in_parts():
 
 
 def test_the_folder_is_the_network(tmp_path):
+    import transformers
+
     network = _trained(0, 2, Shape())
     write_model(tmp_path, network)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)

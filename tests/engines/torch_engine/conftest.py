@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
 
 from engines.models.files.model_config import ModelConfig
 from engines.scheduling.batch import Batch
@@ -55,6 +54,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def _write_model(folder: Path, variant: str) -> Any:
     """Write the variant with random weights of a size that makes every part matter. Returns transformers' own model."""
+    import transformers
+
     model_type, changes = VARIANTS[variant]
     config = transformers.AutoConfig.for_model(model_type, **(COMMON | changes))
     torch.manual_seed(7)

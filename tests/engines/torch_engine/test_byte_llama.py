@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import transformers
 
 from engines.models.files.model_config import ModelConfig
 from engines.models.store import prepared_dir
@@ -29,6 +28,8 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def expected(tokenizer):
+    import transformers
+
     torch.set_num_threads(1)
     model = transformers.AutoModelForCausalLM.from_pretrained(FOLDER, dtype=torch.float32)
 
@@ -68,6 +69,8 @@ def test_greedy_tokens_are_those_of_transformers(runner, tokenizer, expected, gr
 
 
 def test_texts_have_the_tokens_of_transformers(tokenizer):
+    import transformers
+
     theirs = transformers.AutoTokenizer.from_pretrained(FOLDER)
     for text in [*PROMPTS, "<|begin|>a<|end|>b", "a\x00\r\n\tb"]:
         tokens = tokenizer.encode(text)

@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 import torch
-import transformers
 
 from engines.core import EngineCore
 from engines.costs.learning import LearntCost
@@ -43,6 +42,8 @@ def folder():
 
 @pytest.fixture(scope="module")
 def prompts(folder):
+    import transformers
+
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     questions = [[{"role": "user", "content": question}] for question in QUESTIONS]
     return [
@@ -52,6 +53,8 @@ def prompts(folder):
 
 @pytest.fixture(scope="module")
 def expected(folder, prompts):
+    import transformers
+
     torch.set_num_threads(1)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 

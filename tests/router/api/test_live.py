@@ -5,7 +5,6 @@ import json
 import socket
 from dataclasses import dataclass
 
-import openai
 import pytest
 
 from mesh.errors import UserError
@@ -42,6 +41,8 @@ async def live(gateway):
 
 @pytest.fixture
 async def client(live):
+    import openai
+
     async with openai.AsyncOpenAI(base_url=f"{live.url}/v1", api_key="none", max_retries=0) as client:
         yield client
 
@@ -80,6 +81,8 @@ async def test_models_with_the_openai_client(client):
 
 
 async def test_errors_with_the_openai_client(live, client):
+    import openai
+
     messages = [{"role": "user", "content": "Hi"}]
     with pytest.raises(openai.NotFoundError) as unknown:
         await client.chat.completions.create(model="other", messages=messages)
@@ -94,6 +97,8 @@ async def test_errors_with_the_openai_client(live, client):
 
 
 async def test_a_stream_that_breaks_raises_in_the_openai_client(live, client, script):
+    import openai
+
     live.gateway.router.script = lambda spec: [script.batch(10), RequestFailed("engines failed", Fault.SERVER)]
     stream = await client.completions.create(model="tiny", prompt="Hi", stream=True)
     with pytest.raises(openai.APIError, match="engines failed"):

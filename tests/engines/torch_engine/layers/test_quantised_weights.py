@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import transformers
 from gguf import GGMLQuantizationType
 from safetensors import safe_open
 
@@ -119,6 +118,8 @@ def test_what_is_kept_in_blocks(quantized):
 
 @pytest.mark.parametrize("has_kernels", [pytest.param(True, marks=compiled), False])
 def test_greedy_tokens_are_those_of_transformers(quantized, make_runner, greedy, monkeypatch, has_kernels):
+    import transformers
+
     if not has_kernels:
         monkeypatch.setattr(cpu_kernels, "KERNELS", "")
     model = transformers.AutoModelForCausalLM.from_pretrained(quantized, dtype=torch.float32)

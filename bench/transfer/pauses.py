@@ -33,7 +33,7 @@ from bench.harness.files import write_json
 from bench.harness.tables import print_table
 from bench.models.random_llama import LLAMA2_7B, SMALL, write_random_llama
 from bench.transfer.engine_client import EngineClient, engine_processes
-from mesh.process.process import make_runtime_dir
+from mesh.process.runtime_folder import make_runtime_dir
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology, TransferSpec
 from mesh.transports import SETTINGS

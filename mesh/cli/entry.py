@@ -4,53 +4,41 @@ import argparse
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from importlib.metadata import EntryPoint, entry_points
+from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from mesh import __version__
-from mesh.cli import (
-    chat,
-    check,
-    curve_key,
-    deploy,
-    down,
-    keys,
-    logs,
-    status,
-    tap,
-    up,
-)
-from mesh.cli.changes import drain, migrate, role, running, services
-from mesh.cli.first_steps import doctor, init, serve
 from mesh.cli.first_steps.completion import add_print_completion
 from mesh.cli.parser import Parser
 from mesh.errors import EXIT_CONFIGURATION, EXIT_FAILURE, EXIT_INTERRUPTED, CommandError, UserError
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from mesh.cli.arguments import Subparsers
 
 ENTRY_POINTS = "meshserve.commands"
 COMMANDS = {
-    "serve": serve,
-    "init": init,
-    "doctor": doctor,
-    "up": up,
-    "down": down,
-    "status": status,
-    "logs": logs,
-    "chat": chat,
-    "check": check,
-    "tap": tap,
-    "keys": keys,
-    "curve-key": curve_key,
-    "deploy": deploy,
-    "migrate": migrate,
-    "drain": drain,
-    "role": role,
-    "load": services,
-    "unload": services,
-    "start": running,
-    "stop": running,
+    "serve": "mesh.cli.first_steps.serve",
+    "init": "mesh.cli.first_steps.init",
+    "doctor": "mesh.cli.first_steps.doctor",
+    "up": "mesh.cli.up",
+    "down": "mesh.cli.down",
+    "status": "mesh.cli.status",
+    "logs": "mesh.cli.logs",
+    "chat": "mesh.cli.chat",
+    "check": "mesh.cli.check",
+    "tap": "mesh.cli.tap",
+    "keys": "mesh.cli.keys",
+    "curve-key": "mesh.cli.curve_key",
+    "deploy": "mesh.cli.deploy",
+    "migrate": "mesh.cli.changes.migrate",
+    "drain": "mesh.cli.changes.drain",
+    "role": "mesh.cli.changes.role",
+    "load": "mesh.cli.changes.services",
+    "unload": "mesh.cli.changes.services",
+    "start": "mesh.cli.changes.running",
+    "stop": "mesh.cli.changes.running",
 }
 
 
@@ -76,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def command_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
-    """The parser of ``mesh``. Of upper floors it has the command that ``arguments`` begin with, or all of them."""
+    """The parser of ``mesh``: of the command that ``arguments`` begin with, or of all if they begin with none."""
     parser = Parser(
         prog="mesh",
         description="Serve language models from a mesh of processes behind one OpenAI-compatible API.",
@@ -85,15 +73,25 @@ def command_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"mesh {__version__}")
     add_print_completion(parser)
     subparsers = cast("Subparsers", parser.add_subparsers(title="commands", metavar="COMMAND", required=True))
-    for module in dict.fromkeys(COMMANDS.values()):
-        module.register(subparsers)
-    if not arguments or arguments[0] not in COMMANDS:
-        others = entry_points(group=ENTRY_POINTS)
-        _register_others(subparsers, [one for one in others if arguments[:1] == [one.name]] or others)
+    asked = arguments[0] if arguments else ""
+    if asked in COMMANDS:
+        import_module(COMMANDS[asked]).register(subparsers)
+        return parser
+    others = _others()
+    found = [one for one in others if one.name == asked]
+    for module in dict.fromkeys(() if found else COMMANDS.values()):
+        import_module(module).register(subparsers)
+    _register_others(subparsers, found or others)
     return parser
 
 
-def _register_others(subparsers: "Subparsers", found: Iterable[EntryPoint]) -> None:
+def _others() -> "Sequence[EntryPoint]":
+    from importlib.metadata import entry_points
+
+    return tuple(entry_points(group=ENTRY_POINTS))
+
+
+def _register_others(subparsers: "Subparsers", found: "Iterable[EntryPoint]") -> None:
     """A command whose package cannot be loaded says so when it is asked for; the others work on."""
     for entry in found:
         try:

@@ -96,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
 def _placed(topology: "Topology", wanted: str | None) -> tuple[str, "Ties"]:
     """Find which host this machine is, and where its processes read where the others are."""
     from mesh.cluster.slurm import AUTO, host_of_task, is_on_slurm, places_file, places_in_job
-    from mesh.process.process import make_runtime_dir
+    from mesh.process.runtime_folder import make_runtime_dir
     from mesh.process.ties import NO_TIES, Ties, write_places
 
     if not is_on_slurm(topology):
@@ -133,7 +133,7 @@ def _up_on_ray(topology: "Topology", text: str, remarks: "Iterable[str]", option
     from mesh.cli.view import welcome
     from mesh.cluster.ray.up import up
     from mesh.process.logs import output_file
-    from mesh.process.process import make_runtime_dir
+    from mesh.process.runtime_folder import make_runtime_dir
 
     for remark in remarks:
         print_line(f"note: {remark}")

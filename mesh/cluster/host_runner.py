@@ -16,7 +16,8 @@ from typing import NamedTuple
 import structlog
 
 from mesh.errors import CommandError, UserError
-from mesh.process.process import first_line, make_runtime_dir
+from mesh.process.process import first_line
+from mesh.process.runtime_folder import make_runtime_dir
 from mesh.process.ties import Ties, hold_in_memory, write_places
 from mesh.sockets.curve import CurveKey
 from mesh.supervisor.hosting import host as supervise

@@ -12,7 +12,7 @@ import msgspec
 
 from mesh.addresses import runtime_dir
 from mesh.cluster.reports import ClusterReport
-from mesh.process.process import make_runtime_dir
+from mesh.process.runtime_folder import make_runtime_dir
 from mesh.topology.schema import Topology
 
 

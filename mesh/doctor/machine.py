@@ -16,7 +16,8 @@ from mesh.addresses import runtime_dir
 from mesh.doctor.findings import Finding, Health, Patient
 from mesh.errors import UserError
 from mesh.extras import how_to_install, installed_version, lacking
-from mesh.process.process import MAX_FILES, make_runtime_dir
+from mesh.process.process import MAX_FILES
+from mesh.process.runtime_folder import make_runtime_dir
 from mesh.supervisor.lock import holder
 from mesh.supervisor.preflight import check_ipc_paths, check_ports
 from mesh.topology.schema import EngineSpec, Topology

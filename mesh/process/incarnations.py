@@ -7,14 +7,13 @@ from contextlib import suppress
 from math import inf
 from pathlib import Path
 
-import structlog
-
+from mesh.process.lazy_log import LazyLog
 from mesh.wire.hosts import HostPlace
 
 MOST_DIGITS = 15  # of an incarnation: the year 33658
 PER_HOST = 2**20  # incarnations of a process within one incarnation of its host
 
-log = structlog.get_logger()
+log = LazyLog()
 
 
 def incarnation_of(runtime: Path, process: str, host: str, places: Sequence[HostPlace] | None) -> int:

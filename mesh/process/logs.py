@@ -15,6 +15,8 @@ from typing import TextIO
 import structlog
 from structlog.typing import Processor
 
+from mesh.process import lazy_log
+
 MAX_BYTES = 16 * 2**20
 NUM_OLD_FILES = 3
 LOOK_S = 1.0
@@ -53,7 +55,7 @@ def configure(process: str, level: str, file: Path | None = None, terminal: Text
     structlog.configure(
         processors=[*_SHARED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
-        logger_factory=structlog.stdlib.LoggerFactory(),
+        logger_factory=structlog.stdlib.LoggerFactory(ignore_frame_names=[lazy_log.__name__]),
         cache_logger_on_first_use=False,
     )
     structlog.contextvars.bind_contextvars(process=process)

@@ -26,7 +26,7 @@ from mesh.directory import Directory, directory
 from mesh.errors import EXIT_CONFIGURATION, EXIT_FAILURE, EXIT_INTERRUPTED, UserError
 from mesh.process import logs
 from mesh.process.incarnations import incarnation_of
-from mesh.process.private_folder import NotPrivateError, make_private_folder
+from mesh.process.runtime_folder import make_runtime_dir
 from mesh.process.ties import NO_TIES, Ties
 from mesh.sockets.curve import CurveKey
 from mesh.sockets.sockets import Sockets
@@ -124,21 +124,6 @@ def _check_id(topology: Topology, process: str, known: Sequence[str]) -> None:
     if process not in known:
         names = ", ".join(dict.fromkeys(map(owner_of, known)))
         raise UserError(f"{topology.path}: has no process {process!r} of this kind; it has {names}")
-
-
-def make_runtime_dir(topology: Topology) -> Path:
-    """The mesh's folder on this host, private to the user. Raise `UserError` if somebody else could tamper with it."""
-    runtime = runtime_dir(topology)
-    try:
-        make_private_folder(runtime / "logs")
-        make_private_folder(runtime)
-    except NotPrivateError as error:
-        raise UserError(f"{error}; set MESHSERVE_RUNTIME_DIR to a folder of yours") from None
-    except OSError as error:
-        raise UserError(
-            f"{runtime}: cannot be used as runtime folder ({error.strerror}); set MESHSERVE_RUNTIME_DIR to another one"
-        ) from None
-    return runtime
 
 
 async def _run(shell: ProcessShell, serve: Serve, file: Path) -> int:

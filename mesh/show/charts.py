@@ -11,7 +11,8 @@ from rich.text import Text
 
 from mesh.show.canvas import GUIDE_PEN, Canvas, symbol
 from mesh.show.palette import ON_TERMINAL
-from mesh.show.picture import Bars, Curves, Lanes, Look, Panel, Picture, Series, names_of, shortened
+from mesh.show.picture import Bars, Curves, Lanes, Look, Panel, Picture, Series, names_of
+from mesh.show.words import shortened
 
 LEAST_WIDTH: Final = 36  # of one of several charts beside each other
 MOST_WIDTH: Final = 100

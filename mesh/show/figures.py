@@ -11,19 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mesh.errors import UserError
 from mesh.show.palette import INK, PAPER, color, css, with_names
-from mesh.show.picture import (
-    MOST_LETTERS,
-    Bars,
-    Cells,
-    Curves,
-    Lanes,
-    Panel,
-    Picture,
-    label_of,
-    names_of,
-    plain,
-    shortened,
-)
+from mesh.show.picture import MOST_LETTERS, Bars, Cells, Curves, Lanes, Panel, Picture, label_of, names_of
+from mesh.show.words import plain, shortened
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mesh.show.palette import css
-from mesh.show.picture import Picture, plain
+from mesh.show.picture import Picture
+from mesh.show.words import plain
 
 if TYPE_CHECKING:
     from jinja2 import Template

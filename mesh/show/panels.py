@@ -22,8 +22,8 @@ from mesh.show.picture import (
     Panel,
     Series,
     label_of,
-    shortened,
 )
+from mesh.show.words import shortened
 
 Colors = Mapping[str, str]
 SMALL: Final = 8

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from mesh.show.words import shortened
+
 MOST_LETTERS: Final = 60  # of a name
 
 Range = tuple[float | None, float | None]  # None: as far as there is something to see
@@ -158,20 +160,6 @@ def names_of(panel: Panel) -> Iterator[str]:
             yield from (span.name for span in spans)
         case Cells(rows=rows):
             yield from (name for cells in rows.values() for cell in cells for name in cell.names)
-
-
-def plain(text: str) -> str:
-    """Text in one line without control characters, which neither XML nor a terminal should get."""
-    return "".join(letter if letter.isprintable() else " " if letter.isspace() else "\ufffd" for letter in text)
-
-
-def shortened(text: str, most: int) -> str:
-    """Plain text of at most so many characters: what is in the middle is left out."""
-    clean = plain(text)
-    if len(clean) <= most:
-        return clean
-    head = (most - 1) // 2
-    return f"{clean[:head]}…{clean[len(clean) - (most - 1 - head) :]}"
 
 
 def label_of(name: str) -> str:

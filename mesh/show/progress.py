@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TaskID, TaskProgr
 from rich.progress import Task as RichTask
 from rich.text import Text
 
-from mesh.show.picture import plain
+from mesh.show.words import plain
 
 EVERY_S: Final = 10.0
 TICK_S: Final = 0.5

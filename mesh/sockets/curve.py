@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import structlog
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
 
 from mesh.access.private_file import is_private
 from mesh.errors import UserError
+from mesh.process.lazy_log import LazyLog
 from mesh.process.rare_warnings import RareWarnings
 
 ZAP_DOMAIN = "meshserve"
 
-log = structlog.get_logger()
+log = LazyLog()
 
 
 class CurveKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import structlog
+from mesh.process.lazy_log import LazyLog
 
 MAX_SOCKETS = 16
 MAX_BYTES = 4096
@@ -24,7 +24,7 @@ SERVE_S = 600.0  # that a successor has to start to serve
 SERVING = b"serving"
 PEER = struct.Struct("3i")  # pid, user and group of whoever connected
 
-log = structlog.get_logger()
+log = LazyLog()
 
 
 def handover_file(runtime: Path, process: str) -> Path:

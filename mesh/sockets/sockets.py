@@ -16,11 +16,11 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar, get_args
 
-import structlog
 import zmq
 import zmq.asyncio
 
 from mesh.directory import Directory, Endpoints
+from mesh.process.lazy_log import LazyLog
 from mesh.process.rare_warnings import RareWarnings
 from mesh.sockets.broadcast import Broadcast
 from mesh.sockets.curve import Curve, CurveKey
@@ -45,7 +45,7 @@ LOCAL_SEND_BYTES = 256 * 2**10  # that the kernel may hold on their way to a pee
 Frame = bytes | bytearray | memoryview | zmq.Frame
 M = TypeVar("M")
 
-log = structlog.get_logger()
+log = LazyLog()
 
 _sender_of = lru_cache(maxsize=1024)(Sender.decode)
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from threading import Event, Thread
 
 import msgspec
-import structlog
 
 from mesh.errors import UserError
+from mesh.process.lazy_log import LazyLog
 
 HOLDER, CLAIM = 0, 1  # bytes of the file
 LOOK_S = 0.5
@@ -25,7 +25,7 @@ MOST_TRIES = 100  # others may put a file of theirs there meanwhile, and end
 
 _FLOCK = "hhqqi4x"  # struct flock: type, whence, start, length, pid
 
-log = structlog.get_logger()
+log = LazyLog()
 
 
 class Holder(msgspec.Struct, frozen=True):

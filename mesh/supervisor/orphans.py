@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-
-import psutil
+from typing import TYPE_CHECKING
 
 from mesh.supervisor.processes.command import STOP_ORDER
 from mesh.supervisor.processes.pidfile import PidRecord, find_processes, remove_pid
+
+if TYPE_CHECKING:
+    import psutil
 
 KILL_S = 10.0
 
@@ -32,6 +34,8 @@ def stop_orphans(
 
 
 def _stop(wave: Iterable[PidRecord], drain_s: float) -> None:
+    import psutil
+
     processes = dict(filter(None, map(_process, wave)))
     alive = list(processes)
     if drain_s > 0:
@@ -44,7 +48,9 @@ def _stop(wave: Iterable[PidRecord], drain_s: float) -> None:
     psutil.wait_procs(alive, timeout=KILL_S)
 
 
-def _process(record: PidRecord) -> tuple[psutil.Process, bool] | None:
+def _process(record: PidRecord) -> "tuple[psutil.Process, bool] | None":
+    import psutil
+
     try:
         return psutil.Process(record.pid), record.is_leaving
     except psutil.NoSuchProcess:
@@ -52,6 +58,8 @@ def _process(record: PidRecord) -> tuple[psutil.Process, bool] | None:
 
 
 def _signal(send: Callable[[], None]) -> None:
+    import psutil
+
     try:
         send()
     except psutil.NoSuchProcess:

@@ -11,7 +11,7 @@ from pathlib import Path
 from mesh.addresses import supervisor_id
 from mesh.errors import CommandError
 from mesh.process.logs import configure, log_file
-from mesh.process.process import make_runtime_dir
+from mesh.process.runtime_folder import make_runtime_dir
 from mesh.process.ties import NO_TIES, Ties
 from mesh.supervisor import lock
 from mesh.supervisor.changes import check_change

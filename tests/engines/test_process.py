@@ -17,7 +17,7 @@ from engines.costs.profiles import ProfileFile
 from mesh.directory import directory
 from mesh.errors import EXIT_CONFIGURATION
 from mesh.process.garbage import COLLECT_AFTER
-from mesh.process.process import make_runtime_dir
+from mesh.process.runtime_folder import make_runtime_dir
 from mesh.sockets.sockets import Sockets
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology

@@ -9,7 +9,7 @@ import pytest
 
 from bench.models.tiny_llama import write_tiny_model
 from bench.transfer.engine_client import EngineClient, engine_processes
-from mesh.process.process import make_runtime_dir
+from mesh.process.runtime_folder import make_runtime_dir
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
 from mesh.wire.requests import Epoch, RequestSpec, Sampling, Submit

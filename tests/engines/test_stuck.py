@@ -14,7 +14,8 @@ from engines.process import EngineProcess
 from engines.scheduling.batch import Batch, StepExecutor, StepResult
 from engines.step_failures import stuck_steps as watch
 from kvtransfer.peer_memories import PeerMemories
-from mesh.process.process import ProcessShell, make_runtime_dir
+from mesh.process.process import ProcessShell
+from mesh.process.runtime_folder import make_runtime_dir
 from mesh.sockets.sockets import Sockets
 from mesh.topology.parse import load
 from mesh.wire.control import ProcessState

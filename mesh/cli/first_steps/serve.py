@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
 def _place(text: str) -> Path:
     """Write the topology where processes and other commands find it: in the mesh's runtime folder."""
     from mesh.cli.running_mesh import SERVED
-    from mesh.process.process import make_runtime_dir
+    from mesh.process.runtime_folder import make_runtime_dir
     from mesh.supervisor.lock import holder
     from mesh.topology.parse import load
     from mesh.topology.schema import LOCAL_HOST

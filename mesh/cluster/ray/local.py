@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from mesh.cluster.ray.session import address_file, import_ray
-from mesh.process.process import make_runtime_dir
+from mesh.process.runtime_folder import make_runtime_dir
 from mesh.topology.schema import Topology
 
 NUM_NODES = 3

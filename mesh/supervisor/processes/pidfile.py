@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-import structlog
 
+from mesh.process.lazy_log import LazyLog
 from mesh.wire.frames import WIRE_VERSION
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 DEAD = ("Z", "X", "x")  # states of a process that has ended, in /proc/PID/stat
 
-log = structlog.get_logger()
+log = LazyLog()
 
 
 class PidRecord(msgspec.Struct, frozen=True):

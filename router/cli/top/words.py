@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
-from mesh.show.picture import plain
+from mesh.show.words import plain
 
 MOST_LETTERS: Final = 200  # of anything that a feed says
 LEVELS: Final = "▁▂▃▄▅▆▇█"

@@ -12,8 +12,7 @@ from mesh.topology.parse import load
 @pytest.fixture
 def plug_in(monkeypatch):
     def plug_in(name, value):
-        entry = EntryPoint(name, value, cli.ENTRY_POINTS)
-        monkeypatch.setattr(cli, "entry_points", lambda group: [entry] if group == cli.ENTRY_POINTS else [])
+        monkeypatch.setattr(cli, "_others", lambda: [EntryPoint(name, value, cli.ENTRY_POINTS)])
 
     return plug_in
 
@@ -31,7 +30,7 @@ def test_commands_of_upper_floors_are_found(plug_in, monkeypatch):
 def test_what_is_not_asked_for_is_not_loaded(monkeypatch):
     entries = [EntryPoint("extra", "mesh.cli.arguments:register_extra", cli.ENTRY_POINTS)]
     entries.append(EntryPoint("absent", "no_such_package:register", cli.ENTRY_POINTS))
-    monkeypatch.setattr(cli, "entry_points", lambda group: entries)
+    monkeypatch.setattr(cli, "_others", lambda: entries)
     monkeypatch.setattr("mesh.cli.arguments.register_extra", register, raising=False)
     assert "absent" not in cli.command_parser(["extra"]).format_help()
     assert "absent" in cli.command_parser(["--help"]).format_help()

@@ -5,7 +5,7 @@ import pytest
 from mesh.addresses import runtime_dir
 from mesh.errors import UserError
 from mesh.process.private_folder import NotPrivateError, make_private_folder
-from mesh.process.process import make_runtime_dir
+from mesh.process.runtime_folder import make_runtime_dir
 from mesh.topology.parse import load
 
 ONLY_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")

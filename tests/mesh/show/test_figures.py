@@ -9,7 +9,8 @@ import pytest
 from mesh.errors import UserError
 from mesh.show.figures import element_of, has_matplotlib, png_of, require_matplotlib, svg_of, write_picture
 from mesh.show.palette import DARK, css
-from mesh.show.picture import Curves, Limit, Picture, Series, plain, shortened
+from mesh.show.picture import Curves, Limit, Picture, Series
+from mesh.show.words import plain, shortened
 from tests.mesh.show.looking import words_in_drawing
 from tests.mesh.show.samples import CURVES, FORMULA, HOSTILE, KINDS, hostile
 

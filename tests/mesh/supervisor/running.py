@@ -8,7 +8,8 @@ from dataclasses import replace
 from mesh.addresses import supervisor_id
 from mesh.clock import SystemClock
 from mesh.directory import directory
-from mesh.process.process import make_runtime_dir, open_sockets
+from mesh.process.process import open_sockets
+from mesh.process.runtime_folder import make_runtime_dir
 from mesh.supervisor.orphans import find_orphans
 from mesh.supervisor.plan import make_plan
 from mesh.supervisor.processes.copies import TopologyCopy

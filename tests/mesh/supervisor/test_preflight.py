@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mesh.errors import UserError
-from mesh.process.process import make_runtime_dir
+from mesh.process.runtime_folder import make_runtime_dir
 from mesh.supervisor import lock
 from mesh.supervisor.preflight import check_interpreters, check_ipc_paths, check_ports, remove_stale_sockets
 from mesh.supervisor.processes.command import child_commands

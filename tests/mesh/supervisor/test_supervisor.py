@@ -14,7 +14,8 @@ import pytest
 from mesh.addresses import supervisor_id
 from mesh.directory import directory
 from mesh.errors import UserError
-from mesh.process.process import make_runtime_dir, open_sockets
+from mesh.process.process import open_sockets
+from mesh.process.runtime_folder import make_runtime_dir
 from mesh.sockets.sockets import Sockets
 from mesh.supervisor.orphans import stop_orphans
 from mesh.supervisor.processes.command import ENGINE, GATEWAY

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
-from mesh.process.process import make_runtime_dir
+from mesh.process.runtime_folder import make_runtime_dir
 from mesh.supervisor.processes import incarnation
 from mesh.supervisor.processes.pidfile import find_process, pid_file
 from tests.mesh.supervisor.running import DEADLINE_S, running

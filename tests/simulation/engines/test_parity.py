@@ -26,7 +26,8 @@ from engines.process import EngineProcess
 from engines.status import Service
 from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import Send
-from mesh.process.process import ProcessShell, make_runtime_dir
+from mesh.process.process import ProcessShell
+from mesh.process.runtime_folder import make_runtime_dir
 from mesh.sockets.sockets import Sockets
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology

@@ -53,6 +53,7 @@ class Traffic:
 
     url: str
     num_tokens: int = 60
+    num_ended: int = 0
     over: threading.Event = field(default_factory=threading.Event)
     threads: list[threading.Thread] = field(default_factory=list)
 
@@ -65,6 +66,7 @@ class Traffic:
         with httpx.Client(base_url=self.url, timeout=DEADLINE_S) as client:
             while not self.over.is_set():
                 ask(client, self.num_tokens)
+                self.num_ended += 1
                 time.sleep(0.05)
 
     def stop(self) -> None:
@@ -149,8 +151,8 @@ def open_page(browser: Any, ui: str) -> Iterator[OpenPage]:
     assert wrong == []
 
 
-def take_picture(page: Any, name: str) -> None:
-    """Write a picture of the docs, if that is asked for."""
+def take_picture(page: Any, name: str, *, whole: bool = False) -> None:
+    """Write a picture of the docs, if that is asked for. ``whole``: with what one would have to scroll to."""
     if os.environ.get("SCREENSHOTS"):
         IMAGES.mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=IMAGES / f"{name}.png")
+        page.screenshot(path=IMAGES / f"{name}.png", full_page=whole)

@@ -2,6 +2,8 @@
 
 import json
 import threading
+import time
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -29,6 +31,14 @@ def violations(page: Any) -> list[str]:
 
     found = Axe().run(page).response["violations"]
     return [f"{one['id']}: {one['help']}: {one['nodes'][0]['html']}" for one in found]
+
+
+def wait_until_ended(traffic: Traffic, count: int = 3) -> None:
+    """Until so many of its requests have ended."""
+    ends_at = time.monotonic() + DEADLINE_S
+    while traffic.num_ended < count:
+        assert time.monotonic() < ends_at, "no request has ended"
+        time.sleep(0.05)
 
 
 def test_the_mesh_is_shown_as_it_is(open_page: OpenPage, traffic: Traffic):
@@ -66,6 +76,88 @@ def test_promises_are_counted(open_page: OpenPage, traffic: Traffic):
     assert page.locator("canvas").count() == 5
     page.get_by_role("cell", name="127.0.0.1").first.wait_for()
     take_picture(page, "promises")
+
+
+def test_what_if_simulates_the_last_hour(open_page: OpenPage, traffic: Traffic):
+    wait_until_ended(traffic)
+    page = open_page("what-if")
+    page.get_by_label("that this gateway remembers of the last hour").check()
+    page.locator("input[name=policy][value=colocated]").check()
+    page.get_by_label("decode (now 2)").fill("4")
+    page.get_by_role("button", name="Try these, too").click()
+    page.locator("#what-if-run").click()
+    page.locator("#what-if-progress").wait_for()
+    verdict = page.locator("#what-if-verdict")
+    verdict.wait_for()
+    assert "keeps both promises for" in verdict.inner_text()
+    assert page.locator("section[aria-label=Result] canvas").count() == 3
+    rows = page.get_by_role("table", name="What each alternative came to").locator("tbody tr")
+    alternatives = [row.split("\t")[0].removesuffix(" ★") for row in rows.all_inner_texts()]
+    assert "as recorded" in alternatives
+    for policy in ("tropical", "colocated"):
+        assert len([name for name in alternatives if name.startswith(policy)]) == 2, alternatives
+    assert violations(page) == []
+    take_picture(page, "what-if", whole=True)
+
+
+def test_what_if_plays_a_recording_until_it_is_stopped(open_page: OpenPage, tmp_path: Path):
+    page = open_page("what-if")
+    rows = (f"{at / 4:.2f},200,400" for at in range(40_000))  # minutes of simulation
+    recording = tmp_path / "recording.csv"
+    recording.write_text("\n".join(["arrived_s,input_tokens,output_tokens", *rows]))
+    page.locator("#what-if-run").wait_for()
+    page.locator("#what-if-file").set_input_files(recording)
+    page.locator("#what-if-run").click()
+    page.wait_for_function("() => document.querySelector('#what-if-progress')?.value > 0")
+    assert page.locator("#what-if-run").is_disabled()
+    page.locator("#what-if-stop").click()
+    page.get_by_role("alert").filter(has_text="Stopped.").wait_for()
+    short = tmp_path / "short.csv"
+    short.write_text("arrived_s,input_tokens,output_tokens\n0,20,4\n1,20,4\n")
+    page.locator("#what-if-file").set_input_files(short)
+    page.locator("#what-if-run").click()  # the one before has gone
+    page.locator("#what-if-verdict").wait_for()
+
+
+def test_chat_shows_promises_seeds_and_log_probabilities(open_page: OpenPage):
+    page = open_page("chat")
+    asked: list[dict[str, Any]] = []
+
+    def answer(route: Any) -> None:
+        asked.append({**route.request.post_data_json, **route.request.headers})
+        tops = [{"token": "Hi", "logprob": -0.1}, {"token": "Ho", "logprob": -2.5}]
+        logprobs = {"content": [{"token": "Hi", "logprob": -0.1, "top_logprobs": tops}]}
+        choice = {"delta": {"content": "Hi"}, "logprobs": logprobs, "finish_reason": "stop"}
+        body = f"data: {json.dumps({'choices': [choice]})}\n\ndata: [DONE]\n\n"
+        headers = {"content-type": "text/event-stream", "x-request-id": "of-the-chat"}
+        route.fulfill(status=200, body=body, headers=headers)
+
+    page.route("**/mesh/chat", answer)
+    for label, value in {"TTFT promise, ms": "900", "TPOT promise, ms": "90", "Seed": "7"}.items():
+        page.get_by_label(label).fill(value)
+    page.get_by_label("log-probabilities").check()
+    page.locator("#chat-message").fill("Hello")
+    page.keyboard.press("Enter")
+    page.get_by_text("of 900 ms promised").wait_for()
+    [sent] = asked
+    assert (sent["seed"], sent["logprobs"], sent["x-slo-ttft-ms"], sent["x-slo-tpot-ms"]) == (7, True, "900", "90")
+    page.get_by_text("Log-probabilities of 1 tokens").click()
+    assert '"Ho" 8.2 %' in page.get_by_role("table", name="Log-probabilities").inner_text()
+    assert page.get_by_role("link", name="what happened to it").get_attribute("href") == "#request/of-the-chat"
+
+
+def test_chat_answers_and_tells_what_happened(open_page: OpenPage):
+    page = open_page("chat")
+    page.get_by_label("Most tokens").fill("12")
+    page.locator("#chat-message").fill("Hello")
+    page.keyboard.press("Enter")
+    link = page.get_by_role("link", name="what happened to it")
+    link.wait_for()
+    assert "of 1000 ms promised" in page.get_by_role("article", name="Answer").inner_text()
+    take_picture(page, "chat")
+    link.click()
+    page.get_by_role("heading", name="Request", level=2).wait_for()
+    page.get_by_text("finished").first.wait_for()
 
 
 def test_the_keyboard_reaches_everything(open_page: OpenPage):

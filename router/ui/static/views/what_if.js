@@ -43,7 +43,7 @@ export function WhatIfView() {
 }
 
 async function simulate(path, body, signal, tell) {
-  const response = await fetch(path, { method: "POST", body, signal, headers: headers({ "content-type": RECORDING }) });
+  const response = await reach(path, { method: "POST", body, signal, headers: headers({ "content-type": RECORDING }) });
   if (!response.ok) throw await refusalOf(response);
   for await (const { event, data } of events(response.body)) {
     const said = JSON.parse(data);
@@ -52,6 +52,15 @@ async function simulate(path, body, signal, tell) {
     if (event === "result") return said;
   }
   throw new Error("The gateway ended the simulation without a result");
+}
+
+async function reach(path, options) {
+  try {
+    return await fetch(path, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Error("The gateway does not answer, or the file was changed after it was chosen: choose it again");
+  }
 }
 
 const Running = ({ progress }) => html`<div class="panel" role="status">

@@ -4,8 +4,8 @@
 
 A gateway's router, API and HTTP protocol in this process, from an engine's messages as bytes to HTTP as bytes. There
 are no sockets, so the kernel's and ZeroMQ's part is not in it, and little of what else the machine does: the round with
-the least CPU time counts. `bench.peers.routers` has the whole, and the noise. With ``--traces``, a gateway whose calls
-have traces, and what it takes to make spans of one and to encode them, which a thread does in a gateway.
+the least CPU time counts. `bench.peers.routers` has the whole, and the noise. With ``--traces``, a gateway that keeps
+a tenth of its calls' traces, and what it takes to make spans of one and to encode them, which a gateway's thread does.
 """
 
 import asyncio
@@ -70,6 +70,7 @@ ENGINE = Sender("engine", 1)
 LIMITS = KeyLimits(requests_per_minute=10**9, tokens_per_minute=10**12, in_flight=10**6, max_priority=1)
 TURNS = 4  # of the event loop, in which tokens have left
 MAX_TURNS = 1000
+SHARE = 0.1  # of calls whose traces are kept
 
 
 class Wire:
@@ -126,7 +127,7 @@ class Gateway:
             metrics.ended(record, timeline.reason)
 
         self.kept: list[EndedCall] = []
-        tracer = Tracer(1.0, Random(0), lambda call, _: self.kept.append(call)) if has_traces else None
+        tracer = Tracer(SHARE, Random(0), lambda call, _: self.kept.append(call)) if has_traces else None
         readers = (ended,) if tracer is None else (ended, tracer.ended)
         timelines = Timelines(TimelineReaders((tallies.arrived,), (metrics.delivered,), readers))
         sockets = cast(Sockets[GatewayMessage], self.wire)
@@ -295,7 +296,7 @@ async def measure(
     for _ in range(num_rounds):
         for name, rounds in ways.items():
             costs[name].append(await rounds.play(16))
-        if traced is not None:
+        if traced is not None and traced.kept:
             exports.append(export_us(traced.kept))
     if exports:
         print(f"spans of a call that is kept: {min(exports):.0f} us")

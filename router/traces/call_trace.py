@@ -1,6 +1,6 @@
 """The trace of one API call: who began it, and the timelines of its choices until all have ended."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -40,9 +40,10 @@ class EndedCall(msgspec.Struct, frozen=True):
 
 
 class CallTrace:
-    """Collects the timelines of a call's choices, and hands them on when the last one has ended.
+    """Collects the timelines of a call's choices, and is handed on when the last one has ended.
 
-    A call may end one choice before it submits the next: it is over once it is also `close`d.
+    A call may end one choice before it submits the next: it is over once it is also `close`d. Most calls are not kept,
+    so that what is made for each is little: what spans are made from is put together by `ended_call`.
     """
 
     __slots__ = (
@@ -50,7 +51,7 @@ class CallTrace:
         "_finish",
         "_is_closed",
         "_num_open",
-        "facts",
+        "describe",
         "is_in_share",
         "name",
         "parent",
@@ -63,16 +64,16 @@ class CallTrace:
         span_name: str,
         parent: ParentContext | None,
         is_in_share: bool,
-        finish: Callable[[EndedCall], None],
+        finish: Callable[["CallTrace"], None],
     ) -> None:
         """Begin a trace, or go on with that of ``parent``. The names are the ids of the trace and of its server span,
-        in 32 and 16 digits; ``is_in_share``: it is kept however it ends.
+        in 32 and 16 digits; ``is_in_share``: it is kept however it ends; ``finish``: is told when it is over.
         """
         self.name: Final = name
         self.span_name: Final = span_name
         self.parent: Final = parent
         self.is_in_share: Final = is_in_share
-        self.facts: CallFacts | None = None
+        self.describe: Callable[[], CallFacts] | None = None  # who takes the call sets it
         self._finish = finish
         self._choices: list[EndedChoice] = []
         self._num_open = 0
@@ -80,6 +81,18 @@ class CallTrace:
 
     def __repr__(self) -> str:
         return f"<CallTrace {self.name} {self._num_open} open, {len(self._choices)} ended>"
+
+    @property
+    def choices(self) -> Sequence[EndedChoice]:
+        """Those that are over, as they ended."""
+        return self._choices
+
+    def ended_call(self) -> EndedCall:
+        """What its spans are made from, once it is over."""
+        assert self.describe is not None
+        choices = tuple(sorted(self._choices, key=lambda choice: choice.timeline.number))
+        ids = int(self.name, 16), int(self.span_name, 16)
+        return EndedCall(*ids, self.parent, self.describe(), choices, self.is_in_share)
 
     @property
     def header(self) -> str:
@@ -102,9 +115,6 @@ class CallTrace:
         self._finish_if_over()
 
     def _finish_if_over(self) -> None:
-        if self._is_closed and not self._num_open and self._choices and self.facts is not None:
-            choices, self._choices = self._choices, []  # they know this trace: without a cycle, nobody collects it
-            if len(choices) > 1:
-                choices.sort(key=lambda choice: choice.timeline.number)
-            ids = int(self.name, 16), int(self.span_name, 16)
-            self._finish(EndedCall(*ids, self.parent, self.facts, tuple(choices), self.is_in_share))
+        if self._is_closed and not self._num_open and self._choices and self.describe is not None:
+            self._finish(self)
+            self._choices, self.describe = [], None  # they know this trace: without a cycle, nobody collects it

@@ -1,11 +1,12 @@
 """Decides at the end of a call whether its trace is kept: what broke a promise is, and a share of the rest."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final
 
 from router.history.records import Outcome
 from router.history.timeline import RequestTimeline
-from router.traces.call_trace import EndedCall
+from router.traces.call_trace import EndedChoice
 
 _LOW_BITS: Final = 0xFFFF_FFFF_FFFF_FFFF  # of a trace id say whether it is in the share, as in OpenTelemetry's SDK
 
@@ -31,10 +32,10 @@ class TraceShare:
         return trace_id & _LOW_BITS < self._bound
 
 
-def kept_for(call: EndedCall) -> KeptFor | None:
-    """Return why a call's trace is kept. None: it is not."""
+def kept_for(choices: Iterable[EndedChoice], *, is_in_share: bool, has_parent: bool) -> KeptFor | None:
+    """Return why the trace of a call with these choices is kept. None: it is not."""
     found: KeptFor | None = None
-    for choice in call.choices:
+    for choice in choices:
         timeline = choice.timeline
         outcome = None if timeline.ended is None else timeline.ended.outcome
         if outcome is Outcome.FAILED:
@@ -43,9 +44,9 @@ def kept_for(call: EndedCall) -> KeptFor | None:
             found = KeptFor.REJECTED
         elif found is None and is_late(timeline):
             found = KeptFor.LATE
-    if found is not None or not call.is_in_share:
+    if found is not None or not is_in_share:
         return found
-    return KeptFor.SHARE if call.parent is None else KeptFor.PARENT
+    return KeptFor.PARENT if has_parent else KeptFor.SHARE
 
 
 def is_late(timeline: RequestTimeline) -> bool:

@@ -11,27 +11,32 @@ from router.traces.sampling import KeptFor, TraceShare, kept_for
 
 
 class Tracer:
-    """Gives each call a trace. ``share``: of calls without a parent that are kept however they end."""
+    """Gives each call a trace. ``share``: of calls without a parent that are kept however they end.
+
+    Ids have 64 random bits of the call's own, which is half of what a trace's id holds: the other half is this
+    tracer's. A call's span and its trace share them, which two spans of one trace may not.
+    """
 
     def __init__(self, share: float, random: Random, keep: Callable[[EndedCall, KeptFor], None]) -> None:
-        self._share = TraceShare(share)
-        self._random = random
+        self._has = TraceShare(share).has
+        self._draw = random.getrandbits
+        self._mine = f"{random.getrandbits(64) or 1:016x}"
         self._keep = keep
 
     def begin(self, headers: Mapping[str, str], raw_headers: Iterable[tuple[bytes, bytes]]) -> CallTrace:
         """A call came with these headers: by their names, and as they were sent."""
-        drawn = self._random.randbytes(24)  # an id of zero, which is none, is not to be feared in 64 bits
-        digits = drawn.hex()
+        drawn = self._draw(64)
+        digits = "%016x" % (drawn or 1)
         if "traceparent" not in headers or (parent := parent_of(raw_headers)) is None:
-            return CallTrace(digits[16:], digits[:16], None, self._share.has(int.from_bytes(drawn[16:])), self._finish)
-        return CallTrace(f"{parent.trace_id:032x}", digits[:16], parent, parent.is_sampled, self._finish)
+            return CallTrace(self._mine + digits, digits, None, self._has(drawn), self._finish)
+        return CallTrace(f"{parent.trace_id:032x}", digits, parent, parent.is_sampled, self._finish)
 
     def ended(self, timeline: RequestTimeline, spec: RequestSpec) -> None:
         """Reads timelines (`router.history.timelines.TimelineReaders`)."""
         if isinstance(timeline.trace, CallTrace):
             timeline.trace.ended(timeline, spec)
 
-    def _finish(self, call: EndedCall) -> None:
-        reason = kept_for(call)
+    def _finish(self, trace: CallTrace) -> None:
+        reason = kept_for(trace.choices, is_in_share=trace.is_in_share, has_parent=trace.parent is not None)
         if reason is not None:
-            self._keep(call, reason)
+            self._keep(trace.ended_call(), reason)

@@ -11,12 +11,9 @@ from router.history.records import Outcome
 from router.history.timeline import RequestTimeline
 from router.history.timelines import TimelineReaders, Timelines
 from router.traces.call_trace import CallTrace, EndedCall
-from router.traces.context import ParentContext
 from router.traces.sampling import KeptFor, TraceShare, kept_for
 from router.traces.tracer import Tracer
 from tests.router.traces.worlds import FACTS, call_of, spec_of
-
-SAMPLED, UNSAMPLED = ParentContext(1, 2, True), ParentContext(1, 2, False)
 
 
 def ended(outcome: Outcome = Outcome.FINISHED, *, ttft_s: float | None = 0.5, tpot_s: float = 0.05) -> RequestTimeline:
@@ -29,6 +26,10 @@ def ended(outcome: Outcome = Outcome.FINISHED, *, ttft_s: float | None = 0.5, tp
         now += tpot_s
     timelines.left(timeline, outcome, "why", now)
     return timeline
+
+
+def reason_of(*timelines: RequestTimeline, is_in_share: bool = False, has_parent: bool = False) -> KeptFor | None:
+    return kept_for(call_of(*timelines).choices, is_in_share=is_in_share, has_parent=has_parent)
 
 
 @pytest.mark.parametrize(
@@ -44,14 +45,14 @@ def ended(outcome: Outcome = Outcome.FINISHED, *, ttft_s: float | None = 0.5, tp
     ],
 )
 def test_what_broke_a_promise_is_kept(timeline: RequestTimeline, reason: KeptFor | None):
-    assert kept_for(call_of(timeline)) == reason
-    assert kept_for(call_of(timeline, parent=UNSAMPLED)) == reason
-    assert kept_for(call_of(ended(), timeline)) == reason, "one choice is enough"
+    assert reason_of(timeline) == reason
+    assert reason_of(timeline, has_parent=True) == reason
+    assert reason_of(ended(), timeline) == reason, "one choice is enough"
 
 
 def test_the_rest_is_kept_as_the_client_says_or_by_its_share():
-    assert kept_for(call_of(ended(), is_in_share=True)) is KeptFor.SHARE
-    assert kept_for(call_of(ended(), parent=SAMPLED, is_in_share=True)) is KeptFor.PARENT
+    assert reason_of(ended(), is_in_share=True) is KeptFor.SHARE
+    assert reason_of(ended(), is_in_share=True, has_parent=True) is KeptFor.PARENT
 
 
 @given(trace=st.integers(1, 2**128 - 1), share=st.floats(0.0, 1.0))
@@ -70,7 +71,7 @@ class Kept:
     def begin(self, parent: str = "") -> CallTrace:
         headers = {"traceparent": parent} if parent else {}
         trace = self.tracer.begin(headers, [(k.encode(), v.encode()) for k, v in headers.items()])
-        trace.facts = FACTS
+        trace.describe = lambda: FACTS
         return trace
 
 

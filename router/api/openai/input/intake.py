@@ -50,7 +50,6 @@ class Order:
     grammar: CheckedGrammar | None = None
     trace: CallTrace | None = None
 
-    @property
     def call_facts(self) -> CallFacts:
         """What its trace tells of it."""
         is_chat = self.prompt_param == "messages"
@@ -111,7 +110,7 @@ class OrderIntake:
         charge = order.caller.begin(order.num_tokens(samplings))
         trace = order.trace
         if trace is not None:
-            trace.facts = order.call_facts
+            trace.describe = order.call_facts
         named = {} if trace is None else {"trace": trace.name}
         try:
             for prompt, spec in self._specs(order, samplings):

@@ -41,6 +41,7 @@ from router.api.metrics.placement import PlacementHealth
 from router.api.openai.models import Models, ServedModel
 from router.api.orders import OrderScope
 from router.api.targets import Target, targets_of
+from router.checks import may_act, shows_page
 from router.feed.broadcast import FeedBroadcast
 from router.feed.feed import FeedSources
 from router.gateway import Router
@@ -189,6 +190,7 @@ def _apps(
         found = place(host)
         return shell.topology.host(host).address if found is None else found.address
 
+    acts = may_act(shell.topology, spec)
     return create_apps(
         ApiConfig(
             gateway=shell.me.process,
@@ -210,22 +212,13 @@ def _apps(
             costs=lambda: list(costs_of(shell.topology, router.statuses())),
             tracer=tracer,
             broadcast=broadcast,
-            orders=_orders(shell.topology, router) if _may_order(shell.topology, spec) else None,
-            has_page=_has_page(spec),
-            played=played_topology(shell.topology) if _may_order(shell.topology, spec) else None,
+            has_page=shows_page(spec),
+            has_chat=acts,
+            orders=_orders(shell.topology, router) if acts else None,
+            played=played_topology(shell.topology) if acts else None,
             simulations=simulations,
         )
     )
-
-
-def _has_page(spec: GatewaySpec) -> bool:
-    return is_loopback(spec.admin_address) if spec.ui is None else spec.ui
-
-
-def _may_order(topology: Topology, spec: GatewaySpec) -> bool:
-    """Where there is a page, on loopback and wherever operators have keys: not where anybody could give orders."""
-    has_keys = topology.access is not None and topology.access.keys is not None
-    return _has_page(spec) and (is_loopback(spec.admin_address) or has_keys)
 
 
 def _orders(topology: Topology, router: Router) -> OrderScope:

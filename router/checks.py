@@ -1,27 +1,57 @@
 """Checks what a topology's gateways need, and its policy, before anything starts."""
 
 import os
+from collections.abc import Iterator
 from importlib.util import find_spec
 
 from mesh.errors import UserError
+from mesh.topology.access_checks import is_loopback
 from mesh.topology.lines import LineIndex
 from mesh.topology.parse import read_text
-from mesh.topology.schema import PolicySpec, Topology
+from mesh.topology.schema import GatewaySpec, PolicySpec, Topology
 from router.traces.settings import CollectorSettings
 
 NEEDS_OTEL = 'traces are written with OpenTelemetry\'s messages; run `pip install "meshserve[otel]"`, or leave it out'
 
 
 def check(topology: Topology) -> list[str]:
-    """Remarks: none. Raise `UserError` if the policy cannot be made, or the gateways could not export traces."""
+    """Remarks of one line each. Raise `UserError` if the policy cannot be made, or the gateways could not export
+    traces.
+    """
     _check_policy(topology)
+    _check_traces(topology)
+    return list(_remarks(topology))
+
+
+def _remarks(topology: Topology) -> Iterator[str]:
+    for gateway in topology.gateways:
+        if shows_page(gateway) and not may_act(topology, gateway):
+            yield (
+                f"gateways.{gateway.id}.ui: everybody who reaches {gateway.admin_address} sees its mesh and requests, "
+                "and nobody may chat or give orders; with keys under [access], operators alone do all of it"
+            )
+
+
+def shows_page(gateway: GatewaySpec) -> bool:
+    """Say whether the admin address shows the page: on loopback unless it must not, elsewhere where it is written."""
+    return is_loopback(gateway.admin_address) if gateway.ui is None else gateway.ui
+
+
+def may_act(topology: Topology, gateway: GatewaySpec) -> bool:
+    """Say whether the page may do more than show: on loopback, and wherever operators have keys. Where anybody can
+    reach it without one, it takes no orders, simulates nothing, and hands no requests to the address of clients.
+    """
+    has_keys = topology.access is not None and topology.access.keys is not None
+    return shows_page(gateway) and (is_loopback(gateway.admin_address) or has_keys)
+
+
+def _check_traces(topology: Topology) -> None:
     if topology.traces is None:
-        return []
+        return
     if not has_otel():
         line = LineIndex(read_text(topology.path)).line(("traces",))
         raise UserError(f"{topology.path}:{line}: traces: {NEEDS_OTEL}")
     CollectorSettings.of(topology.traces, os.environ)
-    return []
 
 
 def _check_policy(topology: Topology) -> None:

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, cast
 
 from mesh import __version__
@@ -45,6 +46,7 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; answer its exit code. Whatever a user can mend is one line on standard error."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _write_anything()
     try:
         options = command_parser(arguments).parse_args(arguments)
         code = int(options.run(options))
@@ -61,6 +63,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on, as with `| head`
         return EXIT_FAILURE
     return code
+
+
+def _write_anything() -> None:
+    """Let a terminal that knows few letters, or a name that is no text, cost a question mark and not the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def command_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:

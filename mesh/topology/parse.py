@@ -109,8 +109,10 @@ def read_text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise TopologyError([f"{path}: no such file; name the TOML file that describes the deployment"]) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise TopologyError([f"{path}: cannot be read: {error}"]) from None
+    except OSError as error:
+        raise TopologyError([f"{path}: cannot be read: {error.strerror or error}"]) from None
+    except UnicodeDecodeError as error:
+        raise TopologyError([f"{path}: is no text in UTF-8: byte {error.start} does not fit"]) from None
 
 
 def _parse_toml(path: Path, text: str) -> dict[str, Any]:

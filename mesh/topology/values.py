@@ -12,6 +12,7 @@ Reader = Callable[[object], Any]
 
 _SIZE = re.compile(r"^(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>B|KiB|MiB|GiB|KB|MB|GB)$")
 _UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+_HOST = re.compile(r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?$")
 _DEVICE = re.compile(r"^[a-z]+(:\d+)?$")
 _MODEL = re.compile(r"^(?P<scheme>pypi|hf):(?P<rest>.*)$")
 _PYPI = re.compile(r"^[A-Za-z0-9._-]+==[^/]+/.+$")
@@ -215,6 +216,22 @@ def ip_or_any(value: object) -> str:
         return str(ip_address(value))
     except ValueError:
         raise ValueError(f"{value!r} is no IP address; {wanted}") from None
+
+
+def host(value: object) -> str:
+    """What a gateway listens at: an IP address, or a name that stands for one. A port is a key of its own."""
+    given = text(value)
+    if not _is_ip(given) and _HOST.fullmatch(given) is None:
+        words = "write an IP address or a host's name; its port is a key of its own"
+        raise ValueError(f"{value!r} is no address; {words}")
+    return given
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        return bool(ip_address(text))
+    except ValueError:
+        return False
 
 
 def texts(value: object) -> dict[str, str]:

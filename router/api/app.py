@@ -62,6 +62,7 @@ class ApiConfig:
     registry: CollectorRegistry
     broadcast: FeedBroadcast
     has_page: bool
+    has_chat: bool = False  # whether the page may hand requests to the public application
     played: PlayedTopology | None = None  # that simulations start from; None: there are none
     simulations: Simulations = field(default_factory=Simulations)
     targets: Callable[[], list[Target]] = list  # whom Prometheus is to scrape
@@ -140,7 +141,8 @@ def _forward(
 def _install_page(admin: FastAPI, clients: ASGIApp, config: ApiConfig) -> None:
     """The page, and what only the page asks."""
     PageRoutes().install(admin)
-    ChatRoutes(clients).install(admin)
+    if config.has_chat:
+        ChatRoutes(clients).install(admin)
     if config.played is not None:
         WhatIfRoutes(config.played, config.simulations, config.timelines, config.clock).install(admin)
 

@@ -30,7 +30,7 @@ class RequestRoutes:
 
     def install(self, app: FastAPI) -> None:
         app.add_api_route("/mesh/requests", self.list_recent, methods=["GET"])
-        app.add_api_route("/mesh/requests/{request}", self.show, methods=["GET"])
+        app.add_api_route("/mesh/requests/{request:path}", self.show, methods=["GET"])
 
     async def list_recent(self, limit: Limit = "20") -> Response:
         """The last requests to arrive, newest first."""

@@ -42,6 +42,7 @@ def register(subparsers: "Subparsers") -> None:
 
 def run(options: argparse.Namespace) -> int:
     from mesh.cli.arguments import split_topology
+    from mesh.cli.cluster import require_running
     from mesh.topology.parse import load
 
     file, words = split_topology(options.words)
@@ -51,6 +52,7 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"--plot and --html: are of one request; name it; usage: {USAGE}")
     showing = Showing.of(options, is_for_programs=options.json)
     topology = load(file)
+    require_running(topology, file)
     return _explain(topology, words[0], options.json, showing) if words else _list(topology, options.n, options.json)
 
 

@@ -25,6 +25,9 @@ def policies() -> Mapping[str, PolicyEntry]:
     return {entry.name: entry for entry in sorted(entries, key=lambda entry: (entry.name != default, entry.name))}
 
 
+_KINDS = {"float": "a number", "int": "a whole number", "str": "a text", "bool": "true or false", "array": "a list"}
+
+
 def make_policy(spec: PolicySpec, random: Random) -> Policy:
     """The policy that a topology asks for. Raise `UserError` naming what exists if it asks for anything else."""
     parameters = _parameters(spec)
@@ -49,4 +52,11 @@ def _parameters(spec: PolicySpec) -> msgspec.Struct:
     except msgspec.ValidationError as error:
         text, _, path = str(error).partition(" - at `$.")
         where = f"[policy] {path.rstrip('`')}".rstrip()
-        raise UserError(f"{where}: {text[:1].lower()}{text[1:]}") from None
+        raise UserError(f"{where}: {_in_words(text)}") from None
+
+
+def _in_words(text: str) -> str:
+    """What msgspec says of a value, without Python's names of types."""
+    for kind, words in _KINDS.items():
+        text = text.replace(f"`{kind}`", words)
+    return text[:1].lower() + text[1:]

@@ -84,7 +84,7 @@ class CallTrace:
 
     @property
     def choices(self) -> Sequence[EndedChoice]:
-        """Those that are over, as they ended."""
+        """The choices that are over, as they ended."""
         return self._choices
 
     def ended_call(self) -> EndedCall:

@@ -7,7 +7,7 @@ import pytest
 import router.checks
 from mesh.errors import UserError
 from mesh.topology.parse import load
-from router.checks import check
+from router.checks import check, may_act, shows_page
 
 SERVICE = '[services.a]\nmodel = "m"\n[engines.e]\n'
 
@@ -21,6 +21,33 @@ def topology(folder: Path, text: str):
 def test_without_traces_there_is_nothing_to_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(router.checks, "has_otel", lambda: False)
     assert check(topology(tmp_path, "")) == []
+
+
+PAGE = '[gateways.g]\nadmin_address = "10.0.0.5"\nui = true\n'
+
+
+def test_a_page_that_everybody_sees_is_remarked(tmp_path: Path):
+    [remark] = check(topology(tmp_path, "[access]\nopen = true\n" + PAGE))
+    assert remark.startswith("gateways.g.ui: everybody who reaches 10.0.0.5 sees its mesh")
+    for others in ('[access]\nkeys = "k"\n' + PAGE, "[access]\nopen = true\n" + PAGE.replace("ui = true", "")):
+        assert check(topology(tmp_path, others)) == []
+
+
+@pytest.mark.parametrize(
+    ("access", "gateway", "shows", "acts"),
+    [
+        ("", "", True, True),
+        ("", "ui = false", False, False),
+        ("open = true", 'admin_address = "10.0.0.5"', False, False),
+        ("open = true", 'admin_address = "10.0.0.5"\nui = true', True, False),
+        ('keys = "k"', 'admin_address = "10.0.0.5"', False, False),
+        ('keys = "k"', 'admin_address = "10.0.0.5"\nui = true', True, True),
+    ],
+)
+def test_who_may_only_see_may_do_nothing(tmp_path: Path, access: str, gateway: str, shows: bool, acts: bool):
+    table = f"[access]\n{access}\n" if access else ""
+    made = topology(tmp_path, f"{table}[gateways.g]\n{gateway}\n")
+    assert (shows_page(made.gateways[0]), may_act(made, made.gateways[0])) == (shows, acts)
 
 
 def test_what_to_install_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

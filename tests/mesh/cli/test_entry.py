@@ -1,5 +1,7 @@
 import argparse
+import sys
 from importlib.metadata import EntryPoint
+from io import BytesIO, TextIOWrapper
 
 import pytest
 
@@ -55,3 +57,19 @@ def test_hosts(tmp_path):
     assert choose_host(load(path), "b") == "b"
     with pytest.raises(UserError, match=r"has several hosts; say which one this is with --host a\|b"):
         choose_host(load(path), None)
+
+
+def test_letters_that_the_terminal_does_not_know_cost_a_question_mark(monkeypatch):
+    stream = TextIOWrapper(BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", stream)
+    monkeypatch.setattr(cli, "command_parser", lambda arguments: Speaking())
+    assert cli.main([]) == 0
+    stream.seek(0)
+    assert stream.read() == "up ? and s?.toml"
+
+
+class Speaking:
+    """A parser whose command writes what no terminal of 7 bits can show, and a name that is no text."""
+
+    def parse_args(self, arguments):
+        return argparse.Namespace(run=lambda options: sys.stdout.write("up \u25b2 and s\udcff.toml") and 0)

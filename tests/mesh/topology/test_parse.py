@@ -235,6 +235,21 @@ def test_a_syntax_error_is_named_with_its_line(write, text, start):
     assert str(caught.value).startswith(f"{path}:{start}")
 
 
+@pytest.mark.parametrize("address", ["10.0.0.5", "::1", "0.0.0.0", "localhost", "gpu-1.cluster.local."])
+def test_a_gateway_listens_at_an_address_or_a_name(write, address):
+    open_access = "[access]\nopen = true\n"
+    made = load(write(f'{open_access}[services.a]\nmodel = "m"\n[engines.e]\n[gateways.g]\naddress = "{address}"\n'))
+    assert made.gateways[0].address == address
+
+
+def test_what_is_no_text_is_one_line(tmp_path):
+    with pytest.raises(TopologyError, match=r"cannot be read: Is a directory$"):
+        load(tmp_path)
+    (tmp_path / "latin.toml").write_bytes(b"# \xe9\n")
+    with pytest.raises(TopologyError, match=r"latin\.toml: is no text in UTF-8: byte 2 does not fit"):
+        load(tmp_path / "latin.toml")
+
+
 def test_a_missing_file_is_one_line(tmp_path):
     with pytest.raises(TopologyError, match=r"none\.toml: no such file; name the TOML file that describes"):
         load(tmp_path / "none.toml")

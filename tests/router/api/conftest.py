@@ -270,6 +270,7 @@ def apis_of(
         tracer=router.tracer,
         broadcast=FeedBroadcast(sources_of(timelines), SystemClock()),
         has_page=True,
+        has_chat=True,
     )
     return create_apps(config)
 

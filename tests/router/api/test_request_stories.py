@@ -38,6 +38,12 @@ async def test_a_client_s_own_id_finds_all_calls_that_had_it(gateway):
     assert len(read(await gateway.admin.get("/mesh/requests/order-17")).requests) == 2
 
 
+async def test_an_id_with_a_slash_is_an_id(gateway):
+    answer = await gateway.admin.get("/mesh/requests/no%2Fsuch%2Fone")
+    assert answer.status_code == 404
+    assert answer.json()["error"]["message"].startswith("gateway-0 knows no request 'no/such/one'")
+
+
 async def test_an_unknown_id_is_told_how_far_back_the_gateway_remembers(gateway):
     empty = await gateway.admin.get("/mesh/requests/nobody")
     assert empty.status_code == 404

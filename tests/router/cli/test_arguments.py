@@ -29,7 +29,7 @@ def test_values_are_written_as_in_a_topology():
     [
         (["tropcial"], "no policy 'tropcial'; did you mean 'tropical'"),
         (["tropical", "watermrak=1"], "watermrak: not a parameter of tropical; did you mean 'watermark'"),
-        (["tropical", "watermark=2"], "watermark: expected `float` <= 1.0"),
+        (["tropical", "watermark=2"], "watermark: expected a number <= 1.0"),
         (["tropical", "watermark"], "'watermark': a parameter is given as KEY=VALUE"),
     ],
 )

@@ -8,6 +8,7 @@ import { Field, Table, useStore } from "../parts.js";
 import { state } from "../store.js";
 import { count, ms } from "../words.js";
 
+const ELSEWHERE = "This gateway hands nothing on from here: it listens for other machines, and asks them for no key.";
 const STORED = "meshserve-client-key";
 const EMPTY = { service: "", system: "", ttftMs: "", tpotMs: "", priority: "", seed: "", temperature: "", maxTokens: "", logprobs: false, further: "" };
 
@@ -66,7 +67,7 @@ async function stream(form, messages, signal, last, show) {
   const body = JSON.stringify(bodyOf(form, messages));
   show(last());
   const response = await reach({ method: "POST", body, signal, headers: headers({ "content-type": "application/json", ...headersOf(form, kept.key) }) });
-  if (!response.ok) throw await refusalOf(response);
+  if (!response.ok) throw elsewhere(await refusalOf(response));
   show({ ...last(), requestId: response.headers.get("x-request-id") ?? "" });
   if (!response.headers.get("content-type")?.startsWith("text/event-stream")) return show(whole(last(), await response.json()));
   for await (const { data } of events(response.body)) if (data !== "[DONE]") show(folded(last(), JSON.parse(data), performance.now()));
@@ -75,6 +76,9 @@ async function stream(form, messages, signal, last, show) {
 // Further fields may ask for an answer in one piece.
 const whole = (answer, { choices, usage }) => folded({ ...answer, usage }, { choices: [{ ...choices[0], delta: withIndices(choices[0].message) }] }, performance.now());
 const withIndices = (message) => ({ ...message, tool_calls: message.tool_calls?.map((call, index) => ({ ...call, index })) });
+
+// Where the page may only show, nothing is there to take what is asked.
+const elsewhere = (refusal) => (refusal.message.startsWith("Unknown path") ? new Error(ELSEWHERE) : refusal);
 
 async function reach(options) {
   try {

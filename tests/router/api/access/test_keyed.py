@@ -72,6 +72,7 @@ async def keyed(gateway, model_folder, tmp_path):
         registry=CollectorRegistry(),
         broadcast=FeedBroadcast(sources_of(), SystemClock()),
         has_page=True,
+        has_chat=True,
     )
     async with client_of(both(create_apps(config))) as client:
         yield KeyedApi(client, keyring, tmp_path / "keys.json", gateway.router)

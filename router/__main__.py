@@ -46,7 +46,7 @@ from router.feed.broadcast import FeedBroadcast
 from router.feed.feed import FeedSources
 from router.gateway import Router
 from router.history.recorder import Recorder, RecordingFile
-from router.history.records import RECORDING_FORMAT, Header
+from router.history.records import RECORDING_FORMAT, Header, Outcome
 from router.history.summary import record_of
 from router.history.tallies import Tallies
 from router.history.timeline import RequestTimeline
@@ -76,9 +76,10 @@ async def serve(shell: ProcessShell) -> None:
     registry = CollectorRegistry()
     promises = {service.name: service.slo for service in shell.topology.services}
     tallies, metrics = Tallies(), GatewayMetrics(registry, promises)
+    keyring = _keyring(shell.topology)
     with (
         _tracer(shell, spec, registry) as tracer,
-        _timelines(shell, spec, registry, tallies, metrics, tracer) as timelines,
+        _timelines(shell, spec, registry, tallies, metrics, tracer, keyring) as timelines,
     ):
         router = Router(shell.topology, shell.me.process, sockets, shell.clock, policy, timelines, tallies)
         registry.register(LengthCalibration(router.lengths.calibration))
@@ -88,7 +89,7 @@ async def serve(shell: ProcessShell) -> None:
         registry.register(WireHealth(sockets.counters))
         ProcessCollector(registry=registry)
         registry.register(PlacementHealth(router.marks, shell.clock))
-        peers, keyring = ClientPeers(spec.trusted_proxies), _keyring(shell.topology)
+        peers = ClientPeers(spec.trusted_proxies)
         if keyring is not None:
             registry.register(KeyUse(keyring.__iter__))
         callers = _callers(shell, router, peers, keyring)
@@ -140,10 +141,11 @@ def _timelines(
     tallies: Tallies,
     metrics: GatewayMetrics,
     tracer: Tracer | None,
+    keyring: Keyring | None,
 ) -> Iterator[Timelines]:
     """Timelines that are read by the tallies, the metrics, and the gateway's recording and tracer, if it has them."""
     if spec.recording is None:
-        yield Timelines(_readers(tallies, metrics, None, 0.0, tracer))
+        yield Timelines(_readers(tallies, metrics, None, 0.0, tracer, keyring))
         return
     header = Header(RECORDING_FORMAT, shell.topology.name, spec.id, datetime.now(UTC))
     origin_s = shell.clock.now()
@@ -151,11 +153,16 @@ def _timelines(
     registry.register(RecordingCounter(lambda: recorder.num_dropped))
     log.info("recording", path=str(spec.recording))
     with closing(recorder):
-        yield Timelines(_readers(tallies, metrics, recorder, origin_s, tracer))
+        yield Timelines(_readers(tallies, metrics, recorder, origin_s, tracer, keyring))
 
 
 def _readers(
-    tallies: Tallies, metrics: GatewayMetrics, recorder: Recorder | None, origin_s: float, tracer: Tracer | None
+    tallies: Tallies,
+    metrics: GatewayMetrics,
+    recorder: Recorder | None,
+    origin_s: float,
+    tracer: Tracer | None,
+    keyring: Keyring | None,
 ) -> TimelineReaders:
     """Arrivals in a recording count from ``origin_s``."""
 
@@ -163,6 +170,10 @@ def _readers(
         record = record_of(timeline, origin_s)
         tallies.ended(record)
         metrics.ended(record, timeline.reason, timeline.trace_id)
+        if keyring is not None and record.outcome is not Outcome.CANCELLED:
+            held = keyring.named(timeline.facts.tenant)
+            if held is not None:
+                held.meter.judge(is_kept=record.meets_slo)
         if recorder is not None:
             recorder.take(record, request)
 

@@ -38,6 +38,7 @@ class Keyring:
         self._defaults = defaults
         self._stamp: _Stamp = _stamp(path)
         self._held: dict[str, HeldKey] = {}
+        self._named: dict[str, HeldKey] = {}
         try:
             self._take(read_keys(path))
         except FileNotFoundError:
@@ -53,6 +54,10 @@ class Keyring:
             return None
         held = self._held.get(parts[0])
         return held if held is not None and held.key.matches(parts[1]) else None
+
+    def named(self, name: str) -> HeldKey | None:
+        """Return the key of that name; None: there is none, or no longer."""
+        return self._named.get(name)
 
     def __iter__(self) -> Iterator[HeldKey]:
         """Iterate over all keys, in the order of the file: new ones come last."""
@@ -85,6 +90,7 @@ class Keyring:
             key.id: HeldKey(key, key.limits.over(self._defaults), before[key.id].meter if key.id in before else Meter())
             for key in keys
         }
+        self._named = {held.key.name: held for held in self._held.values()}
 
 
 def _stamp(path: Path) -> _Stamp:

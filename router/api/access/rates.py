@@ -43,11 +43,13 @@ class Bucket:
 class Meter:
     """Meters one key in one gateway, which lets one of ``num_gateways`` equal parts of the key's limits through."""
 
-    __slots__ = ("_num_in_flight", "_requests", "_tokens", "num_requests", "num_tokens")
+    __slots__ = ("_num_in_flight", "_requests", "_tokens", "num_ended", "num_kept", "num_requests", "num_tokens")
 
     def __init__(self) -> None:
         self.num_requests = 0  # for answers, that were let through
         self.num_tokens = 0  # of prompts and answers, of those that have ended
+        self.num_ended = 0  # of them, but for those that their clients cancelled
+        self.num_kept = 0  # of those, whose promises were kept
         self._requests = Bucket()
         self._tokens = Bucket()
         self._num_in_flight = 0
@@ -86,6 +88,11 @@ class Meter:
         self._num_in_flight -= 1
         self.num_tokens += num_used
         self._tokens.used = max(0.0, self._tokens.used + num_used - num_reserved)
+
+    def judge(self, *, is_kept: bool) -> None:
+        """Count a request that has ended."""
+        self.num_ended += 1
+        self.num_kept += is_kept
 
     def raw_headers(self, limits: KeyLimits, num_gateways: int, now: float) -> RawHeaders:
         """Return what is left, as OpenAI's servers tell it."""

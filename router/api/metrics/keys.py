@@ -1,4 +1,4 @@
-"""Offers Prometheus what access keys have used in a gateway: by name, of a bounded number of them."""
+"""Offers Prometheus what access keys used in a gateway, and how promises to them were kept, of a bounded number."""
 
 from collections.abc import Callable, Iterable
 from itertools import islice
@@ -24,7 +24,15 @@ class KeyUse(Collector):
         tokens = CounterMetricFamily(
             "meshserve_key_tokens", "Tokens of prompts and answers that a key has used", labels=LABELS
         )
+        ended = CounterMetricFamily(
+            "meshserve_key_ended", "Requests of a key that ended and were not cancelled", labels=LABELS
+        )
+        kept = CounterMetricFamily(
+            "meshserve_key_kept", "Requests of a key for which both promises were kept", labels=LABELS
+        )
         for held in islice(self._keys(), MOST_KEYS):
             requests.add_metric((held.key.name,), held.meter.num_requests)
             tokens.add_metric((held.key.name,), held.meter.num_tokens)
-        return requests, tokens
+            ended.add_metric((held.key.name,), held.meter.num_ended)
+            kept.add_metric((held.key.name,), held.meter.num_kept)
+        return requests, tokens, ended, kept

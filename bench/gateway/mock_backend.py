@@ -13,8 +13,11 @@ import argparse
 import asyncio
 import itertools
 import json
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import cast
 
 import httptools
@@ -153,9 +156,30 @@ def main() -> None:
     parser.add_argument("--request-us", type=float, default=0.0, metavar="US", help="... of an answer (default: 0)")
     parser.add_argument("--chunk-tokens", type=int, default=512, metavar="N", help="of an iteration (default: 512)")
     parser.add_argument("--max-running", type=int, default=64, metavar="N", help="requests at a time (default: 64)")
+    parser.add_argument(
+        "--detach", type=Path, metavar="FILE", help="go on in the background, with the number of the process in FILE"
+    )
     options = parser.parse_args()
+    if options.detach is not None:
+        _detach(options.detach)
+        return
     pace = Pace(options.first_ms / 1e3, options.gap_ms / 1e3)
     uvloop.run(serve(options.port, pace, options.model, _costs(options)))
+
+
+def _detach(pid_file: Path) -> None:
+    """Start the same in the background, and say where it listens once it does."""
+    at = sys.argv.index("--detach")
+    command = [sys.executable, "-m", "bench.gateway.mock_backend", *sys.argv[1:at], *sys.argv[at + 2 :]]
+    child = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    assert child.stdout is not None
+    url = child.stdout.readline().decode().strip()
+    if not url:
+        raise SystemExit(f"it did not start: code {child.wait()}; is the port free?")
+    pid_file.write_text(f"{child.pid}\n")
+    print(url)
 
 
 def _costs(options: argparse.Namespace) -> MockCosts | None:

@@ -100,6 +100,8 @@ def _round(number: int) -> Iterator[LoadExperiment]:
     yield _together(2, SHORT)
     yield _alone(48, is_held_out=True)
     yield _joined(2, (64, 256))
+    yield _joined(4, (64,), context=LONG_CONTEXT)
+    yield _joined(3, (96,), is_held_out=True)
     for length in LENGTHS[3:]:
         yield _alone(length)
     yield from (_alone(length, is_held_out=True) for length in (384, 1536, 6144))
@@ -113,6 +115,7 @@ def _round(number: int) -> Iterator[LoadExperiment]:
             yield _together(3 * size // 4, 96, is_held_out=True)
     yield _joined(8, (64, 256))
     yield _joined(6, (128,), is_held_out=True)
+    yield _joined(8, (256,), context=LONG_CONTEXT)
     for length in (2048, 4096, 8192, 16384):
         yield _joined(2, (length,))
     for tokens in BURSTS:
@@ -128,7 +131,7 @@ def _together(size: int, length: int, *, is_held_out: bool = False) -> LoadExper
     return LoadExperiment(Aim.DECODE, (AskedLengths(length, num_output),) * size, is_held_out=is_held_out)
 
 
-def _joined(size: int, lengths: tuple[int, ...], *, is_held_out: bool = False) -> LoadExperiment:
+def _joined(size: int, lengths: tuple[int, ...], *, context: int = SHORT, is_held_out: bool = False) -> LoadExperiment:
     joins = tuple([AskedLengths(length, JOINED_ANSWER) for length in lengths])
-    num_output = STEPS_A_JOIN * (1 + len(lengths)) + max(lengths) // 128
-    return LoadExperiment(Aim.JOIN, (AskedLengths(SHORT, num_output),) * size, joins, is_held_out)
+    num_output = STEPS_A_JOIN * (1 + len(lengths)) + (max(lengths) + size * context) // 128
+    return LoadExperiment(Aim.JOIN, (AskedLengths(context, num_output),) * size, joins, is_held_out)

@@ -20,6 +20,7 @@ from router.profiling.server import ServerSays, ask_server
 from router.profiling.terms import Terms, fit_terms
 
 FEWEST_ROUNDS: Final = 2
+FIT_EVERY: Final = 8  # experiments
 MOST_CONTEXT: Final = 32_768  # tokens of a prompt, where the server does not say how long one may be
 MOST_FAILURES: Final = 5
 MOST_CONNECTIONS: Final = 2048
@@ -100,6 +101,8 @@ async def _measure(client: ModelClient, says: ServerSays, design: LoadDesign, sh
                 course.take(seen)
             passed_s = time.monotonic() - started
             shown.at(min(passed_s, limit_s), course.words())
+            if len(course.reads) % FIT_EVERY == 0:
+                course.terms = fit_terms(course.reads) or course.terms
             if passed_s >= limit_s or len(course.failures) >= MOST_FAILURES:
                 break
         course.terms = fit_terms(course.reads)

@@ -8,7 +8,7 @@ them are fitted together, without negative terms; then forms compete for each co
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import ceil, inf
 
@@ -28,12 +28,13 @@ from engines.costs.measuring import (
     load_of_point,
     predict_s,
 )
-from engines.costs.step_cost import Parts, StepCost
+from engines.costs.step_cost import MixedCost, Parts, StepCost
 from router.profiling.readings import Bounds, JoinedPrompt, LoneFirstToken, Read
 
 Matrix = NDArray[np.float64]
 
 KNOWN = 0.05  # of the time that a term decides, and less: the term is known
+UNLIKE = 4.0  # times as long a context, at least: it is told from the number of requests
 SURE = 2.0  # standard errors: 95 %
 USUAL_BUDGETS = tuple(factor * 2**power for power in range(6, 16) for factor in (2, 3))  # tokens
 
@@ -68,10 +69,25 @@ def fit_terms(reads: Sequence[Read]) -> Terms | None:
     fitted = {point: time_s for point, time_s in times.items() if point not in judged}
     if not all(any(isinstance(point, kind) for point in fitted) for kind in (PrefillPoint, DecodePoint)):
         return None
-    shape = fit(fitted)
+    shape = _with_told_context(fit(fitted), fitted)
     held_out = {point: times[point] for point in judged if point in times}
     unsure = {**prefill_unsure, **_decode_unsure(shape, fitted)}
     return Terms(_leveled(shape, rounds, times), request_s, budget, at_least, fitted, held_out, unsure)
+
+
+def _with_told_context(shape: StepCost, fitted: Times) -> StepCost:
+    """Where decodes beside prompts had contexts that were all alike, nothing tells a request from its context: then a
+    token of context costs what it does without prompts.
+    """
+    mixed = shape.mixed
+    means = [sum(one.contexts) / len(one.contexts) for one in fitted if isinstance(one, MixedPoint) and one.contexts]
+    if mixed is None or not means or max(means) >= UNLIKE * min(means):
+        return shape
+    mean = statistics.fmean(means)
+    together_s = mixed.per_decode_s + mean * mixed.per_context_token_s
+    context_s = min(shape.decode.per_context_token_s, together_s / mean)
+    told = MixedCost(together_s - mean * context_s, context_s, mixed.per_prompt_s)
+    return replace(shape, mixed=told)
 
 
 def _leveled(shape: StepCost, rounds: Mapping[Point, Sequence[float]], times: Times) -> StepCost:

@@ -46,14 +46,17 @@ class DeploymentSource:
     text: str | None = None
 
     def topology(self, counts: Mapping[str, int] | None = None) -> Topology:
-        """The same with so many engines in these pools; ``""`` is the only one. Raise `UserError`."""
-        counts = dict(counts or {})
-        if "" in counts:
-            pools = {engine.pool or engine.id for engine in load(self.path, self.text).engines}
-            if len(pools) > 1:
-                raise UserError(f"--engines: {self.path} has several tables; write it like {min(pools)}=2")
-            counts[pools.pop()] = counts.pop("")
+        """The same with so many engines in these pools. Raise `UserError`."""
         return load(self.path, self.text, counts=counts)
+
+    def named(self, counts: Mapping[str, int]) -> dict[str, int]:
+        """Name the only pool in the place of ``""``. Raise `UserError` if there are several."""
+        if "" not in counts:
+            return dict(counts)
+        pools = {engine.pool or engine.id for engine in self.topology().engines}
+        if len(pools) > 1:
+            raise UserError(f"--engines: {self.path} has several tables; write it like {min(pools)}=2")
+        return {pool or pools.copy().pop(): count for pool, count in counts.items()}
 
 
 @dataclass(frozen=True, slots=True)

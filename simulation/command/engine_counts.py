@@ -26,4 +26,4 @@ def _is_count(text: str) -> bool:
 
 def counts_label(counts: Mapping[str, int]) -> str:
     """Write numbers of engines as `parse_counts` reads them; nothing for those of the topology."""
-    return ",".join(f"{pool}={count}" if pool else f"{count} engines" for pool, count in counts.items())
+    return ",".join(f"{pool}={count}" for pool, count in counts.items())

@@ -188,6 +188,7 @@ def _with_counts(
     """The same with so many engines in these pools."""
     if not counts:
         return base
+    counts = deployment.named(counts)
     topology = deployment.topology(counts)
     return replace(
         base,

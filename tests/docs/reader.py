@@ -25,9 +25,11 @@ class Reader:
         self.use(ROOT)
 
     def use(self, tree: Path) -> None:
-        """Let the command ``mesh`` be the one of that copy of the product."""
+        """Let the command ``mesh``, and the modules of ``python``, be those of that copy of the product."""
         self.write("bin/mesh", f'#!/bin/sh\nPYTHONPATH={tree} exec {sys.executable} -m mesh.cli "$@"\n')
-        (self.folder / "bin/mesh").chmod(0o755)
+        self.write("bin/python", f'#!/bin/sh\nPYTHONPATH={tree} exec {sys.executable} "$@"\n')
+        for name in ("mesh", "python"):
+            (self.folder / "bin" / name).chmod(0o755)
 
     def write(self, name: str, text: str) -> None:
         path = self.folder / name

@@ -11,10 +11,10 @@ from engines.costs.profiles import EngineProfile
 from mesh.topology.schema import EngineSpec, PolicySpec, ServiceSpec, Slo, Topology
 from mesh.wire.control import Role
 from router.history.records import Record
+from router.servers.backend_rules import OPENAI
 from simulation.capacity import FoundCapacity, find_capacity
 from simulation.cluster import Simulation
 from simulation.engines.physics import Physics
-from simulation.engines.servers import SERVER
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.workload import SloRule
 
@@ -108,5 +108,5 @@ def median_error(pairs: Mapping[str, tuple[Means, Means]]) -> float:
 
 
 def _topology(promise: Slo) -> Topology:
-    engine = EngineSpec(SERVICE, Role.MULTIPLEX, (SERVICE,), backend=SERVER)
+    engine = EngineSpec(SERVICE, Role.MULTIPLEX, (SERVICE,), backend=OPENAI)
     return make_fleet("twin", ServiceSpec(SERVICE, "", promise), [engine], PolicySpec("round_robin"))

@@ -36,6 +36,6 @@ def _keys(engine: EngineSpec, spec: ServiceSpec) -> Iterator[str]:
 
 
 def _server_keys(engine: EngineSpec, spec: ServiceSpec) -> Iterator[str]:
-    server = getattr(engine, "server", None)
+    server = engine.server
     if server is not None:
         yield server_key(server.url, server.name_of(spec.name))

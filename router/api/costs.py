@@ -40,7 +40,7 @@ class CostRoutes:
 
 def costs_of(topology: Topology, statuses: Mapping[str, EngineStatus]) -> Iterator[LearntRow]:
     """Yield the costs of all engines that are heard."""
-    servers = {engine.id: getattr(engine, "server", None) for engine in topology.engines}
+    servers = {engine.id: engine.server for engine in topology.engines}
     for engine, status in sorted(statuses.items()):
         server = servers.get(engine)
         for service in status.services:

@@ -36,10 +36,17 @@ def profiles_of(topology: Topology, named: Named) -> dict[str, Profile]:
         raise UserError(f"--profile: {topology.path} has no engines {unknown[0]!r}; {suggestion(unknown[0], pools)}")
     store = ProfileStore.of(Cache.of_user())
     found = {engine.id: _profile_of(topology, engine, named, store) for engine in topology.engines}
+    for engine in topology.engines:
+        if engine.server is not None and found[engine.id] is None:  # servers of one table are alike
+            found[engine.id] = next((found[one.id] for one in topology.engines if _is_like(one, engine, found)), None)
     missing = [engine for engine in topology.engines if found[engine.id] is None]
     if missing:
         raise UserError(_question(topology, missing))
     return {engine: profile for engine, profile in found.items() if profile is not None}
+
+
+def _is_like(one: EngineSpec, engine: EngineSpec, found: Mapping[str, Profile | None]) -> bool:
+    return one.pool == engine.pool != "" and found[one.id] is not None
 
 
 def _is_meant(engine: EngineSpec, pool: str) -> bool:
@@ -76,7 +83,7 @@ def _question(topology: Topology, missing: Sequence[EngineSpec]) -> str:
     which = f"engines.{pools[0]}" + (f" (and {len(pools) - 1} more)" if len(pools) > 1 else "")
     measure = f"mesh profile {topology.path}"
     if missing[0].backend == "openai":
-        server = getattr(missing[0], "server", None)
+        server = missing[0].server
         measure = f"mesh profile --url {server.url if server is not None else 'URL'}"
     return (
         f"{topology.path}: what does {which} cost? Nobody measured it on this machine: do so with `{measure}`, "

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from engines.costs.profiles import EngineProfile, ServerTraits
 from mesh.topology.schema import EngineSpec, Scheduling, Topology
+from router.servers.backend_rules import OPENAI
 from simulation.engines.shared_profiles import Profile, SharedProfile
 
-SERVER = "openai"  # the backend of engines that are servers
 MANY = 2**20  # requests that a server lets wait: it refuses nobody
 
 
@@ -18,14 +18,14 @@ def imitated(topology: Topology, profiles: Mapping[str, Profile]) -> Topology:
 
 
 def _imitated(engine: EngineSpec, profile: Profile) -> EngineSpec:
-    if engine.backend != SERVER:
+    if engine.backend != OPENAI:
         return engine
     traits = traits_of(profile) or ServerTraits()
     return replace(
         engine,
         scheduling=Scheduling.CONTINUOUS,
         chunk_tokens=traits.chunk_tokens,
-        max_running=traits.max_running,
+        max_running=min(engine.max_running, traits.max_running) if engine.server is not None else traits.max_running,
         max_waiting=MANY,
         block_size=traits.block_size,
         prefix_caching=traits.prefix_caching,

@@ -6,7 +6,7 @@ import pytest
 
 from engines.costs.profiles import ProfileFile, ServerTraits
 from engines.models.cache import Cache
-from engines.profiling.store import ProfileStore
+from engines.profiling.store import ProfileStore, server_key
 from mesh.errors import UserError
 from mesh.wire.status import DecodeCost, PrefillCost
 from tests.simulation.command.test_cli import main
@@ -88,6 +88,29 @@ def test_what_was_measured_on_this_machine_is_taken(tmp_path, recording, monkeyp
     monkeypatch.setattr("engines.torch_engine.backend.key_of", lambda engine, spec: f"of-{spec.name}")
     path = store.save("of-chat", PROFILE)
     assert main(str(topology), "--trace", recording) == 0
+    path.unlink()
+
+
+SERVERS = """
+[services.chat]
+ttft_ms = 400
+tpot_ms = 30
+[engines.gpu]
+backend = "openai"
+url = ["http://gpu-1:8000", "http://gpu-2:8000"]
+services = { chat = "m" }
+"""
+
+
+def test_servers_of_a_topology_are_taken_as_they_were_measured(tmp_path, recording, capsys):
+    topology, store = tmp_path / "mesh.toml", ProfileStore.of(Cache.of_user())
+    topology.write_text(SERVERS)
+    with pytest.raises(UserError, match=r"what does engines.gpu cost\? .* `mesh profile --url http://gpu-1:8000`"):
+        main(str(topology), "--trace", recording)
+    path = store.save(server_key("http://gpu-1:8000", "m"), PROFILE)
+    assert main(str(topology), "--trace", recording, "--json") == 0
+    [run] = json.loads(capsys.readouterr().out)["runs"]
+    assert run["num_requests"] == 40
     path.unlink()
 
 

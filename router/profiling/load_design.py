@@ -113,8 +113,8 @@ def _round(number: int) -> Iterator[LoadExperiment]:
         if size in (4, 16, 64, 256):
             yield _together(size, LONG_CONTEXT)
             yield _together(3 * size // 4, 96, is_held_out=True)
-    yield _joined(8, (64, 256))
-    yield _joined(6, (128,), is_held_out=True)
+            yield _joined(size, (64, 256))
+            yield _joined(3 * size // 4, (128,), is_held_out=True)
     yield _joined(8, (256,), context=LONG_CONTEXT)
     for length in (2048, 4096, 8192, 16384):
         yield _joined(2, (length,))

@@ -250,6 +250,11 @@ class Router:
         """Its consumer leaves too much of a request unread."""
         self._carry_out(self._core.fall_behind(request, num_bytes, self._clock.now()))
 
+    def goes_on(self, request: str, by: str) -> None:
+        """An answer goes on at another server, in this way."""
+        if (timeline := self.timelines.of(request)) is not None:
+            timeline.seam = by
+
     # --- time ---------------------------------------------------------------------------------------------------------
 
     async def _run_timers(self) -> None:

@@ -255,6 +255,7 @@ class FailureCode(StrEnum):
     GRAMMAR = "grammar"  # its grammar cannot be followed, or takes too long or too much memory
     INVALID = "invalid"  # it asks for what the model does not have: tokens, or a longer context
     SAMPLING = "sampling"  # its parameters leave no probabilities to sample from
+    CUT = "cut"  # its stream broke off, and no other server can go on with it
     BROKEN = "broken"  # the server that it was sent to broke off, or was silent for too long
 
 

@@ -24,6 +24,12 @@ from router.history.timeline import (
 )
 
 MAX_ENGINES = 12  # shown of those that a decision saw
+SEAMS = {
+    "ids": "it got the ids of all tokens",
+    "text": "it got the text so far",
+    "message": "it got the text so far as a message",
+    "replay": "it made the answer anew, which began as before",
+}
 VERDICTS = {"wait": "wait: ", "reject": "reject: ", "give_up": "give up: "}
 STYLES = {"finished": "green", "failed": "red", "rejected": "red", "cancelled": "yellow"}
 
@@ -156,8 +162,9 @@ def _tell_step(
             return Text(f"interrupted after {_count(num_tokens, 'token')}: {reason}; it waits again", "yellow")
         case OwnerChanged(engine=engine):
             return Text(f"{engine} has it from here on")
-        case TokensResumed(at_s=at_s, engine=engine, since_s=since_s):
-            return Text(f"tokens go on, from {engine}, {_ms(at_s - since_s)} after the last ones before")
+        case TokensResumed(at_s=at_s, engine=engine, since_s=since_s, seam=seam):
+            how = f" ({SEAMS.get(seam, seam)})" if seam else ""
+            return Text(f"tokens go on, from {engine}, {_ms(at_s - since_s)} after the last ones before{how}")
 
 
 def _tell_decision(decision: ExplainedDecision) -> Text:

@@ -95,6 +95,7 @@ class TokensResumed(msgspec.Struct, frozen=True, tag="resumed"):
     at_s: float
     engine: str
     since_s: float
+    seam: str = ""  # how a server went on with what another one had begun (`router.servers.stream.going_on`)
 
 
 class EngineHolds(msgspec.Struct, frozen=True, tag="holds"):
@@ -185,6 +186,7 @@ class RequestTimeline:
     delivered: DeliveredTokens = field(default_factory=DeliveredTokens)
     ended: Ended | None = None
     trace: RequestTrace | None = None  # of its call, if gateways make traces
+    seam: str = ""  # as in `TokensResumed`, of the newest one
 
     @property
     def id(self) -> str:
@@ -218,7 +220,8 @@ class RequestTimeline:
     def resume(self, engine: str, now: float) -> None:
         """The first tokens of an owner came, and have not been delivered yet."""
         if self.delivered.first_at is not None:
-            self._add(TokensResumed(now - self.arrived_at, engine, self.delivered.last_at - self.arrived_at))
+            since_s = self.delivered.last_at - self.arrived_at
+            self._add(TokensResumed(now - self.arrived_at, engine, since_s, self.seam))
 
     def hold(self, engine: str, num_ahead: int | None, now: float) -> None:
         self.holds = EngineHolds(now - self.arrived_at, engine, num_ahead)

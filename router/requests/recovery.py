@@ -149,7 +149,8 @@ class Recovery:
             return self.interrupt(request, f"{engine}: {message.reason}", (engine,), now, failed=(engine,), died=True)
         if message.code is not FailureCode.STEP:
             self._breakers.forgive(request.id, now)
-            error = RequestFailed(message.reason, Fault.CLIENT, message.code)
+            fault = Fault.SERVER if message.code is FailureCode.CUT else Fault.CLIENT
+            error = RequestFailed(message.reason, fault, message.code)
             return [*self.stop(request), self._in_flight.fail(request, error, now)]
         request.losses.num_failed_steps += 1
         if request.losses.num_failed_steps >= self._limits.max_failed_steps:

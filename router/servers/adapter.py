@@ -24,6 +24,7 @@ from router.servers.http import key_of, open_session
 from router.servers.identify import ServerError, identify
 from router.servers.load_names import read_load
 from router.servers.server_core import ServerCore, ServerOrder
+from router.servers.stream.going_on import Joint, NoWayError, body_to_go_on, way_of
 
 STATUS_GAP_S: Final = 0.01  # from one status to the next
 LOOK_S: Final = 1.0  # between two looks at a server that answers
@@ -46,6 +47,8 @@ class Ear(Protocol):
     def lose_server(self, sender: Sender) -> None: ...
 
     def fall_behind(self, request: str, num_bytes: int) -> None: ...
+
+    def goes_on(self, request: str, by: str) -> None: ...
 
 
 class ServerAdapter:
@@ -136,23 +139,35 @@ class ServerAdapter:
         self._tasks[call.id] = asyncio.get_running_loop().create_task(self._call(call, start))
 
     async def _call(self, call: ForwardedCall, start: StartCall) -> None:
-        assert self._session is not None
-        assert self.core.facts is not None
         ends = _CallEnds(self, call.id, start.epoch)
         try:
-            if call.has_begun:
-                ends.failed("the stream broke off, and this answer cannot go on elsewhere", FailureCode.INVALID)
-                return
-            call.begin()
-            data = body_for(call.body, self._server.name_of(start.spec.service), with_token_ids=False)
-            url = self._server.url + call.body.path
-            await Calling(call, ends).run(self._session, url, data, self._headers(call.body))
+            await self._ask(call, start, ends)
         except Exception:
             log.exception("call failed", request=call.id, server=self.id)
             ends.failed("internal error of the gateway", FailureCode.STEP)
         finally:
             if self._tasks.get(call.id) is asyncio.current_task():
                 del self._tasks[call.id]
+
+    async def _ask(self, call: ForwardedCall, start: StartCall, ends: "_CallEnds") -> None:
+        facts = self.core.facts
+        assert self._session is not None
+        assert facts is not None
+        call.begin()
+        body, joint = call.body, None
+        if call.has_begun:
+            try:
+                way = way_of(call, facts)
+            except NoWayError as error:
+                ends.failed(str(error), FailureCode.CUT)
+                return
+            body, joint = body_to_go_on(call, way), Joint(call, way)
+            call.seams.append({"at": call.num_tokens, "by": str(way)})
+            self._ear.goes_on(call.id, str(way))
+        name = self._server.name_of(start.spec.service)
+        data = body_for(body, name, with_token_ids=facts.returns_token_ids)
+        url = self._server.url + body.path
+        await Calling(call, ends, joint).run(self._session, url, data, self._headers(body))
 
     def _headers(self, body: CallBody) -> list[tuple[str, str]]:
         return [*body.headers, ("content-type", "application/json")]

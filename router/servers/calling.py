@@ -8,7 +8,8 @@ import msgspec
 from mesh.wire.requests import FailureCode, FinishReason
 from router.servers.forwarded_call import AnswerForm, CallBody, ForwardedCall, ServerAnswer
 from router.servers.http import NOT_ANSWERED
-from router.servers.stream.chunks import AnswerChunk, has_any, read_chunk, read_usage
+from router.servers.stream.chunks import AnswerChunk, ServerUsage, has_any, read_chunk, read_usage, without_ids
+from router.servers.stream.going_on import Joint, NoWayError, with_seams, with_usage
 from router.servers.stream.sse import DONE, BadStreamError, EventReader, data_of
 
 MAX_ANSWER: Final = 32 * 2**20  # bytes, in one piece
@@ -56,12 +57,16 @@ def _with_usage(options: msgspec.Raw | None) -> msgspec.Raw:
 class Calling:
     """One attempt at a call. ``ends`` hears of it."""
 
-    def __init__(self, call: ForwardedCall, ends: CallEnds) -> None:
+    def __init__(self, call: ForwardedCall, ends: CallEnds, joint: Joint | None = None) -> None:
+        """Make one. ``joint``: to what came before it; None: nothing did."""
         self._call = call
+        self._joint = joint
+        self._num_before = call.num_tokens
         self._ends = ends
         self._finish: FinishReason | None = None
         self._num_sent = 0  # tokens that were told of
         self._is_over = False
+        self._strips_ids = not call.body.wants_token_ids
 
     async def run(self, session: aiohttp.ClientSession, url: str, data: bytes, headers: list[tuple[str, str]]) -> None:
         """Make the call. Cancelling it closes the connection."""
@@ -74,8 +79,13 @@ class Calling:
                 except aiohttp.ServerDisconnectedError:
                     if is_last or self._num_sent:  # the first time it may have been an old connection that just closed
                         raise
+        except NoWayError as error:
+            self._ends.failed(str(error), FailureCode.CUT)
         except (aiohttp.ClientError, BadStreamError, TimeoutError, OSError, ValueError) as error:
-            self._ends.failed(_reason(error), FailureCode.BROKEN)
+            if self._finish is not None and not self._is_over:
+                self._tell([], self._finish)  # all was said
+            else:
+                self._ends.failed(_reason(error), FailureCode.BROKEN)
 
     async def _read(self, response: aiohttp.ClientResponse) -> None:
         coding = response.headers.get("content-encoding", "identity").lower()
@@ -142,32 +152,54 @@ class Calling:
     def _take_chunks(self, events: list[bytes]) -> None:
         """Take what came at once together."""
         tokens: list[int] = []
-        for event in events:
-            data = data_of(event)
-            if data == DONE:
-                self._tell(tokens, self._finish or FinishReason.STOP)
-                return
-            if data:
-                self._take_chunk(read_chunk(data), data, tokens)
-        self._tell(tokens, None)
+        finish: FinishReason | None = None
+        try:
+            for event in events:
+                data = data_of(event)
+                if data == DONE:
+                    finish = self._finish or FinishReason.STOP
+                    break
+                if data:
+                    self._take_chunk(read_chunk(data), data, tokens)
+        finally:  # what came before a bad one is the client's
+            self._tell(tokens, finish)
 
     def _take_chunk(self, chunk: AnswerChunk, data: bytes, tokens: list[int]) -> None:
         if has_any(chunk.error):
             raise BadStreamError(f"the server reports an error: {_message(data)}")
+        call, joint, is_end = self._call, self._joint, False
+        if joint is not None and (joined := joint.join(chunk, data)) is not data:
+            if joined is None:
+                return
+            data = joined
         num_tokens = 0
         for choice in chunk.choices:
             num_tokens += (num_of_choice := choice.num_tokens)
             tokens += choice.token_ids or [0] * num_of_choice
             if choice.finish_reason is not None:
+                is_end = True
                 length = choice.finish_reason == "length"
                 self._finish = FinishReason.LENGTH if length else FinishReason.STOP
-        call = self._call
         if chunk.usage is not None:
-            call.usage = chunk.usage
-        if chunk.choices or call.body.wants_usage:
-            call.put(b"data: " + call.rewriter.rewrite(data) + b"\n\n", num_tokens)
-        else:
-            call.num_tokens += num_tokens
+            data = self._take_usage(chunk.usage, data)
+        call.said.add(chunk if joint is None or not joint.is_from_start else read_chunk(data))
+        if not chunk.choices and not call.body.wants_usage:
+            return
+        data = call.rewriter.rewrite(data)
+        if self._strips_ids and (chunk.prompt_token_ids or any(choice.token_ids for choice in chunk.choices)):
+            data = without_ids(data)
+        if call.seams and is_end:
+            data = with_seams(data, call.seams)
+        call.put(b"data: " + data + b"\n\n", num_tokens)
+
+    def _take_usage(self, usage: ServerUsage, data: bytes) -> bytes:
+        """As it is of the whole answer."""
+        if self._joint is None or self._joint.is_from_start:
+            self._call.usage = usage
+            return data
+        data = with_usage(data, self._num_before, len(self._call.said.prompt_ids) or None)
+        self._call.usage = read_usage(data)
+        return data
 
     def _tell(self, tokens: list[int], finish: FinishReason | None) -> None:
         if finish is not None:
@@ -181,7 +213,7 @@ class Calling:
     def _uncounted(self, num_new: int) -> list[int]:
         """Tokens that had no event of their own, as the server's own count tells."""
         usage = self._call.usage
-        counted = self._num_sent + num_new
+        counted = self._num_before + self._num_sent + num_new
         return [0] * max(0, (usage.completion_tokens or 0) - counted) if usage is not None else []
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from router.servers.stream.chunks import Rewriter, ServerUsage
+from router.servers.stream.chunks import AnswerChunk, ChunkChoice, Rewriter, ServerUsage, has_any
 
 CHAT: Final = "/v1/chat/completions"
 COMPLETIONS: Final = "/v1/completions"
@@ -52,6 +52,47 @@ class ServerAnswer(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True, eq=False)
+class SaidSoFar:
+    """What an answer said, for a server that has to go on with it."""
+
+    prompt_ids: list[int] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    reasonings: list[str] = field(default_factory=list)
+    is_plain: bool = True  # text alone
+    can_be_compared: bool = True  # one choice, and text or reasoning alone
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)
+
+    @property
+    def reasoning(self) -> str:
+        return "".join(self.reasonings)
+
+    def add(self, chunk: AnswerChunk) -> None:
+        """The client is to get this."""
+        if chunk.prompt_token_ids and not self.prompt_ids:
+            self.prompt_ids = chunk.prompt_token_ids
+        for choice in chunk.choices:
+            if choice.said:
+                self.texts.append(choice.said)
+            if choice.token_ids:
+                self.token_ids += choice.token_ids
+            if not choice.is_plain:
+                self._add_special(choice)
+            if choice.index:
+                self.can_be_compared = False
+
+    def _add_special(self, choice: ChunkChoice) -> None:
+        self.is_plain = False
+        assert choice.delta is not None
+        if has_any(choice.delta.tool_calls):
+            self.can_be_compared = False
+        self.reasonings.append(choice.delta.reasoning_content or choice.delta.reasoning or "")
+
+
+@dataclass(slots=True, eq=False)
 class ForwardedCall:
     """A call and its answer so far. ``pieces``: events that the client has not got, each with the number of tokens
     up to its end.
@@ -64,6 +105,9 @@ class ForwardedCall:
     pending_bytes: int = 0
     num_tokens: int = 0
     num_attempts: int = 0
+    most_tokens: int = 2**20  # of the answer
+    said: SaidSoFar = field(default_factory=SaidSoFar)
+    seams: list[dict[str, object]] = field(default_factory=list)
     usage: ServerUsage | None = None
     answer: ServerAnswer | None = None
 
@@ -77,6 +121,7 @@ class ForwardedCall:
         self.num_attempts += 1
         self.usage = self.answer = None
         if not self.has_begun:
+            self.said = SaidSoFar()
             self.pieces.clear()
             self.pending_bytes = 0
 

@@ -114,7 +114,7 @@ class ForwardRoutes:
         spec = self._spec(call_id, model, order, promise, arrived_s)
         prefix = PREFIXES.get(path)
         rewriter = Rewriter(prefix and call_id.answer(prefix), asked.model or model.service)
-        call = ForwardedCall(spec.id, order.body, rewriter)
+        call = ForwardedCall(spec.id, order.body, rewriter, most_tokens=spec.sampling.max_tokens)
         if trace is not None:
             trace.facts = _facts(call_id, path, asked, model)
         try:

@@ -46,6 +46,7 @@ class ChunkDelta(msgspec.Struct):
 class ChunkChoice(msgspec.Struct):
     delta: ChunkDelta | None = None
     text: str | None = None
+    index: int = 0
     finish_reason: str | None = None
     token_ids: list[int] | None = None
 
@@ -92,6 +93,27 @@ def read_chunk(data: bytes) -> AnswerChunk:
         raise BadStreamError(f"not a chunk of an answer: {str(error)[:100]}") from None
 
 
+def without_ids(data: bytes) -> bytes:
+    """Leave out the token ids, which the gateway asked for. In a string its quotation marks would be escaped."""
+    for name in (b'"token_ids":', b'"prompt_token_ids":'):
+        begin = data.find(name)
+        while begin >= 0:
+            end = begin + len(name)
+            value = data[end : end + 8].lstrip()
+            end = data.index(b"null", end) + 4 if value.startswith(b"null") else data.index(b"]", end) + 1
+            data = _cut(data, begin, end)
+            begin = data.find(name)
+    return data
+
+
+def _cut(data: bytes, begin: int, end: int) -> bytes:
+    """The same without a field, and without the comma before or after it."""
+    before = data[:begin].rstrip()
+    if before.endswith(b","):
+        return before[:-1] + data[end:]
+    return data[:begin] + data[end:].lstrip().removeprefix(b",")
+
+
 class _WithUsage(msgspec.Struct):
     usage: ServerUsage | None = None
 
@@ -107,13 +129,22 @@ def read_usage(body: bytes) -> ServerUsage | None:
 class Rewriter:
     """Gives chunks the ``id`` and the ``model`` that the client knows."""
 
-    __slots__ = ("_new", "_old", "_own")
+    __slots__ = ("_fields", "_new", "_old", "_own")
 
     def __init__(self, answer_id: str | None, model: str) -> None:
         """Make one. Without an ``answer_id`` answers keep the server's."""
         self._own = {"model": _raw(model)} | ({} if answer_id is None else {"id": _raw(answer_id)})
         self._old = b""  # up to the choices
         self._new = b""
+        self._fields: dict[str, msgspec.Raw] = {}  # of a chunk that has no such beginning
+
+    @property
+    def head(self) -> bytes:
+        """Return the beginning of chunks as the client gets them, up to their choices."""
+        if self._old:
+            return self._new
+        kept = {name: value for name, value in self._fields.items() if name not in ("choices", "usage", "timings")}
+        return msgspec.json.encode(self._own | kept)[:-1] + b","
 
     def rewrite(self, data: bytes) -> bytes:
         """Raise `BadStreamError` on what is no object of JSON."""
@@ -122,7 +153,8 @@ class Rewriter:
         self._learn(data)
         if self._old:
             return self._new + data[len(self._old) :]
-        return msgspec.json.encode(self._changed(_fields(data)))
+        self._fields = self._changed(_fields(data))
+        return msgspec.json.encode(self._fields)
 
     def _learn(self, data: bytes) -> None:
         """Take the head of this chunk for that of the next ones, if all that is rewritten is in it."""

@@ -220,8 +220,8 @@ def test_what_would_fail_anywhere_ends_at_once(code: FailureCode):
     world = World()
     world.running()
     effects = world.recovery.fail(M0, failed(code), NOW)
-    error = only_error(effects)
-    assert (cancels(effects), error.fault, len(world.requests)) == ([(M0, ALL_OF_IT)], Fault.CLIENT, 0)
+    error, fault = only_error(effects), Fault.SERVER if code is FailureCode.CUT else Fault.CLIENT
+    assert (cancels(effects), error.fault, len(world.requests)) == ([(M0, ALL_OF_IT)], fault, 0)
 
 
 def test_what_a_server_broke_off_goes_on_elsewhere_until_it_was_too_many():

@@ -127,9 +127,9 @@ class NastyServer:
         body = await reader.readexactly(int(headers.get("content-length", "0")))
         asked = Asked(line, headers, json.loads(body) if body else None, asyncio.Event())
         if line.startswith("GET"):
-            known = asked.path == "/v1/models"
             models = {"object": "list", "data": [{"id": "m", "object": "model", "owned_by": "me"}]}
-            writer.write(whole(models) if known else whole({}, "404 Not Found"))
+            known = {"/v1/models": models, "/version": {"version": "0.32.0"}}.get(asked.path)
+            writer.write(whole({}, "404 Not Found") if known is None else whole(known))
             return
         self.asked.append(asked)
         await self._behave(asked, reader, writer)

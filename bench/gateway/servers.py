@@ -35,6 +35,22 @@ max_requests = 4096
 role = "multiplex"
 """
 
+FORWARDING = """
+[mesh]
+name = "gateway-{port}"
+log_level = "warning"
+[services.model]
+ttft_ms = 60000
+tpot_ms = 60000
+[gateways.gateway]
+port = {port}
+max_requests = 4096
+[engines.engine]
+backend = "openai"
+url = {url}
+max_running = 4096
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Server:
@@ -117,6 +133,18 @@ def one_gateway(name: str, model: str, step_ms: float) -> Iterator[Server]:
             started(name, port, router, None, own) as gateway,
             started("engine", 0, [*engine, "--id", "engine"], None, own),
         ):
+            gateway.until_it_answers()
+            yield gateway
+
+
+@contextmanager
+def forwarding_gateway(name: str, backend: str) -> Iterator[Server]:
+    """Start a gateway before the server at ``backend``, which it passes everything on to."""
+    with tempfile.TemporaryDirectory() as folder:
+        port, file = free_port(), Path(folder) / "topology.toml"
+        file.write_text(FORWARDING.format(port=port, url=json.dumps(backend)))
+        router = [sys.executable, "-m", "router", "--topology", str(file), "--id", "gateway"]
+        with started(name, port, router, None, {"MESHSERVE_RUNTIME_DIR": folder}) as gateway:
             gateway.until_it_answers()
             yield gateway
 

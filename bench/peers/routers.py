@@ -3,8 +3,8 @@
     python -m bench.peers.routers [--routers FOLDER] [--streams N] [--step-ms MS] [--json FILE]
 
 ``FOLDER`` holds the commands ``vllm-router`` and ``smg`` (PyPI, both of the same names). They pass through what a mock
-backend says; our gateway tokenises, routes, detokenises and encodes what scripted engines say. All take turns under the
-same load: `mesh bench`'s clients, chats of 64 words. Engines and backend say a token each ``--step-ms``. CPU a token is
+backend says, as our gateway does before servers; before its own engines, which are scripted here, it tokenises, routes,
+detokenises and encodes. All take turns under the same load: `mesh bench`'s clients, chats of 64 words. Engines and backend say a token each ``--step-ms``. CPU a token is
 that of long answers, a request's own cost spread over them.
 """
 
@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 
-from bench.gateway.servers import MODEL, Server, one_gateway, started
+from bench.gateway.servers import MODEL, Server, forwarding_gateway, one_gateway, started
 from bench.harness.arguments import add_json, errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import print_table
@@ -33,6 +33,7 @@ from mesh.errors import UserError
 ANSWER_S = 60.0
 WORDS = 64
 OURS, DIRECT = "MeshServe gateway", "mock backend alone"
+FORWARDING = "MeshServe gateway, forwarding"
 COLUMNS = ("CPU us / token", "CPU us / request of 1 token", "requests/s of 1 token", "TTFT alone, ms")
 
 
@@ -79,6 +80,7 @@ def contestants(routers: Path | None, model: str, step_ms: float) -> Iterator[li
             port, scraped = free_port(), free_port()
             ports = ("--port", str(port), "--prometheus-port", str(scraped))
             found.append(start(name, port, f"{routers}/{name}", *more, *words, *ports))
+        found.append(stack.enter_context(forwarding_gateway(FORWARDING, found[0].url)))
         yield [*found, stack.enter_context(one_gateway(OURS, model, step_ms))]
 
 

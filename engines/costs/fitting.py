@@ -107,17 +107,19 @@ def fit_mixed(cost: StepCost, samples: Sequence[MixedSample]) -> StepCost:
 
     The prompts' own part is what ``cost`` predicts; the rest is fitted.
     """
-
-    def fit_form(chosen: Sequence[MixedSample]) -> StepCost:
-        alone = replace(cost, mixed=MixedCost(0.0, 0.0))
-        added = [s.elapsed_s - sum(alone.parts(s.load)) for s in chosen]
-        features = [(s.load.num_decodes, s.load.context_tokens, len(s.load.chunks) - 1) for s in chosen]
-        measured = np.array([s.elapsed_s for s in chosen])
-        scaled = np.array(features, dtype=np.float64) / measured[:, None]
-        return replace(cost, mixed=MixedCost(*map(float, robust_least_squares(scaled, np.array(added) / measured))))
-
     assumed: _Form[MixedSample, StepCost] = _Form(lambda chosen: cost, _predict_mixed_s, 0)
-    return _best([assumed, _Form(fit_form, _predict_mixed_s, 3)], samples) if samples else cost
+    measured: _Form[MixedSample, StepCost] = _Form(lambda chosen: with_mixed(cost, chosen), _predict_mixed_s, 3)
+    return _best([assumed, measured], samples) if samples else cost
+
+
+def with_mixed(cost: StepCost, samples: Sequence[MixedSample]) -> StepCost:
+    """As `fit_mixed`, without asking whether it is worth it. One sample at least."""
+    alone = replace(cost, mixed=MixedCost(0.0, 0.0))
+    added = [s.elapsed_s - sum(alone.parts(s.load)) for s in samples]
+    features = [(s.load.num_decodes, s.load.context_tokens, len(s.load.chunks) - 1) for s in samples]
+    measured = np.array([s.elapsed_s for s in samples])
+    scaled = np.array(features, dtype=np.float64) / measured[:, None]
+    return replace(cost, mixed=MixedCost(*map(float, robust_least_squares(scaled, np.array(added) / measured))))
 
 
 def _predict_mixed_s(cost: StepCost, sample: MixedSample) -> float:

@@ -37,6 +37,15 @@ class LoadExperiment:
         return sum(ask.num_input for ask in (*self.asks, *self.joins)) * (2 if self.aim is Aim.TWICE else 1)
 
     @property
+    def num_at_once(self) -> int:
+        return len(self.asks) + bool(self.joins)
+
+    @property
+    def num_longest(self) -> int:
+        """Tokens of the longest prompt with its answer."""
+        return max(ask.num_input + ask.num_output for ask in (*self.asks, *self.joins))
+
+    @property
     def num_steps(self) -> int:
         return max(ask.num_output for ask in self.asks)
 

@@ -7,7 +7,7 @@ between those judge the fit.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from router.profiling.experiments import Aim, AskedLengths, LoadExperiment, SeenExperiment
 
@@ -69,7 +69,6 @@ class LoadDesign:
     expected: Expected = field(default_factory=Expected)
     num_rounds: int = 0  # that are over
     left_out: set[LoadExperiment] = field(default_factory=set)  # for want of time, in the last round
-    was_full: bool = False  # the server had no more places: more requests tell nothing
 
     def experiments(self) -> Iterator[LoadExperiment]:
         """Yield the experiments of one round. It is over when they are."""
@@ -80,9 +79,8 @@ class LoadDesign:
         self.num_rounds += 1
 
     def _fits(self, experiment: LoadExperiment) -> bool:
-        longest = max(ask.num_input + ask.num_output for ask in (*experiment.asks, *experiment.joins))
-        too_many = len(experiment.asks) > self.limits.most_together
-        if longest > self.limits.longest or too_many:
+        too_many = experiment.num_at_once > self.limits.most_together
+        if experiment.num_longest > self.limits.longest or too_many:
             return False
         if self.expected.duration_s(experiment) > ONE_EXPERIMENT * self.limits.seconds:
             self.left_out.add(experiment)
@@ -91,6 +89,13 @@ class LoadDesign:
 
     def saw(self, seen: SeenExperiment) -> None:
         self.expected.learn(seen)
+
+    def failed(self, experiment: LoadExperiment) -> None:
+        """Ask for less from now on: for fewer at a time, or for shorter prompts where it was one alone."""
+        if experiment.num_at_once > 1:
+            self.limits = replace(self.limits, most_together=experiment.num_at_once // 2)
+        else:
+            self.limits = replace(self.limits, longest=experiment.num_longest - 1)
 
 
 def _round(number: int) -> Iterator[LoadExperiment]:

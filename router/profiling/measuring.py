@@ -93,10 +93,13 @@ async def _try(client: ModelClient, course: _Course, experiment: LoadExperiment)
 
 async def _measure(client: ModelClient, says: ServerSays, design: LoadDesign, shown: ShownProgress) -> MeasuredServer:
     course, started, limit_s = _Course(), time.monotonic(), design.limits.seconds
+    asked = design.limits.most_together
     while not _is_over(course, design, started):
         for experiment in design.experiments():
             seen = await _try(client, course, experiment)
-            if seen is not None:
+            if seen is None:
+                design.failed(experiment)
+            else:
                 design.saw(seen)
                 course.take(seen)
             passed_s = time.monotonic() - started
@@ -112,6 +115,8 @@ async def _measure(client: ModelClient, says: ServerSays, design: LoadDesign, sh
     remarks = (
         [f"{len(course.failures)} experiments failed; the first one: {course.failures[0]}"] if course.failures else []
     )
+    if (most := design.limits.most_together) < asked:  # more at a time failed
+        says = replace(says, max_running=says.max_running or most)
     return MeasuredServer(
         says,
         course.terms,

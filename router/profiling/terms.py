@@ -15,7 +15,7 @@ from math import ceil, inf
 import numpy as np
 from numpy.typing import NDArray
 
-from engines.costs.fitting import robust_fit
+from engines.costs.fitting import MixedSample, robust_fit, with_mixed
 from engines.costs.linear import attended_tokens
 from engines.costs.measuring import (
     LONGEST,
@@ -34,6 +34,7 @@ from router.profiling.readings import Bounds, JoinedPrompt, LoneFirstToken, Read
 Matrix = NDArray[np.float64]
 
 KNOWN = 0.05  # of the time that a term decides, and less: the term is known
+FEWEST_MIXED = 4  # iterations of prompts and decodes that tell what one adds to the other
 UNLIKE = 4.0  # times as long a context, at least: it is told from the number of requests
 SURE = 2.0  # standard errors: 95 %
 USUAL_BUDGETS = tuple(factor * 2**power for power in range(6, 16) for factor in (2, 3))  # tokens
@@ -69,10 +70,19 @@ def fit_terms(reads: Sequence[Read]) -> Terms | None:
     fitted = {point: time_s for point, time_s in times.items() if point not in judged}
     if not all(any(isinstance(point, kind) for point in fitted) for kind in (PrefillPoint, DecodePoint)):
         return None
-    shape = _with_told_context(fit(fitted), fitted)
+    shape = _with_told_context(_fitted(fitted), fitted)
     held_out = {point: times[point] for point in judged if point in times}
     unsure = {**prefill_unsure, **_decode_unsure(shape, fitted)}
     return Terms(_leveled(shape, rounds, times), request_s, budget, at_least, fitted, held_out, unsure)
+
+
+def _fitted(times: Times) -> StepCost:
+    """As engines' costs are fitted, but what decodes add to a prompt is always taken as measured: a server's decodes
+    are many, and each may cost far more than a prompt's token.
+    """
+    cost = replace(fit(times), mixed=None)
+    mixed = [MixedSample(load_of_point(one), time_s) for one, time_s in times.items() if isinstance(one, MixedPoint)]
+    return with_mixed(cost, mixed) if len(mixed) >= FEWEST_MIXED else cost
 
 
 def _with_told_context(shape: StepCost, fitted: Times) -> StepCost:

@@ -132,6 +132,7 @@ class _Answer(Response):
         self._source = source
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._routes.runs.settle()
         with self._routes.runs.turn(), TemporaryDirectory(prefix="what-if-") as folder:
             recording, outlet = Path(folder) / "recording.jsonl", Outlet(send)
             await self._routes.write(self._source, recording, Request(scope, receive))

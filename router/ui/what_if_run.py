@@ -13,6 +13,7 @@ from router.api.errors import ApiError
 from router.ui.what_if import MAX_NOTES, Failure, Result, WhatIfProgress, progress_of, read_answer
 
 LIMIT_S: Final = 300.0
+PATIENCE_S: Final = 2.0  # with one whose reader may just have left
 MAX_LINE: Final = 1 << 16
 CHILD: Final = (sys.executable, "-m", "router.ui.what_if_child")
 
@@ -27,7 +28,18 @@ class Simulations:
         self._limit_s = limit_s
         self._child: asyncio.subprocess.Process | None = None
         self._has_ended = False
-        self.is_busy = False
+        self._is_free = asyncio.Event()
+        self._is_free.set()
+
+    @property
+    def is_busy(self) -> bool:
+        return not self._is_free.is_set()
+
+    async def settle(self) -> None:
+        """Wait for a moment while another one has its turn: whoever stops one and begins the next need not wait."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE_S):
+                await self._is_free.wait()
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -37,11 +49,11 @@ class Simulations:
         if self.is_busy:
             message = "This gateway simulates for somebody else; wait until that has ended, or stop it"
             raise ApiError(409, message, code="simulation_running", headers={"retry-after": "10"})
-        self.is_busy = True
+        self._is_free.clear()
         try:
             yield
         finally:
-            self.is_busy = False
+            self._is_free.set()
 
     def end(self) -> None:
         """The gateway stops: no other one begins."""

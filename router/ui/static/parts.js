@@ -2,6 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
 import { watch } from "./store.js";
+import { clock } from "./words.js";
 
 // Renders again when the store has changed.
 export function useStore() {
@@ -61,16 +62,22 @@ export function Chart({ title, data, series, summary, xTime = true, xLabel, yLab
   </figure>`;
 }
 
+// Times as everywhere on the page, and at least a second apart.
+const CLOCK = { space: 80, incrs: [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 86400], values: (_, places) => places.map(clock) };
+
+const lastMinute = (_, low, high) => (low === null ? [null, null] : [Math.min(low, high - 60), high]);
+
 function optionsOf({ series, xTime, xLabel, yLabel, height, yRange }, width) {
   const axis = { stroke: ink("--soft"), grid: { stroke: ink("--line"), width: 1 }, ticks: { stroke: ink("--line") } };
   return {
     width,
     height,
-    scales: { x: { time: xTime }, y: { range: yRange ?? ((_, low, high) => [0, Math.max(high, 1e-6) * 1.1]) } },
-    axes: [{ ...axis, label: xLabel }, { ...axis, label: yLabel, size: 62 }],
+    padding: [null, xTime ? 32 : null, null, null], // room for half of the last time
+    scales: { x: xTime ? { time: true, range: lastMinute } : { time: false }, y: { range: yRange ?? ((_, low, high) => [0, Math.max(high, 1e-6) * 1.1]) } },
+    axes: [{ ...axis, label: xLabel, ...(xTime ? CLOCK : {}) }, { ...axis, label: yLabel, size: 62 }],
     cursor: { drag: { x: false, y: false } },
     series: [
-      {},
+      xTime ? { label: "time", value: (_, at) => (at === null || at === undefined ? "–" : clock(at)) } : {},
       ...series.map(({ label, colour, dash, points }) => ({
         label,
         stroke: ink(colour),

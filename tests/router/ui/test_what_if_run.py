@@ -101,3 +101,18 @@ async def test_a_real_one_is_bounded_and_says_what_is_wrong(tmp_path):
     assert isinstance(answer, Failure)
     assert answer.message.startswith("none.toml: no such file")
     assert os.getpriority(os.PRIO_PROCESS, 0) < 19
+
+
+async def test_who_begins_anew_waits_until_the_one_before_has_gone():
+    runs = Simulations()
+
+    async def leave_soon() -> None:
+        with runs.turn():
+            await asyncio.sleep(0)
+
+    leaving = asyncio.create_task(leave_soon())
+    await asyncio.sleep(0)
+    assert runs.is_busy
+    await runs.settle()
+    with runs.turn():
+        await leaving

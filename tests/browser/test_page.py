@@ -75,6 +75,7 @@ def test_promises_are_counted(open_page: OpenPage, traffic: Traffic):
     assert kept.locator("b").inner_text().endswith("%")
     assert page.locator("canvas").count() == 5
     page.get_by_role("cell", name="127.0.0.1").first.wait_for()
+    page.get_by_text("Latest: P50").first.wait_for()
     take_picture(page, "promises")
 
 

@@ -73,7 +73,7 @@ function optionsOf({ series, xTime, xLabel, yLabel, height, yRange }, width) {
     width,
     height,
     padding: [null, xTime ? 32 : null, null, null], // room for half of the last time
-    scales: { x: xTime ? { time: true, range: lastMinute } : { time: false }, y: { range: yRange ?? ((_, low, high) => [0, Math.max(high, 1e-6) * 1.1]) } },
+    scales: { x: xTime ? { time: true, range: lastMinute } : { time: false }, y: { range: yRange ?? ((_, low, high) => [0, high > 0 ? high * 1.1 : 1]) } },
     axes: [{ ...axis, label: xLabel, ...(xTime ? CLOCK : {}) }, { ...axis, label: yLabel, size: 62 }],
     cursor: { drag: { x: false, y: false } },
     series: [

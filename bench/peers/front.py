@@ -1,0 +1,229 @@
+"""Routers before servers that run already: promises kept under bursts, a server that dies, one that becomes slow.
+
+    python -m bench.peers.front --routers FOLDER [--urls URL URL] [--rates R,R] [--json FILE]
+
+``FOLDER`` holds the commands ``vllm-router`` and ``smg`` (PyPI, both of the same names). All routers stand before the
+same two servers and take turns under the same load: chats of mixed lengths that arrive in bursts (gamma, CV 3), nine of
+ten short, one of ten long. Without ``--urls`` the servers are mock backends that batch continuously; with them, the
+trials that need to kill or slow a server are left out.
+
+* goodput: requests/s that kept both promises, and the share of all that did
+* death: a server is killed under streams; how many of them failed
+* slow: a server gets a third of its CPU time; the share of promises kept in the ten seconds from two after that
+"""
+
+import argparse
+import asyncio
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import median
+
+from bench.gateway.servers import MODEL, Server, started
+from bench.harness.arguments import add_json, errors_in_a_line, script_parser
+from bench.harness.files import write_json
+from bench.harness.tables import print_table
+from bench.live.ports import free_port
+from bench.load.client.http import Address
+from bench.load.generator.crew import drive
+from bench.load.generator.wire import Assignment, Pace, Recipe, Shape
+from bench.load.prompts.wording import assumed
+from bench.load.results.outcome import Outcome
+from mesh.errors import UserError
+
+TTFT_S, TPOT_S = 1.0, 0.05
+BURSTS = 1 / 9  # the gamma distribution's shape: a coefficient of variation of 3
+LONG_SHARE = 0.1
+ANSWER_S = 60.0
+SLOW_S = 12.0  # of the trial, from when one server is slow
+FIRST_SLOW_S = 2.0  # that a router has to notice it
+DUTY_S = 0.03  # of which a slow server runs a third
+OURS = "MeshServe gateway"
+MOCK = ("--step-ms", "12", "--token-us", "150", "--request-us", "250", "--max-running", "32")
+TOPOLOGY = """
+[services.model]
+ttft_ms = {ttft_ms}
+tpot_ms = {tpot_ms}
+[policy]
+name = "{policy}"
+[gateways.gateway]
+port = {port}
+max_requests = 4096
+[engines.server]
+backend = "openai"
+url = [{urls}]
+services = {{ model = "{model}" }}
+max_running = 64
+"""
+
+
+def shapes(number: int, seed: int) -> tuple[Shape, ...]:
+    """Requests of mixed lengths, in words and tokens."""
+    stream = random.Random(seed)
+    return tuple(
+        Shape(MODEL, stream.randint(600, 1200), stream.randint(4, 16))
+        if stream.random() < LONG_SHARE
+        else Shape(MODEL, stream.randint(16, 128), stream.randint(16, 96))
+        for _ in range(number)
+    )
+
+
+def bursts(number: int, rate: float, seed: int) -> tuple[float, ...]:
+    """Seconds at which they arrive."""
+    stream, at_s, times_s = random.Random(seed), 0.0, list[float]()
+    for _ in range(number):
+        at_s += stream.gammavariate(BURSTS, 1 / (rate * BURSTS))
+        times_s.append(at_s)
+    return tuple(times_s)
+
+
+def send(server: Server, load: Sequence[Shape], times_s: Sequence[float], seed: int) -> list[Outcome]:
+    fields = {"stream": True, "stream_options": {"include_usage": True}, "temperature": 0, "ignore_eos": True}
+    recipe = Recipe("chat", sends_ids=False, seed=seed, fillers=assumed(), fields=fields)
+    address = Address("127.0.0.1", server.port)
+    assignment = Assignment(address, {}, recipe, tuple(load), Pace(tuple(times_s)), ANSWER_S)
+    return asyncio.run(drive([assignment], asyncio.Event())).outcomes
+
+
+def is_kept(outcome: Outcome) -> bool:
+    in_time = outcome.ttft_s is not None and outcome.ttft_s <= TTFT_S
+    return outcome.is_finished and in_time and (outcome.tpot_s is None or outcome.tpot_s <= TPOT_S)
+
+
+def goodput(server: Server, rate: float, number: int, seed: int) -> tuple[float, float]:
+    """Return requests/s that kept their promises, and their share in percent."""
+    times_s = bursts(number, rate, seed)
+    kept = sum(map(is_kept, send(server, shapes(number, seed), times_s, seed)))
+    return kept / times_s[-1], 100 * kept / number
+
+
+def death(server: Server, victim: Server, seed: int, num_streams: int = 64) -> float:
+    """Kill a server under streams. Return how many of them failed."""
+    kill = threading.Timer(1.5, lambda: os.kill(victim.process.pid, signal.SIGKILL))
+    kill.start()
+    outcomes = send(server, (Shape(MODEL, 32, 100),) * num_streams, [0.01 * n for n in range(num_streams)], seed)
+    kill.join()
+    return float(sum(not outcome.is_finished for outcome in outcomes))
+
+
+def slowness(server: Server, victim: Server, rate: float, seed: int) -> float:
+    """Slow a server to a third. Return the share of promises kept from two seconds after that, in percent."""
+    over = threading.Event()
+    slow = threading.Thread(target=_slow, args=(victim, over))
+    number = round(rate * (SLOW_S + FIRST_SLOW_S))
+    times_s = [n / rate for n in range(number)]
+    slow.start()
+    try:
+        outcomes = send(server, shapes(number, seed), times_s, seed)
+    finally:
+        over.set()
+        slow.join()
+    counted = [outcome for outcome in outcomes if outcome.due_s >= FIRST_SLOW_S]
+    return 100 * sum(map(is_kept, counted)) / len(counted)
+
+
+def _slow(victim: Server, over: threading.Event) -> None:
+    while not over.wait(DUTY_S / 3):
+        os.kill(victim.process.pid, signal.SIGSTOP)
+        time.sleep(2 * DUTY_S / 3)
+        os.kill(victim.process.pid, signal.SIGCONT)
+
+
+@contextmanager
+def backends(number: int) -> Iterator[list[Server]]:
+    """Mock backends that batch continuously, each a process."""
+    with ExitStack() as stack:
+        logs = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        found = []
+        for index in range(number):
+            port = free_port()
+            command = (sys.executable, "-m", "bench.gateway.mock_backend", "--port", str(port), "--model", MODEL, *MOCK)
+            found.append(stack.enter_context(started(f"server {index}", port, command, logs / f"{index}.log")))
+            found[-1].until_it_answers()
+        yield found
+
+
+@contextmanager
+def router(name: str, urls: Sequence[str], folder: Path | None, model: str) -> Iterator[Server]:
+    """One router before the servers. ``name``: the router's, and its policy."""
+    program, policy = name.split(", ") if ", " in name else (name, "cache_aware")
+    port, scraped = free_port(), free_port()
+    with tempfile.TemporaryDirectory() as place:
+        log = Path(place) / "router.log"
+        if program == OURS:
+            file = Path(place) / "topology.toml"
+            known = {"ttft_ms": 1e3 * TTFT_S, "tpot_ms": 1e3 * TPOT_S, "policy": policy, "port": port, "model": model}
+            file.write_text(TOPOLOGY.format(urls=", ".join(f'"{url}"' for url in urls), **known))
+            command = [sys.executable, "-m", "router", "--topology", str(file), "--id", "gateway"]
+        else:
+            more = ["launch"] if program == "smg" else []
+            command = [f"{folder}/{program}", *more, "--worker-urls", *urls, "--policy", policy, "--host", "127.0.0.1"]
+            command += ["--port", str(port), "--prometheus-port", str(scraped)]
+        with started(name, port, command, log, {"MESHSERVE_RUNTIME_DIR": place}) as server:
+            server.until_it_answers()
+            yield server
+
+
+def compare(options: argparse.Namespace, names: Sequence[str]) -> dict[str, dict[str, list[float]]]:
+    """Each figure of each router, one value a round."""
+    found: dict[str, dict[str, list[float]]] = {name: {} for name in names}
+    for turn in range(options.rounds):
+        for name in names:
+            for figure, value in _round(options, name, turn):
+                found[name].setdefault(figure, []).append(value)
+            print(f"round {turn + 1} of {options.rounds}: {name} done", file=sys.stderr)
+    return found
+
+
+def _round(options: argparse.Namespace, name: str, seed: int) -> Iterator[tuple[str, float]]:
+    with ExitStack() as stack:
+        servers = [] if options.urls else stack.enter_context(backends(2))
+        urls = options.urls or [server.url for server in servers]
+        server = stack.enter_context(router(name, urls, options.routers, options.model))
+        send(server, shapes(20, -1), [0.2 * n for n in range(20)], -1)  # what learns has something to learn from
+        for rate in options.rates:
+            per_s, share = goodput(server, rate, round(rate * options.seconds), seed)
+            yield f"goodput at {rate:g}/s", per_s
+            yield f"% kept at {rate:g}/s", share
+        if servers:
+            yield "% kept, one slow", slowness(server, servers[0], options.rates[0], seed)
+            yield "failed of 64, one killed", death(server, servers[1], seed)
+
+
+def _rates(text: str) -> list[float]:
+    return [float(rate) for rate in text.split(",")]
+
+
+def main() -> None:
+    parser = script_parser("bench.peers.front", __doc__)
+    parser.add_argument("--routers", type=Path, metavar="FOLDER", help="holds vllm-router and smg")
+    parser.add_argument("--urls", nargs="+", metavar="URL", help="of servers that run (default: two mock backends)")
+    parser.add_argument("--model", default=MODEL, help="what the servers call it (default: %(default)s)")
+    parser.add_argument("--rates", type=_rates, default="12,24", metavar="R,R", help="requests/s (default: 12,24)")
+    parser.add_argument("--seconds", type=float, default=30.0, metavar="S", help="of each rate (default: 30)")
+    parser.add_argument("--policies", default="tropical", metavar="P,P", help="of ours (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N")
+    add_json(parser)
+    options = parser.parse_args()
+    names = [f"{OURS}, {policy}" for policy in options.policies.split(",")]
+    if options.routers:
+        names += [f"{name}, {policy}" for name in ("vllm-router", "smg") for policy in ("cache_aware", "power_of_two")]
+    with errors_in_a_line():
+        found = compare(options, names)
+        if not all(found.values()):
+            raise UserError("nothing was measured")
+    figures = list(next(iter(found.values())))
+    rows = ([name, *(f"{median(values[figure]):.2f}" for figure in figures)] for name, values in found.items())
+    print_table("medians", ("",), figures, rows)
+    write_json(options.json, found)
+
+
+if __name__ == "__main__":
+    main()

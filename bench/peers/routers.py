@@ -4,8 +4,8 @@
 
 ``FOLDER`` holds the commands ``vllm-router`` and ``smg`` (PyPI, both of the same names). They pass through what a mock
 backend says, as our gateway does before servers; before its own engines, which are scripted here, it tokenises, routes,
-detokenises and encodes. All take turns under the same load: `mesh bench`'s clients, chats of 64 words. Engines and backend say a token each ``--step-ms``. CPU a token is
-that of long answers, a request's own cost spread over them.
+detokenises and encodes. All take turns under the same load: `mesh bench`'s clients, chats of 64 words. Engines and
+backend say a token each ``--step-ms``. CPU a token is that of long answers, a request's own cost spread over them.
 """
 
 import argparse

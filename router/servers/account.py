@@ -17,8 +17,8 @@ from mesh.topology.schema import EngineSpec
 from mesh.wire.control import ProcessState
 from mesh.wire.requests import Epoch, RequestSpec
 from mesh.wire.status import MOST_PREFILLS, EngineStatus, PendingPrefill, ServiceStatus
-from router.servers.costs import ServerCosts
 from router.servers.facts import ServerLoad
+from router.servers.learnt.costs import ServerCosts
 
 UNKNOWN_TOKENS: Final = 2**22  # of KV memory, where a server does not say how much it has
 LEAST_LEFT: Final = 0.1  # of a prefill that takes longer than predicted
@@ -49,6 +49,7 @@ class ServerRequest:
     left_s: float = 0.0  # predicted, of its prefill
     num_unlearnt: int = 0  # tokens since ``learnt_at``, whose pace is not learnt yet
     learnt_at: float = 0.0
+    num_fetched: int = 0  # tokens of its prompt whose KV comes from another server
     is_whole: bool = False  # its answer comes in one piece: nothing tells when its first token was there
 
     @classmethod
@@ -110,7 +111,8 @@ class ServerAccount:
         """It was sent there."""
         if not self._prefills:
             self._busy_since = now
-        request.left_s = prefill_s(self.costs.current.prefill, request.num_tokens)
+        num_new = request.num_tokens - request.num_fetched
+        request.left_s = prefill_s(self.costs.current.prefill, num_new, request.num_fetched)
         request.num_running = len(self._decodes) + self._other_running
         self._prefills[request.id] = request
         self._context += request.num_tokens
@@ -142,6 +144,7 @@ class ServerAccount:
         since = max(self._busy_since, request.sent_at)
         if not request.is_whole:
             context = self._context - sum([one.num_tokens for one in self._prefills.values()])
+            num_cached = max(num_cached, request.num_fetched)
             self.costs.first_token(request.num_tokens, num_cached, now - since, request.num_running, context)
         request.first_at = request.learnt_at = self._busy_since = now
         del self._prefills[request.id]

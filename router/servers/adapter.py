@@ -1,7 +1,7 @@
 """The asyncio shell around a server's core: its client session, a task for each call, looks at how it is, statuses."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, Protocol
 
@@ -16,13 +16,14 @@ from mesh.wire.messages import EngineAnswer
 from mesh.wire.requests import Epoch, FailureCode, FinishReason
 from mesh.wire.status import EngineStatus
 from router.servers.calling import Calling, body_for
-from router.servers.costs import ServerCosts
-from router.servers.effects import Say, ServerEffect, StartCall, StopCall, TellStatus
+from router.servers.effects import HandOver, Say, ServerEffect, StartCall, StopCall, TellStatus
 from router.servers.facts import ServerKind, ServerLoad
 from router.servers.forwarded_call import AnswerForm, CallBody, ForwardedCall, ForwardedCalls
 from router.servers.http import key_of, open_session
 from router.servers.identify import ServerError, identify
+from router.servers.learnt.costs import ServerCosts
 from router.servers.load_names import read_load
+from router.servers.prefill_call import PATHS, PrefillCall, prefill_body, with_kv_params
 from router.servers.server_core import ServerCore, ServerOrder
 from router.servers.stream.going_on import Joint, NoWayError, body_to_go_on, way_of
 
@@ -55,10 +56,17 @@ class ServerAdapter:
     """One server, for one gateway. It acts while `run` runs."""
 
     def __init__(
-        self, engine: EngineSpec, calls: ForwardedCalls, ear: Ear, clock: Clock, timing: Timing, max_pending: int
+        self,
+        engine: EngineSpec,
+        calls: ForwardedCalls,
+        ear: Ear,
+        clock: Clock,
+        timing: Timing,
+        max_pending: int,
+        hand_over: Callable[[HandOver], None],
     ) -> None:
         """Raise `UserError` if a key or a certificate is not there. ``max_pending``: bytes that a client may leave
-        unread.
+        unread. ``hand_over``: takes what another server is to go on with.
         """
         assert engine.server is not None
         self.core: Final = ServerCore(engine, ServerCosts())
@@ -69,6 +77,7 @@ class ServerAdapter:
         self._ear = ear
         self._clock = clock
         self._max_pending = max_pending
+        self._hand_over = hand_over
         self._pace = StatusPace(timing.heartbeat_s, max(STATUS_GAP_S, timing.status_gap_s))
         self._session: aiohttp.ClientSession | None = None
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -112,6 +121,8 @@ class ServerAdapter:
                     self._start(effect)
                 case StopCall(request):
                     self._stop(request)
+                case HandOver():
+                    self._hand_over(effect)
                 case TellStatus():
                     self._tell()
 
@@ -131,7 +142,7 @@ class ServerAdapter:
     def _start(self, start: StartCall) -> None:
         call = self._calls.find(start.spec.id)
         if call is None or self._session is None:
-            ends = _CallEnds(self, start.spec.id, start.epoch)
+            ends = _CallEnds(self, start)
             asyncio.get_running_loop().call_soon(ends.failed, "its call is over", FailureCode.INVALID)
             return
         if call.body.form is AnswerForm.WHOLE:
@@ -139,7 +150,7 @@ class ServerAdapter:
         self._tasks[call.id] = asyncio.get_running_loop().create_task(self._call(call, start))
 
     async def _call(self, call: ForwardedCall, start: StartCall) -> None:
-        ends = _CallEnds(self, call.id, start.epoch)
+        ends = _CallEnds(self, start)
         try:
             await self._ask(call, start, ends)
         except Exception:
@@ -165,8 +176,13 @@ class ServerAdapter:
             call.seams.append({"at": call.num_tokens, "by": str(way)})
             self._ear.goes_on(call.id, str(way))
         name = self._server.name_of(start.spec.service)
-        data = body_for(body, name, with_token_ids=facts.returns_token_ids)
         url = self._server.url + body.path
+        if start.decode_engine is not None and body.path in PATHS:
+            data = prefill_body(body, name)
+            await PrefillCall(call, ends).run(self._session, url, data, self._headers(body))
+            return
+        data = body_for(body, name, with_token_ids=facts.returns_token_ids)
+        data = with_kv_params(data, start.kv_params)
         await Calling(call, ends, joint).run(self._session, url, data, self._headers(body))
 
     def _headers(self, body: CallBody) -> list[tuple[str, str]]:
@@ -197,6 +213,14 @@ class ServerAdapter:
         if code is FailureCode.BROKEN:
             self._doubt.set()
         self._carry_out(self.core.failed(request, epoch, reason, code, self._clock.now()))
+
+    def prefilled(self, start: StartCall, kv_params: bytes, num_cached: int) -> None:
+        """The first half of a call is done."""
+        self._carry_out(self.core.prefilled(start, kv_params, num_cached, self._clock.now()))
+
+    def take_over(self, handed: HandOver) -> None:
+        """Another server computed a prompt: go on with its answer."""
+        self._carry_out(self.core.take_over(handed.spec, handed.epoch, handed.kv_params, self._clock.now()))
 
     # --- statuses -----------------------------------------------------------------------------------------------------
 
@@ -293,9 +317,11 @@ class ServerAdapter:
 class _CallEnds:
     """Tells an adapter what becomes of one attempt at a call."""
 
-    __slots__ = ("failed", "got", "refused")
+    __slots__ = ("failed", "got", "prefilled", "refused")
 
-    def __init__(self, adapter: ServerAdapter, request: str, epoch: Epoch) -> None:
+    def __init__(self, adapter: ServerAdapter, start: StartCall) -> None:
+        request, epoch = start.spec.id, start.epoch
+        self.prefilled = partial(adapter.prefilled, start)
         self.got = partial(adapter.got, request, epoch)
         self.refused = partial(adapter.refused, request, epoch)
         self.failed = partial(adapter.failed, request, epoch)

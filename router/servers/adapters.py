@@ -6,6 +6,7 @@ from typing import Final
 from mesh.clock import Clock
 from mesh.topology.schema import Topology
 from router.servers.adapter import Ear, ServerAdapter
+from router.servers.effects import HandOver
 from router.servers.forwarded_call import ForwardedCalls
 
 
@@ -16,7 +17,7 @@ class ServerAdapters:
         """Raise `UserError` if a key or a certificate is not there."""
         self.calls: Final = ForwardedCalls()
         self._adapters = {
-            engine.id: ServerAdapter(engine, self.calls, ear, clock, topology.timing, max_pending)
+            engine.id: ServerAdapter(engine, self.calls, ear, clock, topology.timing, max_pending, self._hand_over)
             for engine in topology.engines
             if engine.server is not None
         }
@@ -27,6 +28,10 @@ class ServerAdapters:
 
     def __contains__(self, engine: str) -> bool:
         return engine in self._adapters
+
+    def _hand_over(self, handed: HandOver) -> None:
+        """Servers share calls with servers alone: `mesh check` sees to that."""
+        self._adapters[handed.to].take_over(handed)
 
     async def run(self) -> None:
         """Run and never return; cancel it."""

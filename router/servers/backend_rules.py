@@ -43,8 +43,9 @@ def _problems(engine: EngineSpec, ours: set[str], models: Mapping[str, str]) -> 
         if engine.backend == OPENAI:
             yield "backend", 'a server has a place; add url = "http://HOST:PORT"'
         return
-    if engine.role is not Role.MULTIPLEX:
-        yield "role", f'{engine.role!s} servers are not supported yet; use role = "multiplex"'
+    if engine.role is not Role.MULTIPLEX and engine.server.kind not in ("auto", "vllm"):
+        problem = f"{engine.server.kind} servers do not hand over prompts as vLLM's do (kv_transfer_params)"
+        yield "role", f'{problem}; use role = "multiplex"'
     if engine.backend != OPENAI:
         yield "url", f'backend = "{engine.backend}" is started by the mesh; use backend = "{OPENAI}" for a server'
     yield from _setting_problems(engine.server)

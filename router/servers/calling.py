@@ -105,7 +105,7 @@ class Calling:
     async def _take_error(self, response: aiohttp.ClientResponse) -> None:
         """Refusals of the request are the client's; all else may be otherwise elsewhere."""
         status = response.status
-        body = await _read_bounded(response, MAX_ERROR)
+        body = await read_bounded(response, MAX_ERROR)
         reason = f"HTTP {status}: {_message(body)}"
         if status in BUSY:
             self._ends.refused(reason, _retry_after(response.headers.get("retry-after", "")))
@@ -119,7 +119,7 @@ class Calling:
             self._ends.failed(reason, FailureCode.STEP)
 
     async def _take_whole(self, response: aiohttp.ClientResponse) -> None:
-        body = await _read_bounded(response, MAX_ANSWER)
+        body = await read_bounded(response, MAX_ANSWER)
         usage = self._call.usage = read_usage(body)
         self._call.answer = ServerAnswer(200, _passed(response), self._call.rewriter.rewrite(body))
         num_tokens = 1 if usage is None else usage.completion_tokens or 1
@@ -217,8 +217,8 @@ class Calling:
         return [0] * max(0, (usage.completion_tokens or 0) - counted) if usage is not None else []
 
 
-async def _read_bounded(response: aiohttp.ClientResponse, most: int) -> bytes:
-    """Raise `BadStreamError` if it is longer than that, before it is held."""
+async def read_bounded(response: aiohttp.ClientResponse, most: int) -> bytes:
+    """Read an answer whole. Raise `BadStreamError` if it is longer than that, before it is held."""
     pieces: list[bytes] = []
     num_bytes = 0
     async for piece in response.content.iter_any():

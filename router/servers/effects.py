@@ -7,10 +7,23 @@ from mesh.wire.requests import Epoch, RequestSpec
 
 
 class StartCall(msgspec.Struct, frozen=True):
-    """Send a request to the server, with the tokens that it has so far."""
+    """Send a request to the server, with the tokens that it has so far. ``kv_params``: where the KV of its prompt is,
+    if another server computed that. ``decode_engine``: that is to go on with it after its prompt; None: this one.
+    """
 
     spec: RequestSpec
     epoch: Epoch
+    kv_params: bytes = b""
+    decode_engine: str | None = None
+
+
+class HandOver(msgspec.Struct, frozen=True):
+    """Let another server go on: the prompt is computed."""
+
+    spec: RequestSpec
+    epoch: Epoch  # of the other server
+    to: str
+    kv_params: bytes
 
 
 class StopCall(msgspec.Struct, frozen=True):
@@ -29,4 +42,4 @@ class TellStatus(msgspec.Struct, frozen=True):
     """TellStatus the gateway's core how the server is: `ServerCore.status` has news."""
 
 
-ServerEffect = StartCall | StopCall | Say | TellStatus
+ServerEffect = StartCall | HandOver | StopCall | Say | TellStatus

@@ -26,15 +26,16 @@ from mesh.wire.requests import (
     Recall,
     RefusalCode,
     Refused,
+    RequestSpec,
     StepTokens,
     Submit,
     SubmitBatch,
 )
 from mesh.wire.status import EngineStatus
 from router.servers.account import ServerAccount, ServerRequest
-from router.servers.costs import ServerCosts
-from router.servers.effects import Say, ServerEffect, StartCall, StopCall, TellStatus
+from router.servers.effects import HandOver, Say, ServerEffect, StartCall, StopCall, TellStatus
 from router.servers.facts import ServerFacts, ServerLoad
+from router.servers.learnt.costs import ServerCosts
 
 ServerOrder = Submit | SubmitBatch | Cancel | Probe | Recall | SetRole | Drain | LoadService | UnloadService
 MOST_EXTRA: Final = 64  # tokens beyond those that were asked for, as servers count in their own way
@@ -88,10 +89,24 @@ class ServerCore:
         if (refused := self._why_not(spec.service, now)) is not None:
             return [Say(Refused(spec.id, epoch, *refused))]
         stopped: list[ServerEffect] = [StopCall(spec.id)] if self._drop(spec.id, now) else []
+        self._add(ServerRequest.of(spec, epoch, now), now)
+        decode_engine = None if submit.decode_engine == self._engine.id else submit.decode_engine
+        start = StartCall(spec, epoch, decode_engine=decode_engine)
+        return [*stopped, Say(Accepted(spec.id, epoch, self._seq + 1)), start, TellStatus()]
+
+    def take_over(self, spec: RequestSpec, epoch: Epoch, kv_params: bytes, now: float) -> list[ServerEffect]:
+        """Another server computed the prompt: go on with the answer."""
+        if (refused := self._why_not(spec.service, now)) is not None:
+            return [Say(Refused(spec.id, epoch, *refused))]
+        stopped: list[ServerEffect] = [StopCall(spec.id)] if self._drop(spec.id, now) else []
         request = ServerRequest.of(spec, epoch, now)
-        self._requests[spec.id] = request
+        request.num_fetched = max(0, request.num_tokens - 1)
+        self._add(request, now)
+        return [*stopped, StartCall(spec, epoch, kv_params), TellStatus()]
+
+    def _add(self, request: ServerRequest, now: float) -> None:
+        self._requests[request.id] = request
         self.account.add(request, now)
-        return [*stopped, Say(Accepted(spec.id, epoch, self._seq + 1)), StartCall(spec, epoch), TellStatus()]
 
     def _why_not(self, service: str, now: float) -> tuple[RefusalCode, str] | None:
         if self.facts is None:
@@ -162,6 +177,16 @@ class ServerCore:
             return [said] if offset else [said, TellStatus()]
         self._drop(request_id, now)
         return [said, *effects, TellStatus()]
+
+    def prefilled(self, start: StartCall, kv_params: bytes, num_cached: int, now: float) -> list[ServerEffect]:
+        """The prompt of a call is computed, and its KV is where ``kv_params`` say: the decode server goes on."""
+        spec, to = start.spec, start.decode_engine
+        request = self._current(spec.id, start.epoch)
+        if request is None or to is None:
+            return [StopCall(spec.id)]
+        self.account.count(request, 1, num_cached, now)
+        self._drop(spec.id, now)
+        return [HandOver(spec, start.epoch.handed_over(), to, kv_params), TellStatus()]
 
     def refused(
         self, request_id: str, epoch: Epoch, reason: str, retry_after_s: float | None, now: float

@@ -50,11 +50,12 @@ TIMING = Timing(heartbeat_s=0.05, lease_s=60.0, reply_s=5.0, drain_s=5.0)
 HELLO = [{"role": "user", "content": "Hello world"}]
 
 
-def topology_of(servers, policy="least_loaded", ttft_s=30.0, **settings) -> Topology:
-    """``settings``: of each `ServerSpec`."""
+def topology_of(servers, policy="least_loaded", ttft_s=30.0, roles=(), **settings) -> Topology:
+    """``roles``: of the first servers; others do both. ``settings``: of each `ServerSpec`."""
+    roles = [*roles, *[Role.MULTIPLEX] * len(servers)]
     spec = {"names": {CHAT: "m"}, "read_timeout_s": 30.0} | settings
     engines = [
-        EngineSpec(f"s{index}", Role.MULTIPLEX, (CHAT,), backend="openai", server=ServerSpec(server.url, **spec))
+        EngineSpec(f"s{index}", roles[index], (CHAT,), backend="openai", server=ServerSpec(server.url, **spec))
         for index, server in enumerate(servers)
     ]
     return Topology(

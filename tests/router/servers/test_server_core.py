@@ -22,9 +22,9 @@ from mesh.wire.requests import (
     StepTokens,
     Submit,
 )
-from router.servers.costs import ServerCosts
 from router.servers.effects import Say, StartCall, StopCall, TellStatus
 from router.servers.facts import ServerFacts, ServerKind, ServerLoad
+from router.servers.learnt.costs import ServerCosts
 from router.servers.server_core import ServerCore
 from tests.router.cluster import SERVICE, make_spec
 

@@ -7,7 +7,7 @@ import pytest
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.step_cost import StepCost
 from mesh.wire.status import DecodeCost, PrefillCost
-from router.servers.costs import ServerCosts
+from router.servers.learnt.costs import ServerCosts
 
 TRUE = StepCost(PrefillCost(0.02, 2e-4, 2e-8), DecodeCost(0.01, 3e-4, 2e-7))
 

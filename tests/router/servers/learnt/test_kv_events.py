@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import zmq
 
-from router.servers.kv_events import KvBlocks, KvEvents, PrefixesChanged
+from router.servers.learnt.kv_events import KvBlocks, KvEvents, PrefixesChanged
 from router.view.prompt_hashes import full_block_hashes
 
 PROMPT = list(range(1100, 2700))  # 1,600 tokens: three blocks of prompts and a part

@@ -32,13 +32,13 @@ def run(options: argparse.Namespace) -> int:
 
     wanted = draft(options)
     text = draft(options, mesh=wanted.name).text()
-    file = _place(text)
+    file = place_served(text)
     return up.run(
         argparse.Namespace(file=file, detach=options.detach, replace=False, host=None, ready_file=None, ready_fd=None)
     )
 
 
-def _place(text: str) -> Path:
+def place_served(text: str) -> Path:
     """Write the topology where processes and other commands find it: in the mesh's runtime folder."""
     from mesh.cli.running_mesh import SERVED
     from mesh.process.runtime_folder import make_runtime_dir

@@ -177,7 +177,7 @@ class Router:
 
     def order(self, engine: str, order: Drain | LoadService | UnloadService) -> None:
         """Tell an engine what an operator wants."""
-        self._carry_out(self._core.order(engine, order))
+        self._carry_out(self._core.order(engine, order, self._clock.now()))
 
     # --- life ---------------------------------------------------------------------------------------------------------
 

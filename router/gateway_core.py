@@ -21,6 +21,7 @@ from mesh.membership.status_pace import StatusPace
 from mesh.topology.schema import PolicySpec, Topology
 from mesh.wire.control import (
     Drain,
+    DrainServer,
     LoadService,
     Locate,
     PolicyChoice,
@@ -44,6 +45,7 @@ from router.history.timeline import RequestTimeline
 from router.policies.in_force import PolicyInForce
 from router.policies.registry import with_defaults
 from router.requests.dispatcher import Dispatcher
+from router.servers.drains import ServerDrains
 from router.view.monitor import Monitor
 from router.view.processes import HeardProcesses
 
@@ -86,6 +88,7 @@ class GatewayCore:
         self.heard: Final = HeardProcesses(set(self._supervisor_of.values()), self._supervisor_of.keys(), silence_s)
         self._unknown_choice: PolicyChoice | None = None  # the last one that this gateway could not take
         self._servers = tuple(topology.servers)
+        self._drains = ServerDrains(self._servers)
         self._has_successor = False
         self._url, self._admin_url = f"{spec.scheme}://{spec.address}:{spec.port}", ""
         self._catching_up = CatchingUp(MAX_LAG_S)
@@ -138,6 +141,8 @@ class GatewayCore:
         """A message of the process ``sender`` to this gateway."""
         if isinstance(message, SetPolicy):
             return self._consider(message.choice, now)
+        if isinstance(message, DrainServer):
+            return [*self._drains.order(message.server, undo=message.undo), self._publish(now)]
         if isinstance(message, Locate):
             places = self.dispatcher.locate(lambda choice: is_meant(choice, message.asked))
             return [TellPlaces(sender, RequestPlaces(message.asked, places))]
@@ -157,7 +162,9 @@ class GatewayCore:
             case GatewayStatus():
                 self.heard.hear_gateway(sender.process, status, now)
                 self.dispatcher.hear_gateway(sender, status, now)
-                return [] if status.policy is None else self._consider(status.policy, now)
+                drained: list[GatewayEffect] = []
+                drained += self._drains.hear(status.drains) if status.drains else []
+                return drained if status.policy is None else [*drained, *self._consider(status.policy, now)]
             case PlacementStatus():
                 self.marks.hear(status, self._tallies.read(), now)
         return []
@@ -200,8 +207,10 @@ class GatewayCore:
                 raise UserError(effect.reason)
         return effects
 
-    def order(self, engine: str, order: Drain | LoadService | UnloadService) -> list[GatewayEffect]:
+    def order(self, engine: str, order: Drain | LoadService | UnloadService, now: float) -> list[GatewayEffect]:
         """An operator wants an engine to do this. Its statuses tell the outcome."""
+        if isinstance(order, Drain) and engine in self._drains:
+            return [*self._drains.order(engine, undo=order.undo), self._publish(now)]
         return [SendToEngine(engine, order)]
 
     # --- its own life -------------------------------------------------------------------------------------------------
@@ -262,6 +271,7 @@ class GatewayCore:
             services=self._tallies.read(),
             wanted=self.dispatcher.wanted(now),
             mark=self.marks.mark(now),
+            drains=self._drains.known,
             servers={one: heard[one].status for one in self._servers if one in heard},
         )
         return self.said

@@ -76,6 +76,23 @@ class Drain(msgspec.Struct, frozen=True, tag=True):
     undo: bool = False
 
 
+class DrainServer(msgspec.Struct, frozen=True, tag=True):
+    """Tells a gateway that a server which others run is to take nothing new: it lets the other gateways know.
+
+    What runs there ends there. With ``undo``, it takes requests again.
+    """
+
+    server: Name
+    undo: bool = False
+
+
+class ServerDrain(msgspec.Struct, frozen=True):
+    """Tells whether a server is drained. The highest version wins; all gateways repeat it."""
+
+    is_drained: bool
+    version: Count
+
+
 class LoadService(msgspec.Struct, frozen=True, tag=True):
     """Tells an engine to serve this service of the topology, too, once its weights are there. Its statuses tell the
     outcome.

@@ -8,6 +8,7 @@ from mesh.wire.bounds import MAX_BODY_BYTES
 from mesh.wire.control import (
     Announce,
     Drain,
+    DrainServer,
     LoadService,
     Locate,
     Migrate,
@@ -56,7 +57,7 @@ EngineMessage = (
     | TransferMessage
 )
 EngineAnswer = Accepted | Refused | Moved | SlicesEnded | Held | NotHeld | StepTokens | Failed
-GatewayMessage = EngineAnswer | SetPolicy | Locate
+GatewayMessage = EngineAnswer | SetPolicy | Locate | DrainServer
 SupervisorMessage = Stop | SetRunning
 BroadcastMessage = EngineStatus | GatewayStatus | PlacementStatus | SupervisorStatus
 # `RequestPlaces` goes to who asked, `HostsMoved` to any process.

@@ -20,7 +20,7 @@ from mesh.wire.bounds import (
     Total,
     Until,
 )
-from mesh.wire.control import EnginePlace, PolicyChoice, ProcessState, Role
+from mesh.wire.control import EnginePlace, PolicyChoice, ProcessState, Role, ServerDrain
 from mesh.wire.hosts import MAX_HOSTS
 
 MOST_PREFILLS = 32  # that a status tells one by one
@@ -254,6 +254,7 @@ class GatewayStatus(msgspec.Struct, frozen=True, tag=True):
     mark: Mark | None = None  # None: it heard of no placement daemon
     admin_url: str = ""  # of metrics and of what operators ask
     servers: dict[Name, EngineStatus] = {}  # that others run, by engine, as this gateway sees them; those that answer
+    drains: dict[Name, ServerDrain] = {}  # of servers that were ever drained
 
 
 class ChildStatus(msgspec.Struct, frozen=True):

@@ -154,4 +154,4 @@ def test_an_operators_policy_that_does_not_exist_is_not_taken(gateway):
 
 
 def test_an_operators_order_goes_to_the_engine(gateway):
-    assert gateway.order(M0, Drain()) == [SendToEngine(M0, Drain())]
+    assert gateway.order(M0, Drain(), 0.0) == [SendToEngine(M0, Drain())]

@@ -31,7 +31,11 @@ def register(subparsers: "Subparsers") -> None:
 
 def run(options: argparse.Namespace) -> int:
     topology, engines = _drained(options)
-    if options.undo:
+    if engines[0:1] and engines[0] in topology.servers:
+        from mesh.cli.changes.server_drain import drain_server
+
+        asyncio.run(drain_server(topology, engines[0], undo=options.undo, timeout_s=options.timeout))
+    elif options.undo:
         engines = asyncio.run(_undo(topology, engines))
     else:
         engines = asyncio.run(_drain(topology, engines, options.timeout))

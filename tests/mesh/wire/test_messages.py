@@ -8,6 +8,7 @@ import pytest
 from mesh.wire.control import (
     Announce,
     Drain,
+    DrainServer,
     EnginePlace,
     LoadService,
     Locate,
@@ -360,6 +361,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             "metrics_url": "",
         },
     ),
+    (DrainServer("gpu", True), {"type": "DrainServer", "server": "gpu", "undo": True}),
     (
         GatewayStatus(
             3,
@@ -422,6 +424,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             },
             "admin_url": "http://127.0.0.1:9000",
             "servers": {},
+            "drains": {},
         },
     ),
     (

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from mesh.topology.schema import PolicySpec
+from mesh.wire.control import Drain
 from tests.router.front import CHAT, DEADLINE_S, HELLO, front_of
 from tests.router.servers.nasty import STREAM, answer, chunk, chunked, event, hangs, says, serving, whole
 
@@ -196,3 +197,27 @@ async def test_endless_events_end(tmp_path):
         assert 10 <= len(text) <= 1000
         async with asyncio.timeout(DEADLINE_S):
             await server.asked[-1].gone.wait()
+
+
+async def test_a_drained_server_ends_what_it_has_and_takes_nothing_new(tmp_path):
+    goes_on = asyncio.Event()
+
+    async def waits(asked, writer):
+        writer.write(STREAM + event(chunk("a ")))
+        await goes_on.wait()
+        writer.write(event(chunk("b", "stop")) + event(b"[DONE]") + b"0\r\n\r\n")
+
+    async with serving(waits, answer) as servers, front_of(tmp_path, *servers) as front:
+        running = asyncio.create_task(front.stream())
+        async with asyncio.timeout(DEADLINE_S):
+            while not servers[0].asked:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        front.router.order("s0", Drain())
+        await front.until_serving(1)
+        for _ in range(3):
+            assert (await front.stream(max_tokens=1))[0] == "w0 "
+        goes_on.set()
+        assert (await running)[0] == "a b"
+        front.router.order("s0", Drain(undo=True))
+        await front.until_serving(2)
+    assert len(servers[0].asked) == 1

@@ -66,5 +66,5 @@ def test_what_was_seen_tells_roughly_what_the_next_ones_take(budget_s):
     for experiment in design.experiments():
         expected, before = design.expected.duration_s(experiment), server.now
         design.saw(server.run(experiment))
-        if expected > 0.5:
-            assert server.now - before < 4 * expected  # more than it has places take turns
+        if expected > 0.5 and experiment.num_at_once <= server.max_running:  # more than that take turns
+            assert server.now - before < 4 * expected

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from engines.admission.acceptance import Admission, Refusal
 from engines.admission.validity import fault_of
 from engines.effects import Effect
@@ -77,4 +79,6 @@ class Intake:
     def _refusal(self, message: Submit, now: float) -> Refusal | None:
         if self._standing.state is not ProcessState.READY:
             return RefusalCode.DRAINING, f"engine is {self._standing.state}"
+        if self._is_continuous and message.multiplex:  # it computes prompts beside decodes, whatever their slack
+            message = replace(message, multiplex=False)
         return self._admission.refusal(message, self._running.step, now)

@@ -7,6 +7,7 @@ from engines.engine_request import MOST_SAID_AGAIN
 from engines.memory.block_pool import BlockPool
 from engines.scheduling.batch import Batch, ChunkResult, StepResult, Unsampled
 from kvtransfer.protocol import Send
+from mesh.topology.schema import Scheduling
 from mesh.wire.control import Role
 from mesh.wire.messages import Message
 from mesh.wire.requests import (
@@ -248,6 +249,18 @@ def test_a_prefill_that_the_running_decodes_cannot_afford_is_refused(make_spec: 
     mesh.settle()
     assert refusals(mesh) == [RefusalCode.NO_SLACK]
     assert set(mesh.finished) == {"decoding", "short"}
+
+
+def test_an_engine_that_batches_continuously_takes_it_all_the_same(make_spec: MakeSpec):
+    mesh = VirtualMesh()
+    mesh.add("busy", num_blocks=64, scheduling=Scheduling.CONTINUOUS)
+    mesh.submit("busy", make_spec("decoding", 4, max_tokens=50, slo_tpot_s=0.03))
+    for _ in range(8):
+        mesh.step()
+    mesh.submit("busy", make_spec("long", 200), multiplex=True)
+    mesh.settle()
+    assert refusals(mesh) == []
+    assert set(mesh.finished) == {"decoding", "long"}
 
 
 @pytest.mark.parametrize(

@@ -219,6 +219,7 @@ def _apps(
             operator_rules=BrowserRules.of(spec.admin_address, spec.allowed_hosts, ()),
             registry=registry,
             calls=router.calls,
+            tokenize=router.tokenize,
             targets=targets,
             costs=lambda: list(costs_of(shell.topology, router.statuses())),
             tracer=tracer,

@@ -34,7 +34,8 @@ from router.requests.breakers import Breaker
 from router.requests.dispatcher import Dispatcher
 from router.requests.limits import DispatchLimits
 from router.servers.adapters import ServerAdapters
-from router.servers.forwarded_call import ForwardedCalls
+from router.servers.forwarded_call import CallBody, ForwardedCalls
+from router.servers.learnt.kv_events import PrefixesChanged
 from router.view.cluster_view import ClusterView
 from router.view.monitor import Monitor
 
@@ -100,6 +101,8 @@ class Router:
         """
         now = self._clock.now()
         timeline = self.timelines.arrived(spec, now, tenant, trace)
+        call = self.calls.find(spec.id)
+        timeline.is_estimated = call is not None and call.is_estimated
         effects = self._core.submit(spec, timeline, now, tenant)
         generation = self._generations[spec.id] = LiveGeneration(timeline, self._cancel, self._finish)
         self._carry_out(effects)
@@ -109,6 +112,10 @@ class Router:
     def calls(self) -> ForwardedCalls:
         """The calls to servers: whoever submits a request for one adds its call first, and removes it at the end."""
         return self._servers.calls
+
+    async def tokenize(self, service: str, body: CallBody) -> list[int] | None:
+        """Ask a server how it would tokenise the prompt of a call; None: none tells."""
+        return await self._servers.tokenize(service, body)
 
     def view(self) -> ClusterView:
         """The engines as this gateway sees them now."""
@@ -241,6 +248,11 @@ class Router:
     def hear_server(self, sender: Sender, status: EngineStatus) -> None:
         """How a server is, as its adapter sees it."""
         self._carry_out(self._core.hear(sender, status, self._clock.now()))
+
+    def tell_prefixes(self, engine: str, service: str, changed: PrefixesChanged) -> None:
+        """A server says which prefixes it keeps."""
+        kept, gone, cleared = changed.kept, changed.gone, changed.cleared
+        self._core.dispatcher.tell_prefixes(engine, service, kept, gone, cleared=cleared)
 
     def lose_server(self, sender: Sender) -> None:
         """A server does not answer any more."""

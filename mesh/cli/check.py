@@ -8,7 +8,7 @@ from mesh.cli.arguments import add_topology
 
 if TYPE_CHECKING:
     from mesh.cli.arguments import Subparsers
-    from mesh.topology.schema import EngineSpec, Topology
+    from mesh.topology.schema import EngineSpec, ServiceSpec, Topology
 
 
 def register(subparsers: "Subparsers") -> None:
@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
     lines = [f"{options.file}: ok"]
     for service in topology.services:
         slo = f"TTFT {service.slo.ttft_s * 1000:g} ms, TPOT {service.slo.tpot_s * 1000:g} ms"
-        what = f"{service.model}, {service.dtype}" if service.model else "on servers that run already"
+        what = f"{service.model}, {service.dtype}" if service.model else _on_servers(service)
         lines.append(f"  service {service.name}: {what}, {slo}, {service.slo.attainment:.0%}")
     for engine in topology.engines:
         if engine.server is not None:
@@ -50,6 +50,11 @@ def run(options: argparse.Namespace) -> int:
     lines += [f"note: {remark}" for remark in remarks]
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
+
+
+def _on_servers(service: "ServiceSpec") -> str:
+    counted = "exact lengths" if service.tokenizer else "lengths estimated (no tokenizer)"
+    return f"on servers that run already, {counted}"
 
 
 def _names(engine: "EngineSpec") -> str:

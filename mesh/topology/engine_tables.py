@@ -60,13 +60,16 @@ def take_servers(
         if key in keys.ENGINE:
             report.add((*where, key), NOT_OURS)
     urls = own.pop("url", ())
+    endpoints = own.pop("kv_events", (None,) * len(urls))
+    if len(endpoints) != len(urls):
+        report.add((*where, "kv_events"), f"{len(endpoints)} places with {len(urls)} URLs; write one for each url")
     if urls and fields.get("count", len(urls)) != len(urls):
         report.add((*where, "count"), f"{fields['count']} engines with {len(urls)} URLs; write one url for each")
     fields["count"] = max(1, len(urls))
     for key in ("api_key_file", "tls_ca"):
         if key in own:
             own[key] = Path(resolve(own[key]))
-    return [ServerSpec(url, names, **own) for url in urls]
+    return [ServerSpec(url, names, **own, kv_events=place) for url, place in zip(urls, endpoints, strict=False)]
 
 
 def _check_ours(own: Mapping[str, Any], names: Mapping[str, str], where: KeyPath, report: Report) -> None:

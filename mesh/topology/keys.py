@@ -11,6 +11,7 @@ from mesh.topology.values import (
     choices,
     collector_url,
     device,
+    event_endpoints,
     fraction,
     fractions,
     headers,
@@ -32,6 +33,7 @@ from mesh.topology.values import (
     temperature,
     text,
     texts,
+    tokenizer,
     url_or,
     urls,
 )
@@ -94,6 +96,7 @@ SERVICE: Keys = {
     "max_priority": Key("max_priority", integer(-1000, 1000)),
     "min_ttft_ms": Key("min_ttft_s", milliseconds),
     "min_tpot_ms": Key("min_tpot_s", milliseconds),
+    "tokenizer": Key("tokenizer", tokenizer),
 }
 
 ENGINE: Keys = {
@@ -139,6 +142,7 @@ SERVER: Keys = {
     "connect_timeout_ms": Key("connect_timeout_s", milliseconds),
     "read_timeout_s": Key("read_timeout_s", positive),
     "metrics": Key("metrics", url_or("auto", "off")),
+    "kv_events": Key("kv_events", event_endpoints),
 }
 
 GATEWAY: Keys = {

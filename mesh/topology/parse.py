@@ -191,6 +191,8 @@ def _service(source: _Source, name: str, table: object) -> ServiceSpec:
     model = fields.pop("model", "")
     if model and not model.startswith(("pypi:", "hf:")):
         model = source.resolve(model)
+    if (tokenizer := fields.get("tokenizer")) and tokenizer != "server" and not tokenizer.startswith("hf:"):
+        fields["tokenizer"] = source.resolve(tokenizer)
     return ServiceSpec(name=name, model=model, slo=Slo(**slo), **fields)
 
 

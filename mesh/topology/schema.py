@@ -77,6 +77,7 @@ class ServiceSpec:
     max_priority: int | None = None  # that a client may ask for; None: the service's own
     min_ttft_s: float | None = None  # the tightest promise that a client may ask for; None: a tenth of the service's
     min_tpot_s: float | None = None  # likewise
+    tokenizer: str | None = None  # of servers' prompts: hf:org/name, a folder, or "server"; None: lengths are estimated
 
     @property
     def highest_priority(self) -> int:
@@ -109,6 +110,7 @@ class ServerSpec:
     connect_timeout_s: float = 5.0
     read_timeout_s: float = 60.0  # between two events of an answer
     metrics: str = "auto"  # a URL; auto: its /metrics; off: nobody asks
+    kv_events: str | None = None  # where vLLM publishes which prefixes it keeps: tcp://HOST:PORT
 
     def name_of(self, service: str) -> str:
         """Return what the server calls a service."""

@@ -121,6 +121,23 @@ def urls(value: object) -> tuple[str, ...]:
     return found
 
 
+def event_endpoints(value: object) -> tuple[str, ...]:
+    """One or several, of ZeroMQ."""
+    found = tuple(value if isinstance(value, list) else [value])
+    for endpoint in found:
+        if not isinstance(endpoint, str) or not re.fullmatch(r"tcp://[^/:\s]+:\d{1,5}", endpoint):
+            raise ValueError(f'{endpoint!r} is no place of events; write it like "tcp://gpu-1:5557"')
+    return found
+
+
+def tokenizer(value: object) -> str:
+    """Parse where the tokenizer of a service on servers is."""
+    reference = text(value)
+    if re.match(r"^[a-z]+:(?!//)", reference) and not re.match(r"^hf:[^/\s]+/[^/\s]+$", reference):
+        raise ValueError(f'{reference!r} is no tokenizer; use hf:org/name, the path of a folder, or "server"')
+    return reference
+
+
 def url_or(*words: str) -> Reader:
     def read(value: object) -> str:
         return str(value) if value in words else server_url(value)

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 from mesh.clock import Clock
 from router.api.costs import CostRoutes, LearntRow
 from router.api.feed import FeedRoutes
-from router.api.forward.routes import ForwardParts, ForwardRoutes
+from router.api.forward.routes import ForwardParts, ForwardRoutes, Tokenize, no_tokens
 from router.api.http.admission import BodyAdmission
 from router.api.http.browsers import BrowserRules, CrossOrigin
 from router.api.http.callers import CallerCheck, Callers
@@ -70,6 +70,7 @@ class ApiConfig:
     tracer: Tracer | None = None  # None: no traces
     orders: OrderScope | None = None  # None: nobody takes any
     calls: ForwardedCalls = field(default_factory=ForwardedCalls)  # to servers of others
+    tokenize: Tokenize = no_tokens  # by a server
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +135,7 @@ def _forward(
         background,
         config.clock,
         config.max_body_bytes,
+        config.tokenize,
     )
     return ForwardRoutes(parts, own)
 

@@ -104,10 +104,11 @@ def _against(seconds: float | None, promise_s: float) -> Text:
 
 
 def _story(gateway: str, one: Explanation) -> RenderableType:
+    prompt = f"{one.num_prompt_tokens} prompt tokens{' (estimated)' if one.is_estimated else ''}"
     parts: list[RenderableType] = [
         Text.assemble("request ", (one.id, "bold")),
         Text(
-            f"{one.service}, {one.num_prompt_tokens} prompt tokens, at most {one.max_tokens} new ones, "
+            f"{one.service}, {prompt}, at most {one.max_tokens} new ones, "
             f"priority {one.priority}; promised TTFT {_ms(one.slo_ttft_s)}, TPOT {_ms(one.slo_tpot_s)}"
         ),
         _line(0.0, Text(f"arrived at {gateway} at {_clock(one.age_s)}")),

@@ -97,6 +97,7 @@ class Explanation(msgspec.Struct, frozen=True):
     events: list[Event]
     num_forgotten: int = 0  # earlier events that are not kept
     trace_id: str | None = None  # if gateways make traces; whether it was exported, the collector knows
+    is_estimated: bool = False  # the length of its prompt: the gateway has no tokenizer for it
 
     @property
     def dispatch(self) -> ExplainedDecision | None:
@@ -146,6 +147,7 @@ def explain(timeline: RequestTimeline, now: float) -> Explanation:
         events=_events(timeline),
         num_forgotten=timeline.num_events - len(timeline.events),
         trace_id=timeline.trace_id,
+        is_estimated=timeline.is_estimated,
     )
 
 

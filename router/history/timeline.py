@@ -187,6 +187,7 @@ class RequestTimeline:
     ended: Ended | None = None
     trace: RequestTrace | None = None  # of its call, if gateways make traces
     seam: str = ""  # as in `TokensResumed`, of the newest one
+    is_estimated: bool = False  # how long its prompt is: nobody here has its tokenizer
 
     @property
     def id(self) -> str:

@@ -105,6 +105,10 @@ class ServerAccount:
     def __len__(self) -> int:
         return len(self._prefills) + len(self._decodes)
 
+    @property
+    def services(self) -> tuple[str, ...]:
+        return self._engine.services
+
     # --- events -------------------------------------------------------------------------------------------------------
 
     def add(self, request: ServerRequest, now: float) -> None:

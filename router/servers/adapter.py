@@ -22,6 +22,8 @@ from router.servers.forwarded_call import AnswerForm, CallBody, ForwardedCall, F
 from router.servers.http import key_of, open_session
 from router.servers.identify import ServerError, identify
 from router.servers.learnt.costs import ServerCosts
+from router.servers.learnt.kv_events import KvEvents, PrefixesChanged
+from router.servers.learnt.tokens import ask_tokens, tokenize_body
 from router.servers.load_names import read_load
 from router.servers.prefill_call import PATHS, PrefillCall, prefill_body, with_kv_params
 from router.servers.server_core import ServerCore, ServerOrder
@@ -46,6 +48,8 @@ class Ear(Protocol):
     def hear_server(self, sender: Sender, status: EngineStatus) -> None: ...
 
     def lose_server(self, sender: Sender) -> None: ...
+
+    def tell_prefixes(self, engine: str, service: str, changed: PrefixesChanged) -> None: ...
 
     def fall_behind(self, request: str, num_bytes: int) -> None: ...
 
@@ -95,12 +99,27 @@ class ServerAdapter:
         """A message to this engine. What it says to that comes later, in another turn of the event loop."""
         self._carry_out(self.core.take(message, self._clock.now()), at_once=False)
 
+    def may_tokenize(self, service: str) -> bool:
+        """Return whether it can tell the tokens of prompts of a service."""
+        facts = self.core.facts
+        return facts is not None and facts.tokenizes and service in self.core.account.services
+
+    async def tokenize(self, service: str, body: CallBody) -> list[int] | None:
+        """Return how the server tokenises a prompt; None: it does not tell in time."""
+        if self._session is None or body.path not in PATHS:
+            return None
+        data = tokenize_body(body, self._server.name_of(service))
+        return await ask_tokens(self._session, self._server.url, data)
+
     async def run(self) -> None:
         """Run and never return; cancel it."""
         self._session = open_session(self._server, self._key)
         self._pace.start(self._clock.now())
         try:
-            await self._look()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._look())
+                if self._server.kv_events is not None:
+                    tasks.create_task(KvEvents(self._server.kv_events, self._tell_prefixes).run())
         finally:
             if self._timer is not None:
                 self._timer.cancel()
@@ -251,6 +270,11 @@ class ServerAdapter:
         if self.core.facts is not None:
             self._ear.hear_server(Sender(self.id, self.core.number_found), self.core.status(now))
         self._arm()
+
+    def _tell_prefixes(self, changed: PrefixesChanged) -> None:
+        """Of its one service: with several, nothing tells whose blocks they are."""
+        [service] = self.core.account.services
+        self._ear.tell_prefixes(self.id, service, changed)
 
     # --- how it is ----------------------------------------------------------------------------------------------------
 

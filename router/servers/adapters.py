@@ -7,7 +7,7 @@ from mesh.clock import Clock
 from mesh.topology.schema import Topology
 from router.servers.adapter import Ear, ServerAdapter
 from router.servers.effects import HandOver
-from router.servers.forwarded_call import ForwardedCalls
+from router.servers.forwarded_call import CallBody, ForwardedCalls
 
 
 class ServerAdapters:
@@ -28,6 +28,13 @@ class ServerAdapters:
 
     def __contains__(self, engine: str) -> bool:
         return engine in self._adapters
+
+    async def tokenize(self, service: str, body: CallBody) -> list[int] | None:
+        """Ask one of the servers of a service that can tell; None: there is none, or it does not answer in time."""
+        for adapter in self._adapters.values():
+            if adapter.may_tokenize(service):
+                return await adapter.tokenize(service, body)
+        return None
 
     def _hand_over(self, handed: HandOver) -> None:
         """Servers share calls with servers alone: `mesh check` sees to that."""

@@ -31,6 +31,10 @@ def check(topology: Topology, processes: Processes, report: Report) -> None:
     for table, engine in engine_tables(processes).items():
         for key, problem in _problems(engine, ours, models):
             report.add((*table, key), problem)
+    for service in topology.services:
+        if service.tokenizer and service.model:
+            problem = "is for services on servers; this one has a model, and with it a tokenizer; leave it out"
+            report.add(("services", service.name, "tokenizer"), problem)
     if topology.servers and topology.placement is not None:
         some = next(iter(topology.servers))
         problem = f"loads services into engines, and {some} is a server that others run; leave it out"
@@ -49,6 +53,11 @@ def _problems(engine: EngineSpec, ours: set[str], models: Mapping[str, str]) -> 
     if engine.backend != OPENAI:
         yield "url", f'backend = "{engine.backend}" is started by the mesh; use backend = "{OPENAI}" for a server'
     yield from _setting_problems(engine.server)
+    if engine.server.kv_events is not None and len(engine.services) != 1:
+        yield (
+            "kv_events",
+            "does not tell of which service a prefix is; let the server have one service, or leave it out",
+        )
     for name in sorted(engine.server.names.keys() - set(engine.services)):
         yield "services", f"{name!r} is not a service of this engine"
     if not engine.services:

@@ -161,6 +161,7 @@ def _config(router, topology, timelines, metrics, callers) -> ApiConfig:
         broadcast=FeedBroadcast(sources_of(timelines), SystemClock()),
         has_page=False,
         calls=router.calls,
+        tokenize=router.tokenize,
     )
 
 

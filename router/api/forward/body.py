@@ -8,6 +8,7 @@ from msgspec import Meta, Raw, Struct
 
 from router.api.errors import ApiError, bad_parameter
 from router.api.forward.pseudo_tokens import pseudo_tokens
+from router.api.forward.tokenizing import PromptTokenizer
 from router.api.openai.input.bodies import MAX_CHOICES, MAX_COUNT, Name
 from router.servers.forwarded_call import CHAT, COMPLETIONS, AnswerForm, CallBody, Headers
 
@@ -59,6 +60,7 @@ class AskedCall(Struct, frozen=True):
     body: CallBody
     asked: AskedFields
     prompt: list[int]
+    is_estimated: bool
 
 
 _ASKED: Final = msgspec.json.Decoder(AskedFields)
@@ -81,8 +83,10 @@ def read_asked(data: bytes) -> AskedFields:
         raise ApiError(400, f"The body is not valid JSON: {str(error)[:200]}", code="invalid_json") from None
 
 
-def call_of(path: str, data: bytes, asked: AskedFields, headers: Headers) -> AskedCall:
-    """``data`` was read by `read_asked` before."""
+def call_of(
+    path: str, data: bytes, asked: AskedFields, headers: Headers, tokenizer: PromptTokenizer | None = None
+) -> AskedCall:
+    """``data`` was read by `read_asked` before. Without a ``tokenizer``, its prompt is estimated."""
     fields = _FIELDS.decode(data)
     wishes = asked.stream_options
     body = CallBody(
@@ -93,7 +97,8 @@ def call_of(path: str, data: bytes, asked: AskedFields, headers: Headers) -> Ask
         wants_token_ids=bool(asked.return_token_ids),
         headers=headers,
     )
-    return AskedCall(body, asked, pseudo_tokens(b"\n".join(_texts(fields))))
+    prompt = None if tokenizer is None else tokenizer.prompt(path, fields)
+    return AskedCall(body, asked, prompt or pseudo_tokens(b"\n".join(_texts(fields))), prompt is None)
 
 
 def _form(path: str, asked: AskedFields) -> AnswerForm:

@@ -4,8 +4,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from mesh.topology.schema import ServiceSpec, Slo
+from router.api.forward.tokenizing import PromptTokenizer
 
 UNKNOWN_CONTEXT: Final = 2**20  # tokens of prompt and answer, where nobody says how many a server takes
+SERVER: Final = "server"  # in the place of a tokenizer: the servers are asked
 USUAL_ANSWER: Final = 4096  # tokens at most, of requests that do not say and services that have no limit
 
 
@@ -22,9 +24,13 @@ class ForwardedModel:
     min_tpot_s: float
     max_context: int | None
     max_output_tokens: int | None
+    tokenizer: PromptTokenizer | None = None  # None: lengths are estimated, unless ``asks_server``
+    asks_server: bool = False  # how many tokens a prompt has
 
     @classmethod
     def of(cls, spec: ServiceSpec) -> "ForwardedModel":
+        """Raise `UserError` if its tokenizer cannot be read."""
+        is_here = spec.tokenizer not in (None, SERVER)
         return cls(
             service=spec.name,
             aliases=spec.aliases,
@@ -35,6 +41,8 @@ class ForwardedModel:
             min_tpot_s=spec.tightest_tpot_s,
             max_context=spec.max_context,
             max_output_tokens=spec.max_output_tokens,
+            tokenizer=PromptTokenizer.load(spec.name, str(spec.tokenizer)) if is_here else None,
+            asks_server=spec.tokenizer == SERVER,
         )
 
     @property

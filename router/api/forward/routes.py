@@ -1,10 +1,11 @@
 """The paths whose calls are passed on to servers of others, if their model is there."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
 
+import msgspec
 import structlog
 from fastapi import FastAPI, Request, Response
 from starlette.types import Message, Receive
@@ -17,6 +18,7 @@ from router.api.errors import ApiError, api_error
 from router.api.forward.answers import ForwardedChoice, ForwardingCall, forwarded_stream, forwarded_whole
 from router.api.forward.body import PATHS, WHOLE_PATHS, AskedCall, AskedFields, call_of, read_asked
 from router.api.forward.models import ForwardedModel
+from router.api.forward.tokenizing import LONG
 from router.api.http.admission import BodyAdmission
 from router.api.http.callers import Caller, caller_of
 from router.api.http.fast_path import Handler
@@ -28,7 +30,15 @@ from router.api.openai.input.parsing import LARGE_BODY
 from router.api.openai.input.reading import read_bytes
 from router.api.openai.models import Models
 from router.generation import RequestRouter, RouterError
-from router.servers.forwarded_call import CHAT, COMPLETIONS, AnswerForm, ForwardedCall, ForwardedCalls, Headers
+from router.servers.forwarded_call import (
+    CHAT,
+    COMPLETIONS,
+    AnswerForm,
+    CallBody,
+    ForwardedCall,
+    ForwardedCalls,
+    Headers,
+)
 from router.servers.http import NOT_FORWARDED
 from router.servers.stream.chunks import Rewriter
 from router.traces.call_trace import CallFacts, CallTrace
@@ -37,9 +47,15 @@ MAX_HEADER_BYTES: Final = 16_384  # that are passed on
 PREFIXES: Final = {CHAT: "chatcmpl", COMPLETIONS: "cmpl"}  # of ids of answers; others keep the server's
 OPERATIONS: Final = {CHAT: "chat", COMPLETIONS: "text_completion"}
 
+Tokenize = Callable[[str, CallBody], Awaitable[list[int] | None]]
 T = TypeVar("T")
 
 log = structlog.get_logger()
+
+
+async def no_tokens(service: str, body: CallBody) -> list[int] | None:
+    """Stand for servers that tell no tokens."""
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +71,7 @@ class ForwardParts:
     background: Background
     clock: Clock
     max_body_bytes: int
+    tokenize: Tokenize  # by a server of a service
 
 
 class ForwardRoutes:
@@ -91,6 +108,19 @@ class ForwardRoutes:
             return await forwarded_whole(call, request.receive)
         return forwarded_stream(call)
 
+    async def _order(
+        self, path: str, data: bytes, asked: AskedFields, passed: Headers, model: ForwardedModel, caller: Caller
+    ) -> AskedCall:
+        """With the tokens of its prompt, or numbers in their place."""
+        read = partial(call_of, path, data, asked, passed, model.tokenizer)
+        if model.tokenizer is not None and len(data) > LONG:
+            return await self._parts.background.run(caller.tenant, read)
+        order = await self._aside(data, caller, read)
+        if not model.asks_server:
+            return order
+        tokens = await self._parts.tokenize(model.service, order.body)
+        return order if tokens is None else msgspec.structs.replace(order, prompt=tokens, is_estimated=False)
+
     async def _aside(self, data: bytes, caller: Caller, work: Callable[[], T]) -> T:
         """Large bodies are read beside the event loop."""
         return work() if len(data) <= LARGE_BODY else await self._parts.background.run(caller.tenant, work)
@@ -110,11 +140,12 @@ class ForwardRoutes:
         promise = Promise.of(Wishes.of(headers), model, caller)
         call_id, trace = CallId.draw(scope["state"]["request_id"]), scope["state"].get("trace")
         passed = _passed(headers, call_id, trace)
-        order = await self._aside(data, caller, partial(call_of, path, data, asked, passed))
+        order = await self._order(path, data, asked, passed, model, caller)
         spec = self._spec(call_id, model, order, promise, arrived_s)
         prefix = PREFIXES.get(path)
         rewriter = Rewriter(prefix and call_id.answer(prefix), asked.model or model.service)
-        call = ForwardedCall(spec.id, order.body, rewriter, most_tokens=spec.sampling.max_tokens)
+        most, estimated = spec.sampling.max_tokens, order.is_estimated
+        call = ForwardedCall(spec.id, order.body, rewriter, most_tokens=most, is_estimated=estimated)
         if trace is not None:
             trace.facts = _facts(call_id, path, asked, model)
         try:

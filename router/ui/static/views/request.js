@@ -107,7 +107,7 @@ function Story({ gateway, one, at, isAlone }) {
   const course = courseOf(gateway, one);
   return html`<article class="panel" aria-label=${`What happened to ${one.id}`}>
     ${!isAlone && html`<h3 class="mono">${one.id}</h3>`}
-    <p>${one.service}, ${count(one.num_prompt_tokens)} prompt tokens, at most ${count(one.max_tokens)} new ones, priority ${one.priority}.
+    <p>${one.service}, ${count(one.num_prompt_tokens)} prompt tokens${one.is_estimated ? " (estimated)" : ""}, at most ${count(one.max_tokens)} new ones, priority ${one.priority}.
       Promised: first token in ${ms(one.slo_ttft_s)}, then ${ms(one.slo_tpot_s)} a token.
       It arrived at ${gateway} at ${clock(at - one.age_s)}${isOver(one) ? "" : html` and <b>has not ended yet</b>`}.
       ${one.trace_id && html` Trace <span class="mono">${one.trace_id}</span>.`}</p>

@@ -65,7 +65,8 @@ class Router:
         spec, timing = topology.gateway(owner_of(name)), topology.timing
         limits = DispatchLimits(spec.max_requests, spec.max_waiting, timing.reply_s, timing.stall_s)
         monitor = Monitor(timing.lease_s, name, timing.status_gap_s)
-        dispatcher = Dispatcher(policy.policy, monitor, limits, timelines)
+        weights = {engine: server.weight for engine, server in topology.servers.items()}
+        dispatcher = Dispatcher(policy.policy, monitor, limits, timelines, weights=weights)
         parts = GatewayParts(topology, name, os.getpid(), dispatcher, monitor, policy, tallies)
         self._core = GatewayCore(parts)
         self.timelines = timelines

@@ -134,6 +134,7 @@ ENGINE: Keys = {
 SERVER: Keys = {
     "url": Key("url", urls),
     "kind": Key("kind", text),
+    "weight": Key("weight", fraction),
     "api_key_file": Key("api_key_file", text),
     "api_key_env": Key("api_key_env", text),
     "headers": Key("headers", headers),

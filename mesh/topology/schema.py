@@ -102,6 +102,7 @@ class ServerSpec:
     url: str  # without a path, or with the path that its API has before /v1
     names: Mapping[str, str] = field(default_factory=dict, hash=False)  # of services there, where they are others
     kind: str = "auto"  # of `router.servers`; auto: it is asked
+    weight: float = 1.0  # of its share of requests, beside others: 0.05 for a canary
     api_key_file: Path | None = None
     api_key_env: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict, hash=False)  # sent with each request

@@ -9,7 +9,8 @@ sockets, no clock.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 
 from mesh.membership.membership import Joined, Restarted, Stale
 from mesh.wire.control import ProcessState, RequestPlace
@@ -49,6 +50,7 @@ from router.requests.request_state import ANY_HOP, RequestPhase
 from router.requests.routing import Routing
 from router.requests.token_stream import Broken, Fence
 from router.view.monitor import Monitor
+from router.view.shares import Shares
 
 MAX_LOCATED = 64
 
@@ -63,7 +65,9 @@ class Dispatcher:
         limits: DispatchLimits,
         timelines: Timelines,
         lengths: LengthPredictor | None = None,
+        weights: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
+        """Make one. ``weights``: of engines that get less than an equal share of requests."""
         self.timelines = timelines
         self.breakers = Breakers()
         self._monitor = monitor
@@ -73,7 +77,15 @@ class Dispatcher:
         self._in_flight = InFlightRequests(limits, monitor, self.breakers, timelines, self.lengths, self._fairness)
         self._links = links = Links()
         self._routing = Routing(
-            policy, self._in_flight, monitor, self.breakers, links, limits, timelines, self._fairness
+            policy,
+            self._in_flight,
+            monitor,
+            self.breakers,
+            links,
+            limits,
+            timelines,
+            self._fairness,
+            Shares(weights),
         )
         self._recovery = Recovery(self._in_flight, monitor, self.breakers, links, limits)
 

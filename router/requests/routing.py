@@ -38,8 +38,10 @@ from router.view.engine_view import RequestView
 from router.view.monitor import Monitor
 from router.view.prefixes import PrefixIndex
 from router.view.prompt_hashes import full_block_hashes
+from router.view.shares import Shares
 
 RECALL_S = 0.1  # between two looks for requests to call back
+EVERYBODY: Sequence[set[str]] = (set(),)
 TRIES_PER_ROUND = 32  # waiting requests of a service that are tried in vain on one change, most urgent first
 MIN_RETRY_AFTER_S, MAX_RETRY_AFTER_S = 1.0, 60.0
 
@@ -57,7 +59,10 @@ class Routing:
         limits: DispatchLimits,
         timelines: Timelines,
         fairness: Fairness,
+        shares: Shares | None = None,
     ) -> None:
+        """Make one. ``shares``: of engines by their weights; None: all have the same."""
+        self._shares = Shares({}) if shares is None else shares
         self._last_resort = LeastLoaded()
         self._own_part = OwnPart()
         self._in_flight = in_flight
@@ -240,11 +245,12 @@ class Routing:
             seen_request = msgspec.structs.replace(
                 seen_request, cached=self._prefixes[seen_request.service].cached_tokens(request.hints.prefix)
             )
-        decision, seen_view = self._ask(policy, seen_request, view, now)
-        while isinstance(decision, Dispatch) and (engine := self._in_the_way(decision, request, view, now)) is not None:
-            avoided.add(engine)
-            view = view.without({engine})
-            decision, seen_view = self._ask(policy, seen_request, view, now)
+        for left_out in self._trials(request, view):
+            decision, seen_view = self._decide_within(
+                policy, seen_request, request, view.without(left_out), avoided, now
+            )
+            if isinstance(decision, Dispatch):
+                break
         if isinstance(decision, Reject | GiveUp) and (avoided or broken or request.losses.is_recovering):
             why = "it would be late" if isinstance(decision, GiveUp) else decision.reason
             decision = Wait(f"{why}, of the engines that it can be sent to now")
@@ -254,6 +260,29 @@ class Routing:
         if isinstance(decision, Wait):
             request.queue.reason = decision.reason
         return decision
+
+    def _trials(self, request: InFlightRequest, view: ClusterView) -> Sequence[set[str]]:
+        """Which engines to leave out for their weights, one time after the other."""
+        if self._shares.are_even:
+            return EVERYBODY
+        return self._shares.trials([engine.id for engine in view.serving(request.spec.service)])
+
+    def _decide_within(
+        self,
+        policy: Policy,
+        seen_request: RequestView,
+        request: InFlightRequest,
+        view: ClusterView,
+        avoided: set[str],
+        now: float,
+    ) -> tuple[Decision, ClusterView]:
+        """Decide among the engines of this view. Those that the others do not reach are ``avoided`` from then on."""
+        decision, seen_view = self._ask(policy, seen_request, view, now)
+        while isinstance(decision, Dispatch) and (engine := self._in_the_way(decision, request, view, now)) is not None:
+            avoided.add(engine)
+            view = view.without({engine})
+            decision, seen_view = self._ask(policy, seen_request, view, now)
+        return decision, seen_view
 
     def _ask(self, policy: Policy, request: RequestView, view: ClusterView, now: float) -> tuple[Decision, ClusterView]:
         """Return the policy's decision, and the view that it was made from."""
@@ -284,6 +313,7 @@ class Routing:
         submit = request.send(decision, now)
         self._monitor.reserve(request.reservations(decision, now))
         self._breakers.sent(request.id, request.engines, now)
+        self._shares.dispatched(decision.prefill_engine)
         self._links.sent(decision, now)
         service = request.spec.service
         for engine in request.engines if request.hints.prefix else ():

@@ -2,12 +2,13 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
 from mesh.topology.schema import PolicySpec
 from mesh.wire.control import Drain
-from tests.router.front import CHAT, DEADLINE_S, HELLO, front_of
+from tests.router.front import CHAT, DEADLINE_S, HELLO, front_of, topology_of
 from tests.router.servers.nasty import STREAM, answer, chunk, chunked, event, hangs, says, serving, whole
 
 
@@ -221,3 +222,14 @@ async def test_a_drained_server_ends_what_it_has_and_takes_nothing_new(tmp_path)
         front.router.order("s0", Drain(undo=True))
         await front.until_serving(2)
     assert len(servers[0].asked) == 1
+
+
+async def test_a_canary_gets_its_share(tmp_path):
+    async with serving(answer, answer) as servers:
+        topology = topology_of(servers)
+        stable, canary = topology.engines
+        canary = replace(canary, server=replace(canary.server, weight=0.25))
+        async with front_of(tmp_path, *servers, topology=replace(topology, engines=(stable, canary))) as front:
+            for _ in range(15):
+                await front.stream(max_tokens=1)
+    assert [len(server.asked) for server in servers] == [12, 3]

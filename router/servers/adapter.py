@@ -1,4 +1,4 @@
-"""The asyncio shell around a server's core: its client session, a task for each call, looks at how it is, statuses."""
+"""The asyncio shell around a server's core: its connections, looks at how it is, statuses."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -13,13 +13,13 @@ from mesh.membership.status_pace import StatusPace
 from mesh.topology.schema import EngineSpec, ServerSpec, Timing
 from mesh.wire.frames import Sender
 from mesh.wire.messages import EngineAnswer
-from mesh.wire.requests import Epoch, FailureCode, FinishReason
+from mesh.wire.requests import Epoch, FailureCode, FinishReason, StepTokens
 from mesh.wire.status import EngineStatus
 from router.servers.calling import Calling, body_for
 from router.servers.effects import HandOver, Say, ServerEffect, StartCall, StopCall, TellStatus
 from router.servers.facts import ServerKind, ServerLoad
 from router.servers.forwarded_call import AnswerForm, CallBody, ForwardedCall, ForwardedCalls
-from router.servers.http import key_of, open_session
+from router.servers.http import key_of, open_client, open_session
 from router.servers.identify import ServerError, identify
 from router.servers.learnt.costs import ServerCosts
 from router.servers.learnt.kv_events import KvEvents, PrefixesChanged
@@ -27,6 +27,7 @@ from router.servers.learnt.tokens import ask_tokens, tokenize_body
 from router.servers.load_names import read_load
 from router.servers.prefill_call import PATHS, PrefillCall, prefill_body, with_kv_params
 from router.servers.server_core import ServerCore, ServerOrder
+from router.servers.stream.client import CallClient
 from router.servers.stream.going_on import Joint, NoWayError, body_to_go_on, way_of
 
 STATUS_GAP_S: Final = 0.01  # from one status to the next
@@ -35,7 +36,6 @@ FIRST_LOOK_S, LAST_LOOK_S = 0.25, 5.0  # between two looks at one that does not:
 DEADLINE_S: Final = 5.0  # of a look
 LOOKS_IN_VAIN: Final = 2  # one after the other, until a server counts as lost
 MAX_METRICS: Final = 8 * 2**20  # bytes
-ENDS_S: Final = 2.0  # for connections to close at the end
 
 log = structlog.get_logger()
 
@@ -84,20 +84,21 @@ class ServerAdapter:
         self._hand_over = hand_over
         self._pace = StatusPace(timing.heartbeat_s, max(STATUS_GAP_S, timing.status_gap_s))
         self._session: aiohttp.ClientSession | None = None
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._client: CallClient | None = None
+        self._running: dict[str, tuple[Epoch, Calling]] = {}
         self._outbox: list[EngineAnswer] = []
         self._doubt = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._armed_at = 0.0
 
     def __repr__(self) -> str:
-        return f"<ServerAdapter {self.core!r} {len(self._tasks)} calls>"
+        return f"<ServerAdapter {self.core!r} {len(self._running)} calls>"
 
     # --- the gateway's side -------------------------------------------------------------------------------------------
 
     def take(self, message: ServerOrder) -> None:
         """A message to this engine. What it says to that comes later, in another turn of the event loop."""
-        self._carry_out(self.core.take(message, self._clock.now()), at_once=False)
+        self._carry_out(self.core.take(message, self._clock.now()))
 
     def may_tokenize(self, service: str) -> bool:
         """Return whether it can tell the tokens of prompts of a service."""
@@ -113,7 +114,7 @@ class ServerAdapter:
 
     async def run(self) -> None:
         """Run and never return; cancel it."""
-        self._session = open_session(self._server, self._key)
+        self._session, self._client = open_session(self._server, self._key), open_client(self._server, self._key)
         self._pace.start(self._clock.now())
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -123,19 +124,16 @@ class ServerAdapter:
         finally:
             if self._timer is not None:
                 self._timer.cancel()
-            for task in self._tasks.values():
-                task.cancel()
-            if self._tasks:
-                await asyncio.wait(self._tasks.values(), timeout=ENDS_S)
+            self._client.close()
             await self._session.close()
 
     # --- effects ------------------------------------------------------------------------------------------------------
 
-    def _carry_out(self, effects: Iterable[ServerEffect], *, at_once: bool = True) -> None:
+    def _carry_out(self, effects: Iterable[ServerEffect]) -> None:
         for effect in effects:
             match effect:
                 case Say(message):
-                    self._say(message, at_once=at_once)
+                    self._say(message)
                 case StartCall():
                     self._start(effect)
                 case StopCall(request):
@@ -145,13 +143,14 @@ class ServerAdapter:
                 case TellStatus():
                     self._tell()
 
-    def _say(self, message: EngineAnswer, *, at_once: bool) -> None:
-        if at_once and not self._outbox:
-            self._ear.tell(self.id, message)
-            return
+    def _say(self, message: EngineAnswer) -> None:
+        """In this turn of the event loop, all together: tokens of many requests come at once, and cost less so."""
         if not self._outbox:
             asyncio.get_running_loop().call_soon(self._say_all)
-        self._outbox.append(message)
+        if isinstance(message, StepTokens) and self._outbox and isinstance(self._outbox[-1], StepTokens):
+            self._outbox[-1].deltas.extend(message.deltas)
+        else:
+            self._outbox.append(message)
 
     def _say_all(self) -> None:
         outbox, self._outbox = self._outbox, []
@@ -159,82 +158,80 @@ class ServerAdapter:
             self._ear.tell(self.id, message)
 
     def _start(self, start: StartCall) -> None:
-        call = self._calls.find(start.spec.id)
-        if call is None or self._session is None:
-            ends = _CallEnds(self, start)
-            asyncio.get_running_loop().call_soon(ends.failed, "its call is over", FailureCode.INVALID)
-            return
-        if call.body.form is AnswerForm.WHOLE:
-            self.core.comes_whole(call.id)
-        self._tasks[call.id] = asyncio.get_running_loop().create_task(self._call(call, start))
-
-    async def _call(self, call: ForwardedCall, start: StartCall) -> None:
+        """Make a call. What fails at once is said later, as all that this says to the gateway's orders."""
+        request, call = start.spec.id, self._calls.find(start.spec.id)
         ends = _CallEnds(self, start)
         try:
-            await self._ask(call, start, ends)
-        except Exception:
-            log.exception("call failed", request=call.id, server=self.id)
-            ends.failed("internal error of the gateway", FailureCode.STEP)
-        finally:
-            if self._tasks.get(call.id) is asyncio.current_task():
-                del self._tasks[call.id]
+            if call is None or self._client is None:
+                raise NoWayError("its call is over")
+            calling, path, data = self._attempt(call, start, ends)
+        except NoWayError as error:
+            asyncio.get_running_loop().call_soon(ends.failed, str(error), FailureCode.CUT)
+            return
+        if call.body.form is AnswerForm.WHOLE:
+            self.core.comes_whole(request)
+        self._running[request] = start.epoch, calling
+        headers = [*call.body.headers, ("content-type", "application/json")]
+        calling.ongoing = self._client.call(path, headers, data, calling)
 
-    async def _ask(self, call: ForwardedCall, start: StartCall, ends: "_CallEnds") -> None:
+    def _attempt(self, call: ForwardedCall, start: StartCall, ends: "_CallEnds") -> tuple[Calling, str, bytes]:
+        """Return an attempt, its path and its body. Raise `NoWayError` if this server cannot go on with what began."""
         facts = self.core.facts
-        assert self._session is not None
         assert facts is not None
         call.begin()
         body, joint = call.body, None
         if call.has_begun:
-            try:
-                way = way_of(call, facts)
-            except NoWayError as error:
-                ends.failed(str(error), FailureCode.CUT)
-                return
+            way = way_of(call, facts)
             body, joint = body_to_go_on(call, way), Joint(call, way)
             call.seams.append({"at": call.num_tokens, "by": str(way)})
             self._ear.goes_on(call.id, str(way))
         name = self._server.name_of(start.spec.service)
-        url = self._server.url + body.path
         if start.decode_engine is not None and body.path in PATHS:
-            data = prefill_body(body, name)
-            await PrefillCall(call, ends).run(self._session, url, data, self._headers(body))
-            return
+            return PrefillCall(call, ends), body.path, prefill_body(body, name)
         data = body_for(body, name, with_token_ids=facts.returns_token_ids)
-        data = with_kv_params(data, start.kv_params)
-        await Calling(call, ends, joint).run(self._session, url, data, self._headers(body))
-
-    def _headers(self, body: CallBody) -> list[tuple[str, str]]:
-        return [*body.headers, ("content-type", "application/json")]
+        return Calling(call, ends, joint), body.path, with_kv_params(data, start.kv_params)
 
     def _stop(self, request: str) -> None:
-        """Not the task that says so itself: it ends of its own."""
-        task = self._tasks.pop(request, None)
-        if task is not None and task is not asyncio.current_task():
-            task.cancel()
+        running = self._running.pop(request, None)
+        if running is not None:
+            running[1].stop()
+
+    def _is_running(self, request: str, epoch: Epoch) -> bool:
+        running = self._running.get(request)
+        return running is not None and running[0] == epoch
+
+    def _forget(self, request: str, epoch: Epoch) -> None:
+        """It has ended."""
+        if self._is_running(request, epoch):
+            del self._running[request]
 
     # --- what becomes of calls ----------------------------------------------------------------------------------------
 
     def got(self, request: str, epoch: Epoch, tokens: list[int], finish: FinishReason | None, num_cached: int) -> bool:
         """Tokens of a call came. Return whether more of them are wanted."""
+        if finish is not None:
+            self._forget(request, epoch)
         self._carry_out(self.core.got(request, epoch, tokens, finish, num_cached, self._clock.now()))
         call = self._calls.find(request)
         if call is not None and finish is None and call.pending_bytes > self._max_pending:
             self._ear.fall_behind(request, call.pending_bytes)
-        return self._tasks.get(request) is asyncio.current_task()
+        return self._is_running(request, epoch)
 
     def refused(self, request: str, epoch: Epoch, reason: str, retry_after_s: float | None) -> None:
         """The server has no room for a call."""
+        self._forget(request, epoch)
         self._carry_out(self.core.refused(request, epoch, reason, retry_after_s, self._clock.now()))
 
     def failed(self, request: str, epoch: Epoch, reason: str, code: FailureCode) -> None:
         """The server failed a call. If it broke off, it may be gone."""
+        self._forget(request, epoch)
         if code is FailureCode.BROKEN:
             self._doubt.set()
         self._carry_out(self.core.failed(request, epoch, reason, code, self._clock.now()))
 
     def prefilled(self, start: StartCall, kv_params: bytes, num_cached: int) -> None:
         """The first half of a call is done."""
+        self._forget(start.spec.id, start.epoch)
         self._carry_out(self.core.prefilled(start, kv_params, num_cached, self._clock.now()))
 
     def take_over(self, handed: HandOver) -> None:
@@ -266,6 +263,7 @@ class ServerAdapter:
         self._timer = None
         now = self._clock.now()
         self._carry_out(self.core.overdue(now))
+        self._say_all()
         self._pace.published(now)
         if self.core.facts is not None:
             self._ear.hear_server(Sender(self.id, self.core.number_found), self.core.status(now))
@@ -284,6 +282,8 @@ class ServerAdapter:
         while True:
             was_doubted = self._doubt.is_set()
             self._doubt.clear()
+            if self._client is not None:
+                self._client.sweep()
             try:
                 await self._look_once()
                 num_in_vain, pause_s = 0, FIRST_LOOK_S
@@ -334,6 +334,7 @@ class ServerAdapter:
     def _lose(self, reason: str) -> None:
         log.warning("server lost", engine=self.id, reason=reason)
         sender = Sender(self.id, self.core.number_found)
+        self._say_all()
         self._carry_out(self.core.lost())
         self._ear.lose_server(sender)
 

@@ -2,13 +2,13 @@
 
 from typing import Final, Protocol
 
-import aiohttp
 import msgspec
 
 from mesh.wire.requests import FailureCode, FinishReason
 from router.servers.forwarded_call import AnswerForm, CallBody, ForwardedCall, ServerAnswer
 from router.servers.http import NOT_ANSWERED
 from router.servers.stream.chunks import AnswerChunk, ServerUsage, has_any, read_chunk, read_usage, without_ids
+from router.servers.stream.client import Ongoing
 from router.servers.stream.going_on import Joint, NoWayError, with_seams, with_usage
 from router.servers.stream.sse import DONE, BadStreamError, EventReader, data_of
 
@@ -55,90 +55,136 @@ def _with_usage(options: msgspec.Raw | None) -> msgspec.Raw:
 
 
 class Calling:
-    """One attempt at a call. ``ends`` hears of it."""
+    """One attempt at a call. It takes what comes (`router.servers.stream.client.Taker`), and ``ends`` hears of it."""
 
     def __init__(self, call: ForwardedCall, ends: CallEnds, joint: Joint | None = None) -> None:
         """Make one. ``joint``: to what came before it; None: nothing did."""
+        self.ongoing: Ongoing | None = None
         self._call = call
+        self._ends = ends
         self._joint = joint
         self._num_before = call.num_tokens
-        self._ends = ends
-        self._finish: FinishReason | None = None
         self._num_sent = 0  # tokens that were told of
+        self._finish: FinishReason | None = None
         self._is_over = False
         self._strips_ids = not call.body.wants_token_ids
+        self._status = 0
+        self._headers: dict[str, str] = {}
+        self._reader: EventReader | None = None  # None: the answer comes whole
+        self._pieces: list[bytes] = []
+        self._num_bytes = 0
 
-    async def run(self, session: aiohttp.ClientSession, url: str, data: bytes, headers: list[tuple[str, str]]) -> None:
-        """Make the call. Cancelling it closes the connection."""
-        try:
-            for is_last in (False, True):
-                try:
-                    async with session.post(url, data=data, headers=headers, allow_redirects=False) as response:
-                        await self._read(response)
-                    return
-                except aiohttp.ServerDisconnectedError:
-                    if is_last or self._num_sent:  # the first time it may have been an old connection that just closed
-                        raise
-        except NoWayError as error:
-            self._ends.failed(str(error), FailureCode.CUT)
-        except (aiohttp.ClientError, BadStreamError, TimeoutError, OSError, ValueError) as error:
-            if self._finish is not None and not self._is_over:
-                self._tell([], self._finish)  # all was said
-            else:
-                self._ends.failed(_reason(error), FailureCode.BROKEN)
+    def stop(self) -> None:
+        """Nobody wants it any more."""
+        self._is_over = True
+        if self.ongoing is not None:
+            self.ongoing.stop()
 
-    async def _read(self, response: aiohttp.ClientResponse) -> None:
-        coding = response.headers.get("content-encoding", "identity").lower()
+    # --- what comes ---------------------------------------------------------------------------------------------------
+
+    def head(self, status: int, headers: dict[str, str]) -> None:
+        self._status, self._headers = status, headers
+        coding = headers.get("content-encoding", "identity").lower()
         if coding != "identity":
-            raise BadStreamError(f"the answer is compressed ({coding[:32]}), which nobody asked for")
-        if response.status != 200:
-            await self._take_error(response)
-        elif self._call.body.form is AnswerForm.WHOLE:
-            await self._take_whole(response)
-        elif not response.headers.get("content-type", "").startswith("text/event-stream"):
-            raise BadStreamError("the answer is not a stream of events")
+            self._fail(BadStreamError(f"the answer is compressed ({coding[:32]}), which nobody asked for"))
+        elif status == 200 and self._comes_in_events:
+            if headers.get("content-type", "").startswith("text/event-stream"):
+                self._reader = EventReader()
+            else:
+                self._fail(BadStreamError("the answer is not a stream of events"))
+
+    @property
+    def _comes_in_events(self) -> bool:
+        return self._call.body.form is not AnswerForm.WHOLE
+
+    def data(self, data: bytes) -> None:
+        if self._is_over:
+            return
+        try:
+            if self._reader is not None:
+                self._take(self._reader.feed(data))
+            else:
+                self._keep(data)
+        except (BadStreamError, NoWayError) as error:
+            self._fail(error)
+
+    def end(self) -> None:
+        if self._is_over:
+            return
+        try:
+            if self._reader is not None:
+                self._take(self._reader.end())
+                if not self._is_over:
+                    self._end_stream()
+            elif self._status == 200:
+                self._is_over = True
+                self._take_whole(b"".join(self._pieces))
+            else:
+                self._take_error(b"".join(self._pieces))
+        except (BadStreamError, NoWayError) as error:
+            self._is_over = False
+            self._fail(error)
+
+    def broken(self, reason: str) -> None:
+        self._fail(BadStreamError(reason))
+
+    def _fail(self, error: Exception) -> None:
+        if self._is_over:
+            return
+        is_cut = isinstance(error, NoWayError)
+        if self._finish is not None and not is_cut:
+            self._tell([], self._finish)  # all was said
         else:
-            await self._take_stream(response)
+            self._ends.failed(str(error), FailureCode.CUT if is_cut else FailureCode.BROKEN)
+        self.stop()
 
     # --- answers in one piece -----------------------------------------------------------------------------------------
 
-    async def _take_error(self, response: aiohttp.ClientResponse) -> None:
+    def _keep(self, data: bytes) -> None:
+        """Raise `BadStreamError` if it is longer than may be held. Of an error, the beginning is enough."""
+        self._num_bytes += len(data)
+        if self._status != 200 and self._num_bytes > MAX_ERROR:
+            self._take_error(b"".join([*self._pieces, data])[:MAX_ERROR])
+            self.stop()
+        elif self._num_bytes > MAX_ANSWER:
+            raise BadStreamError(f"the answer has more than {MAX_ANSWER} bytes")
+        else:
+            self._pieces.append(data)
+
+    def _take_error(self, body: bytes) -> None:
         """Refusals of the request are the client's; all else may be otherwise elsewhere."""
-        status = response.status
-        body = await read_bounded(response, MAX_ERROR)
+        status = self._status
+        self._is_over = True
         reason = f"HTTP {status}: {_message(body)}"
         if status in BUSY:
-            self._ends.refused(reason, _retry_after(response.headers.get("retry-after", "")))
+            self._ends.refused(reason, _retry_after(self._headers.get("retry-after", "")))
         elif status in (401, 403, 404, 407) or status in AGAIN or status < 400:
             self._ends.failed(reason, FailureCode.BROKEN)
-        elif status < 500:
-            self._call.answer = ServerAnswer(status, _passed(response), body)
-            self._ends.failed(reason, FailureCode.INVALID)
         else:
-            self._call.answer = ServerAnswer(status, _passed(response), body)
-            self._ends.failed(reason, FailureCode.STEP)
+            self._call.answer = ServerAnswer(status, self._passed(), body)
+            self._ends.failed(reason, FailureCode.INVALID if status < 500 else FailureCode.STEP)
 
-    async def _take_whole(self, response: aiohttp.ClientResponse) -> None:
-        body = await read_bounded(response, MAX_ANSWER)
+    def _take_whole(self, body: bytes) -> None:
         usage = self._call.usage = read_usage(body)
-        self._call.answer = ServerAnswer(200, _passed(response), self._call.rewriter.rewrite(body))
+        self._call.answer = ServerAnswer(200, self._passed(), self._call.rewriter.rewrite(body))
         num_tokens = 1 if usage is None else usage.completion_tokens or 1
         self._call.num_tokens = num_tokens
         self._ends.got([0] * num_tokens, FinishReason.STOP, 0 if usage is None else usage.num_cached)
 
+    def _passed(self) -> list[tuple[str, str]]:
+        """The headers of the answer that are the client's."""
+        return [(name, value) for name, value in self._headers.items() if name not in NOT_ANSWERED]
+
     # --- streams ------------------------------------------------------------------------------------------------------
 
-    async def _take_stream(self, response: aiohttp.ClientResponse) -> None:
-        reader = EventReader()
-        take = self._take_chunks if self._call.body.form is AnswerForm.CHUNKS else self._take_events
-        while not self._is_over:
-            data = await response.content.readany()
-            take(reader.feed(data) if data else reader.end())
-            if not data and not self._is_over:
-                self._end()
+    def _take(self, events: list[bytes]) -> None:
+        if self._call.body.form is AnswerForm.CHUNKS:
+            self._take_chunks(events)
+        else:
+            self._take_events(events)
 
-    def _end(self) -> None:
-        """The server closed the stream. That is its end only if it had said so, or says so in no other way."""
+    def _end_stream(self) -> None:
+        """The server ended the stream. That is its end only if it had said so, or says so in no other way."""
         if self._call.body.form is AnswerForm.CHUNKS and self._finish is None:
             raise BadStreamError("the server closed the stream in the middle of the answer")
         self._tell([], self._finish or FinishReason.STOP)
@@ -208,30 +254,15 @@ class Calling:
             self._num_sent += len(tokens)
             usage = self._call.usage
             is_wanted = self._ends.got(tokens, finish, 0 if usage is None else usage.num_cached)
-            self._is_over = finish is not None or not is_wanted
+            self._is_over = self._is_over or finish is not None or not is_wanted
+            if finish is not None and self.ongoing is not None:
+                self.ongoing.done()
 
     def _uncounted(self, num_new: int) -> list[int]:
         """Tokens that had no event of their own, as the server's own count tells."""
         usage = self._call.usage
         counted = self._num_before + self._num_sent + num_new
         return [0] * max(0, (usage.completion_tokens or 0) - counted) if usage is not None else []
-
-
-async def read_bounded(response: aiohttp.ClientResponse, most: int) -> bytes:
-    """Read an answer whole. Raise `BadStreamError` if it is longer than that, before it is held."""
-    pieces: list[bytes] = []
-    num_bytes = 0
-    async for piece in response.content.iter_any():
-        num_bytes += len(piece)
-        if num_bytes > most:
-            raise BadStreamError(f"the answer has more than {most} bytes")
-        pieces.append(piece)
-    return b"".join(pieces)
-
-
-def _passed(response: aiohttp.ClientResponse) -> list[tuple[str, str]]:
-    """The headers of an answer that are the client's."""
-    return [(name, value) for name, value in response.headers.items() if name.lower() not in NOT_ANSWERED]
 
 
 class _Error(msgspec.Struct):
@@ -256,10 +287,3 @@ def _message(body: bytes) -> str:
 def _retry_after(text: str) -> float | None:
     """Seconds, where a server says so; dates are not read."""
     return float(text) if text.isdecimal() and len(text) < 10 else None
-
-
-def _reason(error: Exception) -> str:
-    text = " ".join(str(error).split())[:200]
-    if isinstance(error, TimeoutError):
-        return f"it did not connect in time{': ' * bool(text)}{text}"
-    return text or type(error).__name__

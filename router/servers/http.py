@@ -1,17 +1,16 @@
 """Opens what one server is asked with: a client session with its certificates, and the headers of each request."""
 
 import os
-import socket
 import ssl
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 
 from mesh.errors import UserError
 from mesh.topology.schema import ServerSpec
+from router.servers.stream.client import CallClient
+from router.servers.stream.sse import BadStreamError
 
-KEEP_S: Final = 4.0  # a connection that nobody uses: uvicorn closes it after five
-TCP_KEEPIDLE_S, TCP_KEEPINTVL_S, TCP_KEEPCNT = 15, 5, 3  # a peer that is gone without a word is noticed after 30 s
 NOT_FORWARDED: Final = frozenset({
     "accept-encoding", "authorization", "connection", "content-encoding", "content-length", "content-type", "cookie",
     "expect", "forwarded", "host", "keep-alive", "origin", "proxy-authenticate", "proxy-authorization",
@@ -28,24 +27,27 @@ NOT_ANSWERED: Final = frozenset({
 
 
 def open_session(server: ServerSpec, key: str | None) -> aiohttp.ClientSession:
-    """Make a session without cookies, proxies and compression. Raise `UserError` if a certificate is not there."""
-    connector = aiohttp.TCPConnector(
-        limit=0,
-        keepalive_timeout=KEEP_S,
-        ssl=_certificates(server),
-        ttl_dns_cache=10,
-        socket_factory=_socket,
-    )
-    authorization = {} if key is None else {"authorization": f"Bearer {key}"}
-    timeout = aiohttp.ClientTimeout(total=None, sock_connect=server.connect_timeout_s)
+    """Make a session that asks how a server is. Raise `UserError` if a certificate is not there."""
+    certificates = certificates_of(server)
+    connector = aiohttp.TCPConnector(limit=8, ssl=True if certificates is None else certificates, ttl_dns_cache=10)
     return aiohttp.ClientSession(
         connector=connector,
-        timeout=timeout,
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=server.connect_timeout_s),
         auto_decompress=False,
         cookie_jar=aiohttp.DummyCookieJar(),
-        headers={"accept-encoding": "identity", **authorization, **server.headers},
-        skip_auto_headers=("User-Agent", "Accept"),
+        headers=dict(headers_of_server(server, key)),
     )
+
+
+def open_client(server: ServerSpec, key: str | None) -> CallClient:
+    """Make the client of a server's calls. Raise `UserError` if a certificate is not there."""
+    return CallClient(server.url, headers_of_server(server, key), certificates_of(server), server.connect_timeout_s)
+
+
+def headers_of_server(server: ServerSpec, key: str | None) -> list[tuple[str, str]]:
+    """Return the headers of each request to it."""
+    authorization = [] if key is None else [("authorization", f"Bearer {key}")]
+    return [("accept-encoding", "identity"), *authorization, *server.headers.items()]
 
 
 def key_of(engine: str, server: ServerSpec) -> str | None:
@@ -63,27 +65,26 @@ def key_of(engine: str, server: ServerSpec) -> str | None:
         raise UserError(f"{engine}: api_key_file = {server.api_key_file} cannot be read ({error})") from None
 
 
-def _certificates(server: ServerSpec) -> ssl.SSLContext | bool:
-    if server.tls_insecure:
-        return False
-    if server.tls_ca is None:
-        return True
+def certificates_of(server: ServerSpec) -> ssl.SSLContext | None:
+    """Return what a server's certificate is checked by; None without https. Raise `UserError` for a bad file."""
+    if not server.url.startswith("https:"):
+        return None
     try:
-        return ssl.create_default_context(cafile=str(server.tls_ca))
+        context = ssl.create_default_context(cafile=None if server.tls_ca is None else str(server.tls_ca))
     except (OSError, ssl.SSLError) as error:
         raise UserError(f"tls_ca = {server.tls_ca} cannot be used ({error})") from None
+    if server.tls_insecure:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
 
 
-def _socket(address: tuple[Any, ...]) -> socket.socket:
-    """One that notices when its peer is gone."""
-    family, kind, protocol, *_ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (
-        ("TCP_KEEPIDLE", TCP_KEEPIDLE_S),
-        ("TCP_KEEPINTVL", TCP_KEEPINTVL_S),
-        ("TCP_KEEPCNT", TCP_KEEPCNT),
-    ):
-        if hasattr(socket, name):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    return made
+async def read_bounded(response: aiohttp.ClientResponse, most: int) -> bytes:
+    """Read an answer. Raise `BadStreamError` if it is longer than that, before it is held."""
+    pieces: list[bytes] = []
+    num_bytes = 0
+    async for piece in response.content.iter_any():
+        num_bytes += len(piece)
+        if num_bytes > most:
+            raise BadStreamError(f"the answer has more than {most} bytes")
+        pieces.append(piece)
+    return b"".join(pieces)

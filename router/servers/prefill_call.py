@@ -7,16 +7,14 @@ gets the request itself, with those parameters.
 
 from typing import Final, Protocol
 
-import aiohttp
 import msgspec
 
-from router.servers.calling import CallEnds, Calling, read_bounded
+from router.servers.calling import CallEnds, Calling
 from router.servers.forwarded_call import CHAT, COMPLETIONS, CallBody, ForwardedCall
 from router.servers.stream.chunks import has_any, read_usage
 from router.servers.stream.sse import BadStreamError
 
 PATHS: Final = (CHAT, COMPLETIONS)  # whose prompts one server can compute for another one
-MAX_ANSWER: Final = 2**20  # bytes
 ASKED: Final = msgspec.json.encode(
     {
         "do_remote_decode": True,
@@ -62,11 +60,11 @@ class PrefillCall(Calling):
         super().__init__(call, ends)
         self._prefill_ends = ends
 
-    async def _read(self, response: aiohttp.ClientResponse) -> None:
-        if response.status != 200:
-            await self._take_error(response)
-            return
-        body = await read_bounded(response, MAX_ANSWER)
+    @property
+    def _comes_in_events(self) -> bool:
+        return False
+
+    def _take_whole(self, body: bytes) -> None:
         try:
             params = msgspec.json.decode(body, type=_Answer).kv_transfer_params
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

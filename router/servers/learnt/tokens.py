@@ -6,8 +6,8 @@ from typing import Final
 import aiohttp
 import msgspec
 
-from router.servers.calling import read_bounded
 from router.servers.forwarded_call import CallBody
+from router.servers.http import read_bounded
 from router.servers.stream.sse import BadStreamError
 
 FIELDS: Final = (

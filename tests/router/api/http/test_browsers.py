@@ -77,7 +77,8 @@ async def listed(gateway, model):
     """A client of a gateway that lists one origin."""
     rules = BrowserRules.of("127.0.0.1", ("gateway",), ("https://page.example",))
     known = {field.name: None for field in dataclasses.fields(ApiConfig)} | {
-        "gateway": "gateway-0", "router": gateway.router, "models": type("M", (), {"has_forwarded": False})(), "view": dict,
+        "gateway": "gateway-0", "router": gateway.router, "models": type("M", (), {"has_forwarded": False})(),
+        "view": dict,
         "timelines": gateway.timelines, "wall_clock": lambda: 0.0, "max_body_bytes": 1000,
         "callers": OpenCallers(ClientPeers()), "operators": OpenCallers(ClientPeers()), "rules": rules,
         "operator_rules": rules,

@@ -6,7 +6,8 @@
 The server has one core, and this program another one if there is one. `mesh profile --url` measures it; a simulation of
 its profile says its capacity, the rate at which nine of ten requests are served within the promise. Then the server
 gets Poisson arrivals at fractions of that rate, among them half, all and 1.3 times of it, and the twin the same
-requests at the same times. ``--record`` writes docs/results/data/twin.json. Linux only: cores are given by affinity.
+requests at the same times. ``--record`` writes docs/results/data/twin.json. A machine that is slower in one minute than
+in the next makes any prediction wrong: see what others used. Linux only: cores are given by affinity.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from bench.gateway.servers import MODEL, started
 from bench.harness.arguments import add_json, add_vllm, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import make_console, make_table
+from bench.live.contention import Watch
 from bench.live.mesh import mesh_command
 from bench.live.ports import free_port
 from bench.load.results.outcome import Outcome
@@ -60,11 +63,19 @@ LOAD_S = 1800.0
 KV_GIB = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A server that answers. ``pids``: its processes, none if it is not ours."""
+
+    url: str
+    pids: Sequence[int] = ()
+
+
 @contextmanager
-def server(options: argparse.Namespace, logs: Path) -> Iterator[str]:
-    """The URL of ``vllm serve`` on one core, or of a server that runs already."""
+def server(options: argparse.Namespace, logs: Path) -> Iterator[Running]:
+    """``vllm serve`` on one core, or a server that runs already."""
     if options.url is not None:
-        yield options.url
+        yield Running(options.url)
         return
     if options.vllm_python is None:
         raise UserError("say which interpreter has vLLM with --vllm-python, or which server runs with --url")
@@ -82,16 +93,17 @@ def server(options: argparse.Namespace, logs: Path) -> Iterator[str]:
     _say(f"starting vLLM on core {core}")
     with started("vLLM", port, command, logs / "vllm.log", environment) as running:
         running.until_it_answers(START_S)
-        yield running.url
+        yield Running(running.url, running.pids())
 
 
-def profile(options: argparse.Namespace, url: str) -> EngineProfile:
+def profile(options: argparse.Namespace, running: Running) -> EngineProfile:
     """Measure it as `mesh profile --url` does."""
-    seconds = 60 * options.minutes
-    with working(f"measuring {url}", seconds) as shown:
+    seconds, url = 60 * options.minutes, running.url
+    with Watch([*running.pids, os.getpid()]) as watch, working(f"measuring {url}", seconds) as shown:
         measured = asyncio.run(measure_server(url, None, {}, seconds, shown))
     found = profile_of_server(measured, Stated(options.chunk_tokens, options.max_running, None), url)
     show(found, measured)
+    _say(f"others used {watch.contention.others:.2f} cores meanwhile")
     return found.profile()
 
 
@@ -117,7 +129,7 @@ def load(options: argparse.Namespace, url: str, rate: float, seed: int, folder: 
     return [msgspec.json.decode(line, type=Outcome) for line in lines]
 
 
-def compare(options: argparse.Namespace, url: str, twin: EngineProfile, logs: Path) -> dict[str, Any]:
+def compare(options: argparse.Namespace, running: Running, twin: EngineProfile, logs: Path) -> dict[str, Any]:
     """Load server and twin alike, and say how far they are from each other."""
     lengths = Lengths(tuple(options.input_tokens), tuple(options.output_tokens))
     promise = promise_of(twin, lengths)
@@ -130,10 +142,13 @@ def compare(options: argparse.Namespace, url: str, twin: EngineProfile, logs: Pa
     )
     shares = sorted({*UNSEEN.values(), *(BETWEEN if options.between else ())})
     pairs: dict[float, tuple[Means, Means]] = {}
+    others: dict[float, float] = {}
     for number, share in enumerate(shares):
-        outcomes = load(options, url, share * found.rate, 1000 * (number + 1), logs / f"load-{number}")
+        with Watch(running.pids) as watch:
+            outcomes = load(options, running.url, share * found.rate, 1000 * (number + 1), logs / f"load-{number}")
         pairs[share] = measured_means(outcomes, promise), predict(twin, promise, requests_of(outcomes))
-        _say(f"{share:g} of capacity: {_words(*pairs[share])}")
+        others[share] = watch.contention.others
+        _say(f"{share:g} of capacity: {_words(*pairs[share])}; others and the client used {others[share]:.2f} cores")
     measured, predicted = (
         crossing([Trial(share * found.rate, pair[which].attainment) for share, pair in pairs.items()], GOAL)
         for which in (0, 1)
@@ -145,6 +160,7 @@ def compare(options: argparse.Namespace, url: str, twin: EngineProfile, logs: Pa
         "capacity_error": predicted.rate / measured.rate - 1 if measured.rate else None,
         "median_error_of_means": median_error(unseen),
         "loads": {name: {"measured": pair[0], "predicted": pair[1]} for name, pair in unseen.items()},
+        "others_cores": {f"{share:g}": cores for share, cores in others.items()},
         "attainment": {f"{share:g}": [pair[0].attainment, pair[1].attainment] for share, pair in pairs.items()},
     }
 
@@ -212,8 +228,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         logs = Path(folder)
         try:
-            with server(options, logs) as url:
-                figures = compare(options, url, profile(options, url), logs)
+            with server(options, logs) as running:
+                figures = compare(options, running, profile(options, running), logs)
         except UserError as error:
             raise SystemExit(str(error)) from None
     print_all(figures)

@@ -1,8 +1,10 @@
 """A reader does what a page says: saves its files and runs its commands, on free ports and loopback addresses."""
 
 import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from tests.docs.pages import ROOT, Block, commands, missing
@@ -46,7 +48,10 @@ class Reader:
         return done.stdout
 
     def stop(self) -> None:
-        """Stop what a tutorial that failed has left running."""
+        """Stop what a tutorial that failed has left running: servers that wrote their number, and meshes."""
+        for file in self.folder.glob("*.pid"):
+            with suppress(ProcessLookupError):
+                os.kill(int(file.read_text()), signal.SIGTERM)
         for host, mesh in {process.parts[-3:-1] for process in self._runtime.glob("*/*/*.pid")}:
             path = next(path for path in self.folder.rglob(f"{mesh}.toml"))
             down = [self.folder / "bin/mesh", "down", str(path), "--now"]

@@ -23,6 +23,7 @@ from router.servers.learnt.costs import ServerCosts
 UNKNOWN_TOKENS: Final = 2**22  # of KV memory, where a server does not say how much it has
 LEAST_LEFT: Final = 0.1  # of a prefill that takes longer than predicted
 LEARNT_AT_ONCE: Final = 16  # tokens of a request
+TOGETHER_S: Final = 0.003  # between first tokens of one step of the server
 PACE_PART: Final = 0.1  # of a new gap, in the mean of gaps
 FIRST_TOKEN_PROMISES: Final = 10.0  # times its TTFT promise, a first token may take before its call is given up
 WHOLE_ANSWER_S: Final = 3600.0  # that an answer in one piece may take: nothing is heard of it meanwhile
@@ -81,6 +82,18 @@ class ServerRequest:
         return self.heard_at + patience_s
 
 
+@dataclass(slots=True)
+class _Prompts:
+    """Prompts that were computed together, beside decodes."""
+
+    num_tokens: int
+    num_cached: int
+    elapsed_s: float
+    num_running: int
+    context: int
+    last_at: float
+
+
 class ServerAccount:
     """What is there, by its state. ``costs`` are learnt from what is counted."""
 
@@ -92,6 +105,7 @@ class ServerAccount:
         self._context = 0  # tokens of all
         self._busy_since = 0.0  # the first of the prefills is computed
         self._pace_s = 0.0
+        self._together: _Prompts | None = None
         self._capacity = UNKNOWN_TOKENS
         self._used = 0  # tokens of KV memory that the server says are in use
         self._other_running = 0  # requests of others
@@ -147,12 +161,31 @@ class ServerAccount:
     def _begin(self, request: ServerRequest, num_cached: int, now: float) -> None:
         since = max(self._busy_since, request.sent_at)
         if not request.is_whole:
-            context = self._context - sum([one.num_tokens for one in self._prefills.values()])
-            num_cached = max(num_cached, request.num_fetched)
-            self.costs.first_token(request.num_tokens, num_cached, now - since, request.num_running, context)
+            self._note_prompt(request, max(num_cached, request.num_fetched), now - since, now)
         request.first_at = request.learnt_at = self._busy_since = now
         del self._prefills[request.id]
         self._decodes[request.id] = request
+
+    def _note_prompt(self, request: ServerRequest, num_cached: int, elapsed_s: float, now: float) -> None:
+        """Prompts whose first tokens come together were computed together: they are learnt as one."""
+        known = self._together
+        if known is not None and now - known.last_at <= TOGETHER_S:
+            known.num_tokens += request.num_tokens
+            known.num_cached += num_cached
+            known.last_at = now
+            return
+        self._learn_prompts(now)
+        context = self._context - sum([one.num_tokens for one in self._prefills.values()])
+        numbers = request.num_tokens, num_cached, elapsed_s, request.num_running, context
+        self._together = _Prompts(*numbers, now)
+
+    def _learn_prompts(self, now: float) -> None:
+        """Those that came together, once no others can."""
+        known = self._together
+        if known is not None and now - known.last_at > TOGETHER_S:
+            self._together = None
+            beside = known.num_running, known.context
+            self.costs.first_token(known.num_tokens, known.num_cached, known.elapsed_s, *beside)
 
     def _assume_begun(self, now: float) -> None:
         """Nobody tells when the first token of a whole answer is there: it is taken to be when it was predicted."""
@@ -190,6 +223,7 @@ class ServerAccount:
 
     def status(self, seq: int, state: ProcessState, now: float) -> EngineStatus:
         self._assume_begun(now)
+        self._learn_prompts(now)
         num_decodes, num_prefills = len(self._decodes) + self._other_running, len(self._prefills)
         step_s = decode_step_s(self.costs.current.decode, num_decodes, self._context)
         slack_s, promise_s = self._slack(now, step_s)

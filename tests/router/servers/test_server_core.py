@@ -172,3 +172,19 @@ def test_costs_are_learnt_from_what_comes(core):
     assert after.prefill != before.prefill
     assert after.prefill.per_token_s == pytest.approx(0.005, rel=0.3)
     assert core.account.costs.is_learnt
+
+
+def test_prompts_that_are_computed_together_are_learnt_as_one(core):
+    seen = []
+    core.account.costs.first_token = lambda *numbers: seen.append(numbers)
+    core.take(submit("a", num_tokens=100), 0.0)
+    core.take(submit("b", num_tokens=50), 0.1)
+    core.got("a", FIRST, [0], None, 20, 1.0)
+    core.got("b", FIRST, [0], None, 0, 1.001)
+    core.status(2.0)
+    assert [numbers[:3] for numbers in seen] == [(150, 20, 1.0)]
+    core.got("a", FIRST, [], FinishReason.STOP, 0, 2.0)
+    core.take(submit("c", num_tokens=30), 2.0)
+    core.got("c", FIRST, [0], None, 0, 2.5)
+    core.status(3.0)
+    assert seen[1][:3] == (30, 0, 0.5)

@@ -237,7 +237,11 @@ class Sockets(Generic[M]):
         self._broadcast.send([_answers_of(asker), WIRE_VERSION, self._sender_frame, encode(message)])
 
     def expect_answers(self) -> None:
-        """Have `answers` hear what the processes that this one listens to publish for it."""
+        """Have `answers` hear what the processes that this one listens to publish for it.
+
+        Call it before `subscribe`: a process hears of its subscribers' topics in alphabetical order, so that whoever
+        knows that this one listens to its statuses can answer it, too. Called later, an answer may come too early.
+        """
         self._subscriptions.subscribe(_answers_of(self.me.process))
 
     def pulse(self) -> None:

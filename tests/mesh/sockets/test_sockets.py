@@ -154,8 +154,8 @@ async def test_an_answer_reaches_the_visitor_that_asked_and_nobody_else(endpoint
         visitors = [Sockets(Sender(f"cli-{number}", 1), endpoints, Stop) for number in (1, 10)]
         for visitor in visitors:
             stack.push_async_callback(visitor.close)
-            visitor.subscribe(["b"])
             visitor.expect_answers()
+            visitor.subscribe(["b"])
             assert await first(b.subscribers())
         b.answer("cli-10", RequestPlaces("first", []))
         b.publish(STATUS)

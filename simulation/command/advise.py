@@ -3,6 +3,8 @@
 import argparse
 import json
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +13,16 @@ from mesh.show.output import Showing, add_show
 from mesh.suggestions import one_of, suggestion
 
 if TYPE_CHECKING:
-    from engines.costs.advice import Advice, Lengths
+    from engines.costs.advice import Advice, LatencyPromise, Lengths
     from mesh.cli.arguments import Subparsers
+    from simulation.loads.trace_request import TraceRequest
+    from simulation.reports.advice import Tried
 
 USAGE = """mesh advise MODEL DEVICE --ttft S --tpot S (--lengths FILE | --input N --output N)
-       [--rate R] [--link-gb-s GB [--link-us US]] [--json] [--plot FILE] [--html FILE]
+       [--rate R [--attainment X]] [--link-gb-s GB [--link-us US]] [--json] [--plot FILE] [--html FILE]
        mesh advise --profile FILE --trace RECORDING [--compare P,Q] [--most N] [--json] [--plot FILE]"""
 SIZES = (1, 2, 4, 8)
+ATTAINMENT = 0.9  # of promises that are to be kept
 
 
 def register(subparsers: "Subparsers") -> None:
@@ -37,13 +42,17 @@ def register(subparsers: "Subparsers") -> None:
     servers.add_argument("--trace", type=Path, metavar="FILE", help="the recording, or any other trace")
     servers.add_argument("--compare", metavar="P,Q", help="policies (default: least_loaded,tropical,elastic)")
     servers.add_argument("--most", type=_whole, metavar="N", help="servers at most (default: 8)")
-    servers.add_argument(
-        "--attainment", type=_share, metavar="X", help="the share that is to be kept, as 0.9 (default: 0.9)"
-    )
     parser.add_argument("--lengths", type=Path, metavar="FILE", help="a trace, or llumnix:sharegpt and the like")
     parser.add_argument("--input", type=_positive, metavar="TOKENS", help="mean length of prompts")
     parser.add_argument("--output", type=_positive, metavar="TOKENS", help="mean length of answers")
     parser.add_argument("--rate", type=_positive, metavar="R", help="requests a second: say how many engines they take")
+    parser.add_argument(
+        "--attainment",
+        type=_share,
+        metavar="X",
+        help="the share of promises that is to be kept, as 0.9 (default: 0.9). With --rate: simulate how many engines "
+        "keep it, as --plot and --html do; takes a minute or so",
+    )
     parser.add_argument(
         "--link-gb-s", type=_positive, metavar="GB", help="devices exchange activations at so many GB/s"
     )
@@ -51,7 +60,7 @@ def register(subparsers: "Subparsers") -> None:
         "--link-us", type=_positive, default=20.0, metavar="US", help="a hop of that link (default: 20)"
     )
     parser.add_argument("--json", action="store_true", help="for programs")
-    add_show(parser, "TPOT against the devices that the load takes, and the best of it")
+    add_show(parser, "the promises that are kept, and TPOT, against the devices that the load takes")
     parser.set_defaults(run=run)
 
 
@@ -87,36 +96,60 @@ def run(options: argparse.Namespace) -> int:
         raise UserError("which engines? Name MODEL and DEVICE of presets, or a server with --profile FILE")
     if options.ttft is None or options.tpot is None:
         raise UserError("--ttft and --tpot: what is promised? Give both, in seconds")
-    from engines.costs.advice import LatencyPromise, advise, best
+    from engines.costs.advice import LatencyPromise, Lengths, advise, best
     from simulation.reports.advice import advice_page
 
     showing = Showing.of(options, is_for_programs=options.json)
-    lengths, promise = _lengths(options), LatencyPromise(options.ttft, options.tpot)
+    requests, promise = _requests(options), LatencyPromise(options.ttft, options.tpot)
+    lengths = Lengths.of((one.num_input, one.num_output) for one in requests)
     found = {name: advise(profile, lengths, promise) for name, profile in _profiles(options).items()}
     chosen = best(found)
-    if options.json:
-        sys.stdout.write(f"{json.dumps(_summary(found, chosen, options.rate), indent=2)}\n")
-    else:
+    if not options.json:
         _print(found, chosen, lengths, options.rate)
+    tried = _tried(options, found, requests, promise)
+    if options.json:
+        sys.stdout.write(f"{json.dumps(_summary(found, chosen, options.rate, tried), indent=2)}\n")
+    elif tried is not None:
+        sys.stdout.write(f"{tried.words()}\n")
     if chosen is not None:
         title = f"{options.model} on {options.device}"
-        showing.put(lambda: advice_page(title, found, chosen, lengths, promise, options.rate or 1.0))
+        showing.put(lambda: advice_page(title, found, chosen, lengths, promise, options.rate or 1.0, tried))
     if chosen is None:
         reasons = "; ".join(f"{name}: {advice.broken}" for name, advice in found.items())
         raise CommandError(f"no engine can keep this promise: {reasons}")
     return 0
 
 
-def _lengths(options: argparse.Namespace) -> "Lengths":
-    from engines.costs.advice import Lengths
+def _requests(options: argparse.Namespace) -> "list[TraceRequest]":
+    """What the load is made of: the lengths of a trace, or one request of means."""
+    from simulation.loads.trace_request import TraceRequest
     from simulation.loads.traces import load_lengths
 
     has_means = options.input is not None and options.output is not None
     if options.lengths is not None and options.input is None and options.output is None:
-        return Lengths.of((one.num_input, one.num_output) for one in load_lengths(options.lengths))
+        return load_lengths(options.lengths)
     if options.lengths is None and has_means:
-        return Lengths(options.input, options.output, options.input + options.output / 2)
+        return [TraceRequest(0.0, max(1, round(options.input)), max(1, round(options.output)))]
     raise UserError("how long are requests? give --lengths FILE, or both --input and --output")
+
+
+def _tried(
+    options: argparse.Namespace,
+    found: "Mapping[str, Advice]",
+    requests: "Sequence[TraceRequest]",
+    promise: "LatencyPromise",
+) -> "Tried | None":
+    """What was simulated, if that is asked for and some configuration can keep the promise."""
+    is_asked = options.attainment is not None or options.plot is not None or options.html is not None
+    able = {name: advice for name, advice in found.items() if advice.broken is None}
+    if options.rate is None or not able or not is_asked:
+        return None
+    from simulation.command.engines_tried import POLICY, try_engines
+    from simulation.reports.advice import Tried
+
+    unserved = [replace(request, service=None, slo_ttft_s=None, slo_tpot_s=None) for request in requests]
+    tried = try_engines(able, unserved, promise, options.rate)
+    return Tried(tried, options.attainment or ATTAINMENT, options.rate, POLICY.name)
 
 
 def _profiles(options: argparse.Namespace) -> dict[str, Any]:
@@ -141,7 +174,9 @@ def _profiles(options: argparse.Namespace) -> dict[str, Any]:
     raise UserError(f"no preset of {options.model!r} on {options.device!r}; {suggestion(options.model, models)}")
 
 
-def _summary(found: "dict[str, Advice]", chosen: str | None, rate: float | None) -> dict[str, Any]:
+def _summary(
+    found: "dict[str, Advice]", chosen: str | None, rate: float | None, tried: "Tried | None"
+) -> dict[str, Any]:
     from simulation.reports.advice import engines_for
 
     rows = []
@@ -161,7 +196,8 @@ def _summary(found: "dict[str, Advice]", chosen: str | None, rate: float | None)
             if rate is not None:
                 row["engines"] = engines_for(advice, rate)
         rows.append(row)
-    return {"best": chosen, "configurations": rows}
+    simulated = {} if tried is None else {"simulated": tried.for_programs()}
+    return {"best": chosen, "configurations": rows, **simulated}
 
 
 def _print(found: "dict[str, Advice]", chosen: str | None, lengths: "Lengths", rate: float | None) -> None:

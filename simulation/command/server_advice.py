@@ -13,7 +13,7 @@ from engines.costs.profiles import load_profile
 from mesh.errors import CommandError, UserError
 from mesh.show.output import Showing
 from mesh.show.pages import Page
-from mesh.show.picture import Curves, Picture, Series
+from mesh.show.picture import Look, Picture, Series, Spot
 from mesh.show.progress import working
 from mesh.topology.schema import PolicySpec
 from simulation.command.deployments import POOL, DeploymentSource, PromisedS, stand_in
@@ -23,6 +23,7 @@ from simulation.experiment import Experiment, TraceLoad
 from simulation.loads.services import assign_services
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.traces import load_trace, mean_rate
+from simulation.reports.advice import attainment_panel
 from simulation.reports.summary import Summary
 
 MOST_SERVERS: Final = 8
@@ -58,7 +59,7 @@ def run_servers(options: argparse.Namespace) -> int:
         sys.stdout.write(f"{json.dumps(_json(tried, best, goal), indent=2)}\n")
     else:
         _print(options, requests, source, tried, best, goal)
-    showing.put(lambda: _page(options, tried, goal))
+    showing.put(lambda: _page(options, tried, best, goal))
     if best is None:
         raise CommandError(
             f"{tried[-1].num_servers} servers do not keep {goal:.0%}; try --most with more, or other promises"
@@ -160,13 +161,15 @@ def _json(tried: Sequence[ServersTried], best: ServersTried | None, goal: float)
     return {"goal": goal, "fewest": chosen, "tried": rows}
 
 
-def _page(options: argparse.Namespace, tried: Sequence[ServersTried], goal: float) -> Page:
+def _page(options: argparse.Namespace, tried: Sequence[ServersTried], best: ServersTried | None, goal: float) -> Page:
     """Attainment against servers, a line for each policy."""
     names = list(dict.fromkeys(one.policy for one in tried))
     lines = []
     for name in names:
         own = [one for one in tried if one.policy == name]
-        lines.append(Series(name, [one.num_servers for one in own], [100 * one.summary.attainment for one in own]))
+        shares = [100 * one.summary.attainment for one in own]
+        lines.append(Series(name, [one.num_servers for one in own], shares, look=Look.MARKED))
     title = f"{options.trace.name} on servers like {options.profile}"
-    panel = Curves("Requests that met both promises", "servers", "%", lines)
+    spots = [] if best is None else [Spot(best.num_servers, 100 * best.summary.attainment, f"{best.num_servers} do")]
+    panel = attainment_panel("Requests that keep both promises", "servers", lines, goal, spots)
     return Page(title, f"goal: {goal:.0%}", (Picture(title, (panel,)),), notes=[one.words() for one in tried])

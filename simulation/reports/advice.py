@@ -1,6 +1,4 @@
-"""Advice as a picture: how many engines keep the promise, what a token may take against what it costs, and how much of
-the promise is used.
-"""
+"""Advice as a picture: how many engines keep the promise, and what a token may take against what it costs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -84,16 +85,17 @@ class NastyServer:
     num_gone: int = 0  # clients that closed their connections while they were answered
     is_deaf: bool = False  # it closes what connects
     port: int = 0
+    certificates: ssl.SSLContext | None = None  # it speaks TLS
     _server: asyncio.Server | None = None
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http{'s' if self.certificates else ''}://127.0.0.1:{self.port}"
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self.certificates)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:

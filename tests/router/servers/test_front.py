@@ -2,14 +2,19 @@
 
 import asyncio
 import json
+import ssl
+import subprocess
 from dataclasses import replace
 
 import pytest
 
+from mesh.access.keys import UNLIMITED, KeyLimits
 from mesh.topology.schema import PolicySpec
 from mesh.wire.control import Drain
+from router.api.access.rates import Charge, Meter
+from router.api.http.callers import Caller
 from tests.router.front import CHAT, DEADLINE_S, HELLO, front_of, topology_of
-from tests.router.servers.nasty import STREAM, answer, chunk, chunked, event, hangs, says, serving, whole
+from tests.router.servers.nasty import STREAM, NastyServer, answer, chunk, chunked, event, hangs, says, serving, whole
 
 
 async def test_a_stream_is_passed_on_with_our_names_in_it(tmp_path):
@@ -233,3 +238,59 @@ async def test_a_canary_gets_its_share(tmp_path):
             for _ in range(15):
                 await front.stream(max_tokens=1)
     assert [len(server.asked) for server in servers] == [12, 3]
+
+
+def _certificate(folder):
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+         "-subj", "/CN=server", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", cert],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return cert, key
+
+
+@pytest.mark.parametrize("settings", [{"tls_ca": "cert.pem"}, {"tls_insecure": True}])
+async def test_servers_may_speak_tls(tmp_path, settings):
+    cert, key = _certificate(tmp_path)
+    certificates = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    certificates.load_cert_chain(cert, key)
+    if "tls_ca" in settings:
+        settings = {"tls_ca": cert}
+    server = NastyServer(answer, certificates=certificates)
+    await server.start()
+    try:
+        async with front_of(tmp_path, server, **settings) as front:
+            for _ in range(2):
+                assert (await front.stream(max_tokens=1))[0] == "w0 "
+    finally:
+        await server.stop()
+
+
+async def test_keys_are_charged_for_what_the_server_counted(tmp_path):
+    meter, limits = Meter(), KeyLimits(services=("other",))
+
+    class Rights:
+        def __init__(self, limits):
+            self.limits = limits
+
+        def begin(self, num_tokens):
+            return Charge(meter, num_tokens)
+
+        def headers(self):
+            return []
+
+    class Keyed:
+        rights = Rights(UNLIMITED)
+
+        def admit(self, scope, headers):
+            return Caller("peer", "tenant", self.rights)
+
+    callers = Keyed()
+    meter.begin(UNLIMITED, 0, 1, 0.0)
+    async with serving(answer) as [server], front_of(tmp_path, server, callers=callers) as front:
+        await front.stream(max_tokens=3)
+        assert meter.num_tokens == 7 + 3
+        callers.rights = Rights(limits)
+        assert (await front.chat()).status_code == 403
+    assert len(server.asked) == 1

@@ -1,6 +1,6 @@
 """Routers before servers that run already: promises kept under bursts, a server that dies, one that becomes slow.
 
-    python -m bench.peers.front --routers FOLDER [--urls URL URL] [--rates R,R] [--json FILE]
+    python -m bench.peers.front --routers FOLDER [--urls URL URL] [--rates R,R] [--ttft MS --tpot MS] [--json FILE]
 
 ``FOLDER`` holds the commands ``vllm-router`` and ``smg`` (PyPI, both of the same names). All routers stand before the
 same two servers and take turns under the same load: chats of mixed lengths that arrive in bursts (gamma, CV 3), nine of
@@ -9,7 +9,8 @@ trials that need to kill or slow a server are left out.
 
 * goodput: requests/s that kept both promises, and the share of all that did
 * death: a server is killed under streams; how many of them failed
-* slow: a server gets a third of its CPU time; the share of promises kept in the ten seconds from two after that
+* slow: a server gets a third of its CPU time; the share of promises kept in the ten seconds from two after that, and
+  of requests that went there
 """
 
 import argparse
@@ -23,6 +24,8 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 from statistics import median
 
@@ -35,10 +38,9 @@ from bench.load.client.http import Address
 from bench.load.generator.crew import drive
 from bench.load.generator.wire import Assignment, Pace, Recipe, Shape
 from bench.load.prompts.wording import assumed
-from bench.load.results.outcome import Outcome
+from bench.load.results.outcome import Outcome, Promise
 from mesh.errors import UserError
 
-TTFT_S, TPOT_S = 1.0, 0.05
 BURSTS = 1 / 9  # the gamma distribution's shape: a coefficient of variation of 3
 LONG_SHARE = 0.1
 ANSWER_S = 60.0
@@ -59,20 +61,34 @@ max_requests = 4096
 [engines.server]
 backend = "openai"
 url = [{urls}]
-services = {{ model = "{model}" }}
+services = ["model"]
 max_running = 64
 """
 
 
-def shapes(number: int, seed: int) -> tuple[Shape, ...]:
-    """Requests of mixed lengths, in words and tokens."""
-    stream = random.Random(seed)
-    return tuple(
-        Shape(MODEL, stream.randint(600, 1200), stream.randint(4, 16))
-        if stream.random() < LONG_SHARE
-        else Shape(MODEL, stream.randint(16, 128), stream.randint(16, 96))
-        for _ in range(number)
-    )
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is promised, and how long requests are: prompts are shorter by ``shorter`` than for a GPU."""
+
+    promise: Promise
+    shorter: float = 1.0
+
+    def shapes(self, number: int, seed: int) -> tuple[Shape, ...]:
+        """Requests of mixed lengths, in words and tokens."""
+        stream, shorter = random.Random(seed), self.shorter
+        return tuple(
+            Shape(MODEL, round(stream.randint(600, 1200) / shorter), stream.randint(4, 16))
+            if stream.random() < LONG_SHARE
+            else Shape(MODEL, round(stream.randint(16, 128) / shorter), stream.randint(16, 96))
+            for _ in range(number)
+        )
+
+    def is_kept(self, outcome: Outcome) -> bool:
+        ttft_s, tpot_s, promise = outcome.ttft_s, outcome.tpot_s, self.promise
+        assert promise.ttft_s is not None
+        assert promise.tpot_s is not None
+        in_time = ttft_s is not None and ttft_s <= promise.ttft_s
+        return outcome.is_finished and in_time and (tpot_s is None or tpot_s <= promise.tpot_s)
 
 
 def bursts(number: int, rate: float, seed: int) -> tuple[float, ...]:
@@ -92,15 +108,10 @@ def send(server: Server, load: Sequence[Shape], times_s: Sequence[float], seed: 
     return asyncio.run(drive([assignment], asyncio.Event())).outcomes
 
 
-def is_kept(outcome: Outcome) -> bool:
-    in_time = outcome.ttft_s is not None and outcome.ttft_s <= TTFT_S
-    return outcome.is_finished and in_time and (outcome.tpot_s is None or outcome.tpot_s <= TPOT_S)
-
-
-def goodput(server: Server, rate: float, number: int, seed: int) -> tuple[float, float]:
+def goodput(server: Server, setting: Setting, rate: float, number: int, seed: int) -> tuple[float, float]:
     """Return requests/s that kept their promises, and their share in percent."""
     times_s = bursts(number, rate, seed)
-    kept = sum(map(is_kept, send(server, shapes(number, seed), times_s, seed)))
+    kept = sum(map(setting.is_kept, send(server, setting.shapes(number, seed), times_s, seed)))
     return kept / times_s[-1], 100 * kept / number
 
 
@@ -113,20 +124,24 @@ def death(server: Server, victim: Server, seed: int, num_streams: int = 64) -> f
     return float(sum(not outcome.is_finished for outcome in outcomes))
 
 
-def slowness(server: Server, victim: Server, rate: float, seed: int) -> float:
-    """Slow a server to a third. Return the share of promises kept from two seconds after that, in percent."""
+def slowness(server: Server, setting: Setting, victim: Server, rate: float, seed: int) -> tuple[float, float]:
+    """Slow a server to a third. Return the share of promises kept from two seconds after that, and of requests that
+    went there, in percent; the latter only of a router that says where.
+    """
     over = threading.Event()
     slow = threading.Thread(target=_slow, args=(victim, over))
     number = round(rate * (SLOW_S + FIRST_SLOW_S))
     times_s = [n / rate for n in range(number)]
     slow.start()
     try:
-        outcomes = send(server, shapes(number, seed), times_s, seed)
+        outcomes = send(server, setting.shapes(number, seed), times_s, seed)
     finally:
         over.set()
         slow.join()
     counted = [outcome for outcome in outcomes if outcome.due_s >= FIRST_SLOW_S]
-    return 100 * sum(map(is_kept, counted)) / len(counted)
+    went = [outcome.headers.get("prefill") for outcome in counted if outcome.is_finished]
+    share = 100 * went.count("server-0") / len(went) if any(went) else nan
+    return 100 * sum(map(setting.is_kept, counted)) / len(counted), share
 
 
 def _slow(victim: Server, over: threading.Event) -> None:
@@ -151,7 +166,7 @@ def backends(number: int) -> Iterator[list[Server]]:
 
 
 @contextmanager
-def router(name: str, urls: Sequence[str], folder: Path | None, model: str) -> Iterator[Server]:
+def router(name: str, urls: Sequence[str], folder: Path | None, promise: Promise) -> Iterator[Server]:
     """One router before the servers. ``name``: the router's, and its policy."""
     program, policy = name.split(", ") if ", " in name else (name, "cache_aware")
     port, scraped = free_port(), free_port()
@@ -159,7 +174,8 @@ def router(name: str, urls: Sequence[str], folder: Path | None, model: str) -> I
         log = Path(place) / "router.log"
         if program == OURS:
             file = Path(place) / "topology.toml"
-            known = {"ttft_ms": 1e3 * TTFT_S, "tpot_ms": 1e3 * TPOT_S, "policy": policy, "port": port, "model": model}
+            promised = {"ttft_ms": 1e3 * (promise.ttft_s or 0), "tpot_ms": 1e3 * (promise.tpot_s or 0)}
+            known = {**promised, "policy": policy, "port": port}
             file.write_text(TOPOLOGY.format(urls=", ".join(f'"{url}"' for url in urls), **known))
             command = [sys.executable, "-m", "router", "--topology", str(file), "--id", "gateway"]
         else:
@@ -183,17 +199,23 @@ def compare(options: argparse.Namespace, names: Sequence[str]) -> dict[str, dict
 
 
 def _round(options: argparse.Namespace, name: str, seed: int) -> Iterator[tuple[str, float]]:
+    setting = Setting(Promise(options.ttft / 1e3, options.tpot / 1e3), options.shorter)
     with ExitStack() as stack:
         servers = [] if options.urls else stack.enter_context(backends(2))
         urls = options.urls or [server.url for server in servers]
-        server = stack.enter_context(router(name, urls, options.routers, options.model))
-        send(server, shapes(20, -1), [0.2 * n for n in range(20)], -1)  # what learns has something to learn from
+        server = stack.enter_context(router(name, urls, options.routers, setting.promise))
+        pause_s = 4 / options.rates[0]
+        send(
+            server, setting.shapes(20, -1), [pause_s * n for n in range(20)], -1
+        )  # what learns has something to learn from
         for rate in options.rates:
-            per_s, share = goodput(server, rate, round(rate * options.seconds), seed)
+            per_s, share = goodput(server, setting, rate, round(rate * options.seconds), seed)
             yield f"goodput at {rate:g}/s", per_s
             yield f"% kept at {rate:g}/s", share
         if servers:
-            yield "% kept, one slow", slowness(server, servers[0], options.rates[0], seed)
+            kept, went = slowness(server, setting, servers[0], options.rates[0], seed)
+            yield "% kept, one slow", kept
+            yield "% sent to the slow one", went
             yield "failed of 64, one killed", death(server, servers[1], seed)
 
 
@@ -204,11 +226,20 @@ def _rates(text: str) -> list[float]:
 def main() -> None:
     parser = script_parser("bench.peers.front", __doc__)
     parser.add_argument("--routers", type=Path, metavar="FOLDER", help="holds vllm-router and smg")
-    parser.add_argument("--urls", nargs="+", metavar="URL", help="of servers that run (default: two mock backends)")
-    parser.add_argument("--model", default=MODEL, help="what the servers call it (default: %(default)s)")
-    parser.add_argument("--rates", type=_rates, default="12,24", metavar="R,R", help="requests/s (default: 12,24)")
+    parser.add_argument(
+        "--urls",
+        nargs="+",
+        metavar="URL",
+        help="of servers that run and call their model `model` (default: two mock backends)",
+    )
+    parser.add_argument(
+        "--rates", type=_rates, default="22,34,48", metavar="R,R", help="requests/s (default: 22,34,48)"
+    )
+    parser.add_argument("--ttft", type=float, default=1000.0, metavar="MS", help="promised (default: 1000)")
+    parser.add_argument("--tpot", type=float, default=50.0, metavar="MS", help="promised (default: 50)")
+    parser.add_argument("--shorter", type=float, default=1.0, metavar="N", help="times, prompts are (default: 1)")
     parser.add_argument("--seconds", type=float, default=30.0, metavar="S", help="of each rate (default: 30)")
-    parser.add_argument("--policies", default="tropical", metavar="P,P", help="of ours (default: %(default)s)")
+    parser.add_argument("--policies", default="elastic", metavar="P,P", help="of ours (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, metavar="N")
     add_json(parser)
     options = parser.parse_args()

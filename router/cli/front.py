@@ -27,13 +27,14 @@ def register(subparsers: "Subparsers") -> None:
     parser.add_argument("urls", nargs="+", metavar="URL", help="of a server, such as http://gpu-1:8000")
     parser.add_argument("--ttft", type=float, metavar="MS", help="time to first token to promise (default: 5000)")
     parser.add_argument("--tpot", type=float, metavar="MS", help="time per output token to promise (default: 250)")
-    parser.add_argument("--policy", default="tropical", metavar="NAME", help="of dispatch (default: tropical)")
+    parser.add_argument("--policy", default="elastic", metavar="NAME", help="of dispatch (default: elastic)")
     parser.add_argument("--address", default="127.0.0.1", metavar="IP", help="of the gateway (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, default=8000, metavar="N", help="of the gateway (default: 8000)")
     parser.add_argument("--api-key-env", metavar="NAME", help="variable with the key that the servers want")
     parser.add_argument("--open", action="store_true", help="everybody who reaches the gateway may use it")
     parser.add_argument("--name", default="front", metavar="NAME", help="of the mesh (default: front)")
     parser.add_argument("--save", type=Path, metavar="FILE", help="write the topology there, and do not start it")
+    parser.add_argument("--force", action="store_true", help="with --save: even if the file is there")
     parser.add_argument("--detach", action="store_true", help="return when it is ready; it goes on until `mesh down`")
     parser.set_defaults(run=run)
 
@@ -59,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
         is_open=options.open,
     )
     if options.save is not None:
-        return _save(options.save, draft.text())
+        return _save(options.save, draft.text(), overwrite=options.force)
     file = place_served(draft.text())
     return up.run(
         argparse.Namespace(file=file, detach=options.detach, replace=False, host=None, ready_file=None, ready_fd=None)
@@ -74,13 +75,13 @@ def _key(variable: str | None) -> str | None:
     return os.environ[variable]
 
 
-def _save(file: Path, text: str) -> int:
+def _save(file: Path, text: str, *, overwrite: bool) -> int:
     """Write a topology that is right, where none is."""
     from mesh.topology.further import check_further
     from mesh.topology.parse import load
 
-    if file.exists():
-        raise UserError(f"{file}: exists already; name another file")
+    if file.exists() and not overwrite:
+        raise UserError(f"{file}: exists already; name another file, or overwrite it with --force")
     check_further(load(file, text))
     try:
         file.write_text(text, encoding="utf-8")

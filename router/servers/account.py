@@ -26,6 +26,8 @@ LEARNT_AT_ONCE: Final = 16  # tokens of a request
 TOGETHER_S: Final = 0.003  # between first tokens of one step of the server
 PACE_PART: Final = 0.1  # of a new gap, in the mean of gaps
 FIRST_TOKEN_PROMISES: Final = 10.0  # times its TTFT promise, a first token may take before its call is given up
+RATIO_PART: Final = 0.1  # of a new ratio of tokens, in the mean of them
+MOST_RATIO: Final = 16.0
 WHOLE_ANSWER_S: Final = 3600.0  # that an answer in one piece may take: nothing is heard of it meanwhile
 
 
@@ -107,6 +109,7 @@ class ServerAccount:
         self._pace_s = 0.0
         self._together: _Prompts | None = None
         self._capacity = UNKNOWN_TOKENS
+        self._ratio = 1.0  # of the server's tokens to those that the gateway counts
         self._used = 0  # tokens of KV memory that the server says are in use
         self._other_running = 0  # requests of others
         self._other_waiting = 0
@@ -204,13 +207,18 @@ class ServerAccount:
     def correct(self, load: ServerLoad, now: float) -> None:
         """Note what the server says, less what is known."""
         if load.kv_tokens:
-            self._capacity = load.kv_tokens
+            self._capacity = max(1, int(load.kv_tokens / self._ratio))
         if load.kv_used is not None:
             self._used = int(min(max(load.kv_used, 0.0), 1.0) * self._capacity)
         if load.num_running is not None:
             others = max(0, load.num_running + (load.num_waiting or 0) - len(self))
             self._other_waiting = min(others, load.num_waiting or 0)
             self._other_running = others - self._other_waiting
+
+    def compare(self, num_here: int, num_there: int) -> None:
+        """A prompt of ``num_here`` tokens, as the gateway counts, has ``num_there`` as the server does."""
+        ratio = min(max(num_there / max(1, num_here), 1 / MOST_RATIO), MOST_RATIO)
+        self._ratio += RATIO_PART * (ratio - self._ratio)
 
     def clear(self) -> None:
         """Nothing is there any more, and what the server said holds no more."""

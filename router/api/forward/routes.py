@@ -144,8 +144,14 @@ class ForwardRoutes:
         spec = self._spec(call_id, model, order, promise, arrived_s)
         prefix = PREFIXES.get(path)
         rewriter = Rewriter(prefix and call_id.answer(prefix), asked.model or model.service)
-        most, estimated = spec.sampling.max_tokens, order.is_estimated
-        call = ForwardedCall(spec.id, order.body, rewriter, most_tokens=most, is_estimated=estimated)
+        call = ForwardedCall(
+            spec.id,
+            order.body,
+            rewriter,
+            most_tokens=spec.sampling.max_tokens,
+            num_prompt=len(order.prompt),
+            is_estimated=order.is_estimated,
+        )
         if trace is not None:
             trace.facts = _facts(call_id, path, asked, model)
         try:

@@ -188,3 +188,11 @@ def test_prompts_that_are_computed_together_are_learnt_as_one(core):
     core.got("c", FIRST, [0], None, 0, 2.5)
     core.status(3.0)
     assert seen[1][:3] == (30, 0, 0.5)
+
+
+def test_its_memory_is_told_in_the_tokens_that_the_gateway_counts(core):
+    for _ in range(100):
+        core.account.compare(100, 50)
+    core.heard(ServerLoad(kv_tokens=16_000), 1.0)
+    [service] = core.status(1.0).services
+    assert service.num_blocks * service.block_size == pytest.approx(32_000, rel=0.01)

@@ -85,3 +85,14 @@ def test_on_a_terminal_it_asks(folder):
     assert topology.services[0].slo.ttft_s == 0.9
     assert (len(topology.engines), topology.gateways[0].port) == (1, 8200)
     assert "'soon' is not a number; write one such as 900" in done.stdout
+
+
+def test_in_front_of_servers_it_is_the_other_command_that_writes(folder, monkeypatch, capsys):
+    asked = []
+    monkeypatch.setattr("mesh.cli.entry.main", lambda words: asked.append(words) or 0)
+    assert main(["init", "new.toml", "--ttft", "900", "--open", "--front", "http://a:1", "http://b:1"]) == 0
+    assert asked == [["front", "http://a:1", "http://b:1", "--ttft", "900.0", "--open", "--save", "new.toml"]]
+    assert main(["init", "new.toml", "--kv-memory", "1GiB", "--front", "http://a:1"]) == 2
+    assert capsys.readouterr().err == (
+        "--kv-memory is for engines that the mesh starts, and --front names servers that run already\n"
+    )

@@ -1,11 +1,16 @@
 """What a gateway's own code takes for a streamed token and for a request: microseconds, without any system call.
 
     python -m bench.gateway.path [--streams N] [--rounds N] [--model REFERENCE] [--traces]
+    python -m bench.gateway.path --only-traces [--rounds 2000]
 
 A gateway's router, API and HTTP protocol in this process, from an engine's messages as bytes to HTTP as bytes. There
 are no sockets, so the kernel's and ZeroMQ's part is not in it, and little of what else the machine does: the round with
 the least CPU time counts. `bench.peers.routers` has the whole, and the noise. With ``--traces``, a gateway that keeps
 a tenth of its calls' traces, and what it takes to make spans of one and to encode them, which a gateway's thread does.
+
+With ``--only-traces``, what traces add to a request's CPU time: two gateways, with and without, answer in short rounds
+by turns, whose order changes each time. The median of the differences counts, and the spread is told with it: what
+else the machine does comes to both sides of a difference, or is an outlier.
 """
 
 import asyncio
@@ -70,6 +75,7 @@ ENGINE = Sender("engine", 1)
 LIMITS = KeyLimits(requests_per_minute=10**9, tokens_per_minute=10**12, in_flight=10**6, max_priority=1)
 TURNS = 4  # of the event loop, in which tokens have left
 MAX_TURNS = 1000
+SHORT = 3  # tokens of an answer, where requests count and not tokens
 SHARE = 0.1  # of calls whose traces are kept
 
 
@@ -303,17 +309,49 @@ async def measure(
     return {name: Cost(1e6 * min(t for _, t in one), 1e6 * min(r for r, _ in one)) for name, one in costs.items()}
 
 
+async def measure_traces(topology: Topology, num_streams: int, num_rounds: int, traced: Gateway) -> None:
+    """Print what traces add to a request, in the event loop and beside it."""
+    ways = [Rounds(Gateway(topology, OpenCallers(ClientPeers())), num_streams, None), Rounds(traced, num_streams, None)]
+    for rounds in ways:
+        await rounds.play(8)
+    traced.kept.clear()
+    spare_what_is_loaded()
+    without, added, exports, num_kept = list[float](), list[float](), list[float](), 0
+    for index in range(num_rounds):
+        order = (0, 1) if index % 2 else (1, 0)
+        took = {which: (await ways[which].play(SHORT))[0] for which in order}
+        without.append(1e6 * took[0])
+        added.append(1e6 * (took[1] - took[0]))
+        num_kept += len(traced.kept)
+        if traced.kept:
+            exports.append(export_us(traced.kept))
+    low, middle, high = statistics.quantiles(added, n=4)
+    whole, share = statistics.median(without), num_kept / (num_rounds * num_streams)
+    error = 1.25 * (high - low) / 1.35 / num_rounds**0.5  # of a median, where differences are about normal
+    print(f"a request with {SHORT} tokens, without traces: {whole:.1f} us (median of {num_rounds} rounds)")
+    print(f"traces add {middle:.2f} us in the event loop, {middle / whole:.1%} (quartiles {low:.2f} and {high:.2f};")
+    print(f"standard error {error:.2f} us), with {share:.1%} of the calls kept")
+    if exports:
+        beside = statistics.median(exports)
+        print(f"spans of a call that is kept: {beside:.0f} us in a thread, {share * beside:.1f} us for each request")
+
+
 def main() -> None:
     parser = script_parser("bench.gateway.path", __doc__)
     parser.add_argument("--model", default=DEFAULT_MODEL, help="whose tokenizer to use; must be prepared")
     parser.add_argument("--streams", type=int, default=32, metavar="N", help="side by side (default: 32)")
     parser.add_argument("--rounds", type=int, default=100, metavar="N", help="(default: 100)")
     parser.add_argument("--traces", action="store_true", help="a gateway that makes traces, too; needs the extra otel")
+    parser.add_argument("--only-traces", action="store_true", help="what traces add to a request, and nothing else")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         topology = load(write_topology(Path(folder), options.model, 8000))
         configure("gateway", topology.log_level, Path(folder) / "log")
-        traced = Gateway(topology, OpenCallers(ClientPeers()), has_traces=True) if options.traces else None
+        has_traces = options.traces or options.only_traces
+        traced = Gateway(topology, OpenCallers(ClientPeers()), has_traces=True) if has_traces else None
+        if options.only_traces and traced is not None:
+            uvloop.run(measure_traces(topology, options.streams, options.rounds, traced))
+            return
         costs = uvloop.run(measure(topology, options.streams, options.rounds, Path(folder), traced))
     for name, cost in costs.items():
         request_cost = f"{cost.request_us:.0f} us a request with its first and last token"

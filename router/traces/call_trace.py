@@ -7,7 +7,7 @@ import msgspec
 
 from mesh.wire.requests import RequestSpec, Sampling
 from router.history.timeline import RequestTimeline
-from router.traces.context import ParentContext, traceparent
+from router.traces.context import ParentContext
 
 
 class CallFacts(msgspec.Struct, frozen=True):
@@ -52,35 +52,38 @@ class CallTrace:
         "_is_closed",
         "_num_open",
         "describe",
+        "header",
         "is_in_share",
-        "name",
         "parent",
-        "span_name",
     )
 
     def __init__(
-        self,
-        name: str,
-        span_name: str,
-        parent: ParentContext | None,
-        is_in_share: bool,
-        finish: Callable[["CallTrace"], None],
+        self, header: str, parent: ParentContext | None, is_in_share: bool, finish: Callable[["CallTrace"], None]
     ) -> None:
-        """Begin a trace, or go on with that of ``parent``. The names are the ids of the trace and of its server span,
-        in 32 and 16 digits; ``is_in_share``: it is kept however it ends; ``finish``: is told when it is over.
+        """Begin a trace, or go on with that of ``parent``. ``header``: the ``traceparent`` of the answer, with the ids
+        of the trace and of its server span; ``is_in_share``: it is kept however it ends; ``finish`` is told of its end.
         """
-        self.name: Final = name
-        self.span_name: Final = span_name
+        self.header: Final = header
         self.parent: Final = parent
         self.is_in_share: Final = is_in_share
         self.describe: Callable[[], CallFacts] | None = None  # who takes the call sets it
         self._finish = finish
-        self._choices: list[EndedChoice] = []
+        self._choices: tuple[EndedChoice, ...] = ()
         self._num_open = 0
         self._is_closed = False
 
     def __repr__(self) -> str:
         return f"<CallTrace {self.name} {self._num_open} open, {len(self._choices)} ended>"
+
+    @property
+    def name(self) -> str:
+        """The id of the trace, in 32 digits."""
+        return self.header[3:35]
+
+    @property
+    def span_name(self) -> str:
+        """The id of its server span, in 16 digits."""
+        return self.header[36:52]
 
     @property
     def choices(self) -> Sequence[EndedChoice]:
@@ -94,11 +97,6 @@ class CallTrace:
         ids = int(self.name, 16), int(self.span_name, 16)
         return EndedCall(*ids, self.parent, self.describe(), choices, self.is_in_share)
 
-    @property
-    def header(self) -> str:
-        """The ``traceparent`` of the answer. It is sampled if that is known already."""
-        return traceparent(self.name, self.span_name, self.is_in_share)
-
     def arrived(self) -> None:
         """One more choice is in flight."""
         self._num_open += 1
@@ -106,8 +104,9 @@ class CallTrace:
     def ended(self, timeline: RequestTimeline, spec: RequestSpec) -> None:
         """A choice is over."""
         self._num_open -= 1
-        self._choices.append(EndedChoice(timeline, spec.sampling))
-        self._finish_if_over()
+        self._choices += (EndedChoice(timeline, spec.sampling),)
+        if self._is_closed:
+            self._finish_if_over()
 
     def close(self) -> None:
         """No more choices will arrive."""
@@ -115,6 +114,6 @@ class CallTrace:
         self._finish_if_over()
 
     def _finish_if_over(self) -> None:
-        if self._is_closed and not self._num_open and self._choices and self.describe is not None:
+        if not self._num_open and self._choices and self.describe is not None:
             self._finish(self)
-            self._choices, self.describe = [], None  # they know this trace: without a cycle, nobody collects it
+            self._choices, self.describe = (), None  # they know this trace: without a cycle, nobody collects it

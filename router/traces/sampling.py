@@ -25,11 +25,11 @@ class TraceShare:
     """Says by their ids which traces are kept however they end, so that all who sample by one share choose the same."""
 
     def __init__(self, share: float) -> None:
-        self._bound = round(share * (_LOW_BITS + 1))
+        self.bound: Final = round(share * (_LOW_BITS + 1))  # of the low bits of those that are kept
 
     def has(self, trace_id: int) -> bool:
         """Say whether this one is kept."""
-        return trace_id & _LOW_BITS < self._bound
+        return trace_id & _LOW_BITS < self.bound
 
 
 def kept_for(choices: Iterable[EndedChoice], *, is_in_share: bool, has_parent: bool) -> KeptFor | None:

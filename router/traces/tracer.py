@@ -6,7 +6,7 @@ from random import Random
 from mesh.wire.requests import RequestSpec
 from router.history.timeline import RequestTimeline
 from router.traces.call_trace import CallTrace, EndedCall
-from router.traces.context import parent_of
+from router.traces.context import parent_of, traceparent
 from router.traces.sampling import KeptFor, TraceShare, kept_for
 
 
@@ -18,18 +18,22 @@ class Tracer:
     """
 
     def __init__(self, share: float, random: Random, keep: Callable[[EndedCall, KeptFor], None]) -> None:
-        self._has = TraceShare(share).has
+        self._bound = TraceShare(share).bound
         self._draw = random.getrandbits
-        self._mine = f"{random.getrandbits(64) or 1:016x}"
+        self._mine = f"00-{random.getrandbits(64) or 1:016x}"
         self._keep = keep
+        self._ended = self._finish  # bound once, not for each call
 
     def begin(self, headers: Mapping[str, str], raw_headers: Iterable[tuple[bytes, bytes]]) -> CallTrace:
         """A call came with these headers: by their names, and as they were sent."""
         drawn = self._draw(64)
-        digits = "%016x" % (drawn or 1)
         if "traceparent" not in headers or (parent := parent_of(raw_headers)) is None:
-            return CallTrace(self._mine + digits, digits, None, self._has(drawn), self._finish)
-        return CallTrace(f"{parent.trace_id:032x}", digits, parent, parent.is_sampled, self._finish)
+            is_kept = drawn < self._bound
+            digits = "%016x" % (drawn or 1)
+            return CallTrace(f"{self._mine}{digits}-{digits}-0{is_kept:d}", None, is_kept, self._ended)
+        digits = "%016x" % (drawn or 1)
+        header = traceparent(f"{parent.trace_id:032x}", digits, parent.is_sampled)
+        return CallTrace(header, parent, parent.is_sampled, self._ended)
 
     def ended(self, timeline: RequestTimeline, spec: RequestSpec) -> None:
         """Reads timelines (`router.history.timelines.TimelineReaders`)."""

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 import msgspec
 import structlog
 from fastapi import FastAPI, Request, Response
-from starlette.types import Message, Receive
+from starlette.types import Message, Receive, Scope
 from structlog.typing import FilteringBoundLogger
 
 from mesh.clock import Clock
@@ -138,7 +138,7 @@ class ForwardRoutes:
         scope, caller = request.scope, caller_of(request.scope)
         headers = headers_of(scope)
         promise = Promise.of(Wishes.of(headers), model, caller)
-        call_id, trace = CallId.draw(scope["state"]["request_id"]), scope["state"].get("trace")
+        call_id, trace = CallId.draw(scope["state"]["request_id"]), _trace_of(scope)
         passed = _passed(headers, call_id, trace)
         order = await self._order(path, data, asked, passed, model, caller)
         spec = self._spec(call_id, model, order, promise, arrived_s)
@@ -153,7 +153,7 @@ class ForwardRoutes:
             is_estimated=order.is_estimated,
         )
         if trace is not None:
-            trace.facts = _facts(call_id, path, asked, model)
+            trace.describe = partial(_facts, call_id, path, asked, model)
         try:
             return self._submit(call, spec, caller, trace, call_id)
         finally:
@@ -232,6 +232,11 @@ def _replayed(data: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": data, "more_body": False}
 
     return replay
+
+
+def _trace_of(scope: Scope) -> CallTrace | None:
+    trace: CallTrace | None = scope["state"].get("trace")
+    return trace
 
 
 def _passed(headers: Mapping[str, str], call_id: CallId, trace: CallTrace | None) -> Headers:

@@ -1,6 +1,7 @@
 """Checks what a topology's gateways need, and its policy, before anything starts."""
 
 import os
+import re
 from collections.abc import Iterator
 from importlib.util import find_spec
 
@@ -57,12 +58,14 @@ def _check_traces(topology: Topology) -> None:
 def _check_policy(topology: Topology) -> None:
     if topology.policy == PolicySpec():
         return  # it is there, and to look is slow
-    from router.policies.registry import with_defaults  # it imports all policies
+    from router.policies.registry import PolicyError, with_defaults  # it imports all policies
 
     try:
         with_defaults(topology.policy)
-    except UserError as error:
-        raise UserError(f"{topology.path}: {error}") from None
+    except PolicyError as error:
+        key = re.split(r"[.\[]", error.key)[0]
+        line = LineIndex(read_text(topology.path)).line(("policy", key))
+        raise UserError(f"{topology.path}:{line}: {error}") from None
 
 
 def has_otel() -> bool:

@@ -58,6 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{error}\n")
         return EXIT_FAILURE
     except KeyboardInterrupt:
+        sys.stderr.write("\ninterrupted\n" if sys.stderr.isatty() else "interrupted\n")  # a terminal shows ^C
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on, as with `| head`

@@ -2,10 +2,12 @@
 
 import argparse
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from mesh.errors import EXIT_CONFIGURATION
 from mesh.suggestions import closest, suggestion
+
+FEW: Final = 8  # commands that are all named where none is near
 
 
 class Parser(argparse.ArgumentParser):
@@ -34,9 +36,16 @@ class Parser(argparse.ArgumentParser):
         if action.choices is None or value in action.choices:
             return
         if isinstance(action, argparse._SubParsersAction):
-            close = closest(value, action.choices)
-            self.error(f"no command {value!r}" + (f"; did you mean {close!r}?" if close else ""))
+            self.error(f"no command {value!r}" + _instead(str(value), list(map(str, action.choices))))
         raise argparse.ArgumentError(action, f"no {value!r}; {suggestion(str(value), map(str, action.choices))}")
 
     def error(self, message: str) -> NoReturn:
         self.exit(EXIT_CONFIGURATION, f"{self.prog}: {message} (`{self.prog} --help` shows how)\n")
+
+
+def _instead(word: str, commands: Sequence[str]) -> str:
+    """What was probably meant, or all there are if they are few."""
+    close = closest(word, commands)
+    if close:
+        return f"; did you mean {close!r}?"
+    return f"; {suggestion(word, commands)}" if len(commands) <= FEW else ""

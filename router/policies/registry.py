@@ -25,6 +25,14 @@ def policies() -> Mapping[str, PolicyEntry]:
     return {entry.name: entry for entry in sorted(entries, key=lambda entry: (entry.name != default, entry.name))}
 
 
+class PolicyError(UserError):
+    """What is wrong with a key of ``[policy]``."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(f"[policy] {key}: {problem}" if key else f"[policy]: {problem}")
+        self.key = key
+
+
 _KINDS = {"float": "a number", "int": "a whole number", "str": "a text", "bool": "true or false", "array": "a list"}
 
 
@@ -42,17 +50,16 @@ def with_defaults(spec: PolicySpec) -> PolicySpec:
 def _parameters(spec: PolicySpec) -> msgspec.Struct:
     entry = policies().get(spec.name)
     if entry is None:
-        raise UserError(f"[policy] name: no policy {spec.name!r}; {suggestion(spec.name, policies())}")
+        raise PolicyError("name", f"no policy {spec.name!r}; {suggestion(spec.name, policies())}")
     known = entry.parameters.__struct_fields__
     for key in spec.parameters:
         if key not in known:
-            raise UserError(f"[policy] {key}: not a parameter of {spec.name}; {suggestion(key, known)}")
+            raise PolicyError(key, f"not a parameter of {spec.name}; {suggestion(key, known)}")
     try:
         return msgspec.convert(dict(spec.parameters), entry.parameters)
     except msgspec.ValidationError as error:
         text, _, path = str(error).partition(" - at `$.")
-        where = f"[policy] {path.rstrip('`')}".rstrip()
-        raise UserError(f"{where}: {_in_words(text)}") from None
+        raise PolicyError(path.rstrip("`"), _in_words(text)) from None
 
 
 def _in_words(text: str) -> str:

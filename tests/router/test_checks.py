@@ -69,11 +69,13 @@ def test_the_environment_is_read_beforehand(tmp_path: Path, monkeypatch: pytest.
     ("policy", "fault"),
     [
         ('name = "tropicl"', "[policy] name: no policy 'tropicl'; did you mean 'tropical'?"),
+        ('watermark = "high"', "[policy] watermark: expected a number, got a text"),
         ("watermrak = 0.5", "[policy] watermrak: not a parameter of tropical; did you mean 'watermark'?"),
     ],
 )
 def test_a_misspelt_policy_is_named(policy: str, fault: str, tmp_path: Path):
     spec = topology(tmp_path, f"[policy]\n{policy}\n")
+    number = spec.path.read_text().splitlines().index(policy) + 1
     with pytest.raises(UserError) as caught:
         check(spec)
-    assert str(caught.value) == f"{spec.path}: {fault}"
+    assert str(caught.value) == f"{spec.path}:{number}: {fault}"

@@ -73,3 +73,12 @@ class Speaking:
 
     def parse_args(self, arguments):
         return argparse.Namespace(run=lambda options: sys.stdout.write("up \u25b2 and s\udcff.toml") and 0)
+
+
+def test_an_interrupted_command_ends_with_one_line(monkeypatch, capsys):
+    def interrupt(_options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mesh.cli.first_steps.doctor.run", interrupt)
+    assert cli.main(["doctor"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"

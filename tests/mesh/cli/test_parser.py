@@ -20,6 +20,11 @@ from mesh.cli.entry import command_parser
             "mesh up: too many arguments: 'b' is one more than there may be (`mesh up --help` shows how)",
         ),
         (["keys", "ad"], "mesh keys: no command 'ad'; did you mean 'add'? (`mesh keys --help` shows how)"),
+        (["models", "lst"], "mesh models: no command 'lst'; did you mean 'list'? (`mesh models --help` shows how)"),
+        (
+            ["deploy", "xyz"],
+            "mesh deploy: no command 'xyz'; use render (`mesh deploy --help` shows how)",
+        ),
         (
             ["deploy", "render", "--to", "kubernets"],
             "mesh deploy render: argument --to: no 'kubernets'; did you mean 'kubernetes'? "

@@ -106,7 +106,12 @@ def said_in(event):
 
 @contextlib.asynccontextmanager
 async def front_of(
-    folder, *servers: NastyServer, callers: Callers | None = None, topology: Topology | None = None, **settings
+    folder,
+    *servers: NastyServer,
+    callers: Callers | None = None,
+    topology: Topology | None = None,
+    tracer=None,
+    **settings,
 ):
     topology = topology_of(servers, **settings) if topology is None else topology
     ids = (*seats("gateway"), supervisor_id(LOCAL_HOST))
@@ -119,10 +124,11 @@ async def front_of(
         records.append(record_of(timeline))
         metrics.ended(records[-1], timeline.reason)
 
-    timelines = Timelines(TimelineReaders((tallies.arrived,), (metrics.delivered,), (ended,)))
+    traced = () if tracer is None else (tracer.ended,)
+    timelines = Timelines(TimelineReaders((tallies.arrived,), (metrics.delivered,), (ended, *traced)))
     policy = PolicyInForce(topology.policy, Random(0), 0.0)
     router = Router(topology, "gateway", sockets, SystemClock(), policy, timelines, tallies)
-    app = create_apps(_config(router, topology, timelines, metrics, callers)).public
+    app = create_apps(_config(router, topology, timelines, metrics, callers, tracer)).public
     running = asyncio.create_task(router.run())
     router.open("http://test", "http://admin.test")
     headers = {"content-type": "application/json"}
@@ -141,7 +147,7 @@ async def front_of(
         await sockets.close()
 
 
-def _config(router, topology, timelines, metrics, callers) -> ApiConfig:
+def _config(router, topology, timelines, metrics, callers, tracer) -> ApiConfig:
     open_to_all = OpenCallers(ClientPeers())
     return ApiConfig(
         gateway="gateway",
@@ -162,6 +168,7 @@ def _config(router, topology, timelines, metrics, callers) -> ApiConfig:
         has_page=False,
         calls=router.calls,
         tokenize=router.tokenize,
+        tracer=tracer,
     )
 
 

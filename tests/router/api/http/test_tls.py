@@ -4,6 +4,7 @@ import asyncio
 import os
 import ssl
 import subprocess
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 import uvloop
@@ -81,26 +82,51 @@ async def says_hello(scope, receive, send):
     await send({"type": "http.response.body", "body": b"hello"})
 
 
-async def besieged(spec):
-    """Half of the clients say nothing, the others no TLS; somebody honest comes in between."""
-    listener, connections = listen(spec), Connections(64, 8)
+@asynccontextmanager
+async def serving(spec, connections):
+    listener = listen(spec)
     server = HttpServer(says_hello, listener, 1.0, connections, ClientPeers(), certificate_of(spec))
-    port = listener.getsockname()[1]
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(server.run())
         await server.started()
-        half = [await asyncio.open_connection("127.0.0.1", port) for _ in range(30)]
-        for _, writer in half[15:]:
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            server.stop()
+    assert len(connections) == 0
+    connections.check_invariants()
+
+
+async def half_open(port, number):
+    """Every second client says nothing, the others no TLS."""
+    clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(number)]
+    for _, writer in clients[1::2]:
+        with suppress(ConnectionError):
             writer.write(b"\x16\x03\x01 no handshake" * 100)
+    return clients
+
+
+async def all_closed(clients):
+    await asyncio.gather(*(reader.read() for reader, _ in clients), return_exceptions=True)
+    for _, writer in clients:
+        writer.close()
+
+
+async def besieged(spec):
+    """Somebody honest comes while thirty handshakes of one peer do not end."""
+    connections = Connections(64, 8)
+    async with serving(spec, connections) as port:
+        half = await half_open(port, 30)
         assert await name_of(port) == "first.example"
         assert connections.refused["too many of one client"] >= 30 - 8
         connections.check_invariants()
-        await asyncio.gather(*(reader.read() for reader, _ in half), return_exceptions=True)
-        for _, writer in half:
-            writer.close()
-        server.stop()
-    assert len(connections) == 0
-    connections.check_invariants()
+    await all_closed(half)
+
+
+async def outwaited(spec):
+    """The clients wait for the server to hang up, which it does."""
+    async with serving(spec, Connections(64, 8)) as port:
+        await all_closed(await half_open(port, 4))
 
 
 def run_in(new_loop, coroutine):
@@ -108,9 +134,19 @@ def run_in(new_loop, coroutine):
         runner.run(coroutine)
 
 
-@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-async def test_handshakes_that_do_not_end_have_their_share_and_their_time(new_loop, tmp_path, monkeypatch):
-    monkeypatch.setattr("router.api.http.handshakes.HANDSHAKE_S", 0.3)
+LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+
+
+@LOOPS
+async def test_handshakes_that_do_not_end_have_their_share(new_loop, tmp_path):
     cert, key = make(tmp_path, "first.example")
     spec = GatewaySpec("g", port=0, tls_cert=cert, tls_key=key)
     await asyncio.to_thread(run_in, new_loop, besieged(spec))
+
+
+@LOOPS
+async def test_handshakes_that_do_not_end_have_their_time(new_loop, tmp_path, monkeypatch):
+    monkeypatch.setattr("router.api.http.handshakes.HANDSHAKE_S", 0.3)
+    cert, key = make(tmp_path, "first.example")
+    spec = GatewaySpec("g", port=0, tls_cert=cert, tls_key=key)
+    await asyncio.to_thread(run_in, new_loop, outwaited(spec))

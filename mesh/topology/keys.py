@@ -3,7 +3,14 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from mesh.topology.schema import ClusterEngine, PlacementMode, ScalingRule, Scheduling, Trigger
+from mesh.chat_formats import REASONING_FORMATS, TOOL_FORMATS
+from mesh.topology.schema import (
+    ClusterEngine,
+    PlacementMode,
+    ScalingRule,
+    Scheduling,
+    Trigger,
+)
 from mesh.topology.values import (
     Reader,
     boolean,
@@ -96,6 +103,8 @@ SERVICE: Keys = {
     "max_priority": Key("max_priority", integer(-1000, 1000)),
     "min_ttft_ms": Key("min_ttft_s", milliseconds),
     "min_tpot_ms": Key("min_tpot_s", milliseconds),
+    "tool_format": Key("tool_format", choice(TOOL_FORMATS, "a way to write calls of tools")),
+    "reasoning_format": Key("reasoning_format", choice(REASONING_FORMATS, "a way to mark reasoning")),
     "tokenizer": Key("tokenizer", tokenizer),
 }
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mesh.access.keys import UNLIMITED, KeyLimits
+from mesh.chat_formats import AUTO_FORMAT
 from mesh.transports import AUTO
 from mesh.wire.control import Role
 
@@ -77,6 +78,8 @@ class ServiceSpec:
     max_priority: int | None = None  # that a client may ask for; None: the service's own
     min_ttft_s: float | None = None  # the tightest promise that a client may ask for; None: a tenth of the service's
     min_tpot_s: float | None = None  # likewise
+    tool_format: str = AUTO_FORMAT  # how the model writes calls of tools, of TOOL_FORMATS
+    reasoning_format: str = AUTO_FORMAT  # how it marks reasoning, of REASONING_FORMATS
     tokenizer: str | None = None  # of servers' prompts: hf:org/name, a folder, or "server"; None: lengths are estimated
 
     @property

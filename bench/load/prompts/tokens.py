@@ -11,7 +11,7 @@ from bench.load.client.http import HttpClient, HttpError
 from bench.load.generator.wire import Api
 from engines.models.errors import ModelError
 from engines.models.store import prepared_dir
-from engines.models.text.chat_template import ChatError
+from engines.models.text.chat_template import Chat, ChatError
 from engines.models.text.tokenizer import Tokenizer
 from mesh.errors import UserError
 
@@ -39,7 +39,7 @@ class LocalTokens:
         if api == "completions":
             return len(self.tokenizer.encode(text))
         try:
-            return len(self.tokenizer.encode_chat([{"role": "user", "content": text}]))
+            return len(self.tokenizer.encode_chat(Chat([{"role": "user", "content": text}])))
         except ChatError as error:
             raise UserError(f"--tokenizer: {self.name}: {error}") from None
 

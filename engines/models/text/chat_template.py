@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from jinja2 import TemplateError, TemplateSyntaxError, nodes
 from jinja2.ext import Extension, loopcontrols
@@ -12,14 +13,35 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from engines.models.errors import ModelError
+from engines.models.text.template_facts import TemplateFacts, facts_of
+
+REASONING_NAMES: Final = ("reasoning_content", "thinking", "reasoning")
+_MARK: Final = "CONTINUE_FINAL_MESSAGE_TAG "
 
 
 class ChatError(ValueError):
     """Messages that the model's chat template does not take. One line."""
 
 
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """What a prompt is made of. ``parameters``: further variables of the template; ``continues``: the answer goes on
+    with the last message.
+    """
+
+    messages: Sequence[Mapping[str, Any]]
+    tools: Sequence[Mapping[str, Any]] | None = None
+    documents: Sequence[Mapping[str, Any]] | None = None
+    add_generation_prompt: bool = True
+    continues: bool = False
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
 class ChatTemplate:
-    """A model's templates by name; ``default`` is for chats, ``tool_use`` (if there is one) for chats with tools."""
+    """A model's templates by name; ``default`` is for chats, ``tool_use`` (if there is one) for chats with tools.
+
+    What it renders equals what transformers' ``apply_chat_template`` renders of the same messages.
+    """
 
     def __init__(self, sources: Mapping[str, str], special_tokens: Mapping[str, str], origin: Path) -> None:
         environment = _environment()
@@ -28,24 +50,35 @@ class ChatTemplate:
         except TemplateSyntaxError as error:
             raise ModelError(f"{origin}: the chat template is malformed: {error}") from error
         self._special_tokens = dict(special_tokens)
+        self._facts = {name: facts_of(source, environment) for name, source in sources.items()}
+        self.sources: Mapping[str, str] = dict(sources)
 
-    def render(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        add_generation_prompt: bool = True,
-        parameters: Mapping[str, Any] | None = None,
-    ) -> str:
-        """The prompt. ``parameters`` are further variables of the template. Raises `ChatError`."""
-        template = self._templates.get("tool_use" if tools and "tool_use" in self._templates else "default")
-        if template is None:
+    def facts(self, *, has_tools: bool) -> TemplateFacts | None:
+        """Return what the template of a chat reads. None: the model has no template."""
+        return self._facts.get(self._name(has_tools))
+
+    def _name(self, has_tools: bool) -> str:
+        return "tool_use" if has_tools and "tool_use" in self._templates else "default"
+
+    def render(self, chat: Chat) -> str:
+        """Return the prompt. Raise `ChatError` if the template does not take the chat."""
+        name = self._name(bool(chat.tools))
+        template, facts = self._templates.get(name), self._facts.get(name)
+        if template is None or facts is None:
             raise ChatError("the model has no chat template; use /v1/completions")
-        variables = self._special_tokens | dict(parameters or {})
-        variables |= {"tools": tools, "documents": None} | {"add_generation_prompt": add_generation_prompt}
+        messages = [dict(message) if facts.takes_parts else _with_plain_content(message) for message in chat.messages]
+        if chat.continues:
+            messages[-1] = _marked(messages[-1])
+        variables = self._special_tokens | dict(chat.parameters) | {
+            "tools": chat.tools,
+            "documents": chat.documents,
+            "add_generation_prompt": chat.add_generation_prompt,
+        }  # fmt: skip
         try:
-            return template.render(variables, messages=[_with_plain_content(message) for message in messages])
+            text = template.render(variables, messages=[_with_reasoning(message) for message in messages])
         except Exception as error:  # the template is the model's program: whatever it raises is about these messages
             raise ChatError(f"the model's chat template does not take these messages: {_line(error)}") from error
+        return _up_to_mark(text) if chat.continues else text
 
 
 def _with_plain_content(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,6 +90,30 @@ def _with_plain_content(message: Mapping[str, Any]) -> dict[str, Any]:
     if other is not None:
         raise ChatError(f"content of type {other!r} is not supported; the model takes text")
     return {**message, "content": "\n".join(part["text"] for part in content)}
+
+
+def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
+    """Clients and templates know reasoning by several names, so it is there by the two that templates read."""
+    said = next((message[name] for name in REASONING_NAMES if message.get(name) is not None), None)
+    return message if said is None else {"thinking": said, **message, "reasoning_content": said}
+
+
+def _marked(message: dict[str, Any]) -> dict[str, Any]:
+    """Return the last message with a mark where it ends, so that what a template puts behind it can be cut off."""
+    content = message.get("content")
+    if isinstance(content, str) and content:
+        return {**message, "content": content + _MARK}
+    if isinstance(content, list) and content:
+        *first, last = content
+        return {**message, "content": [*first, {**last, "text": last["text"] + _MARK}]}
+    raise ChatError("the last message has no content to continue")
+
+
+def _up_to_mark(text: str) -> str:
+    at = text.rfind(_MARK.strip())
+    if at < 0:
+        raise ChatError("the model's chat template does not show the last message as it is, so it cannot be continued")
+    return text[:at] if text.startswith(_MARK, at) else text[:at].rstrip()
 
 
 def _line(error: Exception) -> str:

@@ -9,7 +9,7 @@ import tokenizers
 
 from engines.models.errors import ModelError
 from engines.models.files.model_config import ModelConfig
-from engines.models.text.chat_template import ChatTemplate
+from engines.models.text.chat_template import Chat, ChatTemplate
 from engines.models.text.detokenizer import Detokenizer
 from engines.models.text.pieces import Pieces, drops_first_space, spelling_of
 from engines.models.text.tokenizer_config import TokenizerConfig
@@ -27,13 +27,16 @@ class Tokenizer:
             raise ModelError(
                 f"{origin}: the decoder {decoder['type']} is not supported; want byte-level or SentencePiece BPE"
             )
-        special = frozenset(id_ for id_, token in backend.get_added_tokens_decoder().items() if token.special)
+        added = backend.get_added_tokens_decoder()
+        special = frozenset(id_ for id_, token in added.items() if token.special)
         self._backend = backend
         self._drops_first_space = drops_first_space(decoder)
+        self._spelling = spelling
         self._pieces = Pieces(backend.id_to_token, spelling, skipped=frozenset())
         self._plain_pieces = Pieces(backend.id_to_token, spelling, skipped=special)
         self._template = ChatTemplate(config.chat_templates, config.special_tokens, origin)
         self.special_ids = special
+        self._added = {token.content: id_ for id_, token in added.items()}
         self.eos_ids = frozenset(eos_ids)
 
     @classmethod
@@ -70,26 +73,17 @@ class Tokenizer:
         [encoding] = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
         return list(encoding.ids)
 
-    def render_chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        add_generation_prompt: bool = True,
-        parameters: Mapping[str, Any] | None = None,
-    ) -> str:
-        """A chat as the text of a prompt, special tokens included. Raises `ChatError`."""
-        return self._template.render(messages, tools, add_generation_prompt, parameters)
+    @property
+    def template(self) -> ChatTemplate:
+        return self._template
 
-    def encode_chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        add_generation_prompt: bool = True,
-        parameters: Mapping[str, Any] | None = None,
-    ) -> list[int]:
+    def render_chat(self, chat: Chat) -> str:
+        """A chat as the text of a prompt, special tokens included. Raises `ChatError`."""
+        return self._template.render(chat)
+
+    def encode_chat(self, chat: Chat) -> list[int]:
         """A chat as the tokens of a prompt. Raises `ChatError`."""
-        text = self.render_chat(messages, tools, add_generation_prompt, parameters)
-        return self.encode(text, add_special_tokens=False)
+        return self.encode(self.render_chat(chat), add_special_tokens=False)
 
     def decode(self, tokens: Sequence[int], skip_special_tokens: bool = True) -> str:
         detokenizer = self.detokenizer(skip_special_tokens, continues=False)
@@ -100,6 +94,10 @@ class Tokenizer:
         pieces = self._plain_pieces if skip_special_tokens else self._pieces
         return Detokenizer(pieces, self._drops_first_space and not continues)
 
+    def showing(self, tokens: frozenset[int]) -> Pieces:
+        """Return what tokens stand for where of the special ones only ``tokens`` are shown."""
+        return Pieces(self._backend.id_to_token, self._spelling, skipped=self.special_ids - tokens)
+
     def token_bytes(self, token: int) -> bytes:
         """Return what a token stands for, which need not be whole characters."""
         return self._pieces[token]
@@ -107,6 +105,10 @@ class Tokenizer:
     def token_of(self, token_id: int) -> str | None:
         """The token as the vocabulary spells it."""
         return self._backend.id_to_token(token_id)
+
+    def added_id_of(self, text: str) -> int | None:
+        """Return the token that was added to the vocabulary for a text as a whole, if there is one."""
+        return self._added.get(text)
 
     def id_of(self, token: str) -> int | None:
         return self._backend.token_to_id(token)

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from engines.models.errors import ModelError
-from engines.models.text.chat_template import ChatError
+from engines.models.text.chat_template import Chat, ChatError
 from engines.models.text.tokenizer import Tokenizer
 from mesh.errors import UserError
 from router.servers.forwarded_call import CHAT, COMPLETIONS
@@ -61,10 +61,12 @@ class PromptTokenizer:
             return None
         generates = fields.get("add_generation_prompt")
         return self._tokenizer.encode_chat(
-            known["messages"],
-            known.get("tools"),
-            generates is None or bytes(generates) != b"false",
-            known.get("chat_template_kwargs"),
+            Chat(
+                known["messages"],
+                tools=known.get("tools"),
+                add_generation_prompt=generates is None or bytes(generates) != b"false",
+                parameters=known.get("chat_template_kwargs") or {},
+            )
         )
 
     def _completion(self, prompt: Any) -> list[int] | None:

@@ -1,6 +1,7 @@
 """The routes /v1/completions and /v1/chat/completions."""
 
 from collections.abc import Callable
+from functools import partial
 
 from fastapi import FastAPI, Request, Response
 
@@ -11,11 +12,13 @@ from router.api.http.callers import caller_of
 from router.api.http.fast_path import Handler
 from router.api.http.headers import Wishes, headers_of
 from router.api.openai.answers.call import Envelope
-from router.api.openai.answers.chat import ChatAnswer, ChatEvents
+from router.api.openai.answers.chat import ChatAnswer, ChatEvents, Shows
 from router.api.openai.answers.completion import CompletionAnswer, CompletionEvents
 from router.api.openai.answers.sse import ChunkTemplate
 from router.api.openai.answers.stream import EventStream
 from router.api.openai.answers.whole import whole_response
+from router.api.openai.chat.answer_plan import AnswerPlan
+from router.api.openai.chat.asked import asked_chat
 from router.api.openai.input.background import Background
 from router.api.openai.input.bodies import ChatBody, CompletionBody, SamplingBody
 from router.api.openai.input.grammar_checks import CheckedGrammar
@@ -97,14 +100,17 @@ class GenerateRoutes:
             check_chat(body)
             model = self._models.find(body.model, caller)
             promise = Promise.of(wishes, model, caller)
-            grammar = await self._grammar(body, model, request)
+            asked = asked_chat(body, model.style)
+            prompt = await self._prompts.chat(asked.chat, model, caller.tenant)
+            plan = AnswerPlan.of(body, model.style, asked.use, prompt)
+            grammar = await plan.grammar(partial(model.grammars.check, client=caller.tenant))
             order = Order(
                 id=CallId.draw(request.scope["state"]["request_id"]),
                 arrived_s=arrived_s,
                 model=model,
                 body=body,
                 prompt_param="messages",
-                prompts=[await self._prompts.chat(body, model, caller.tenant)],
+                prompts=[prompt],
                 length=AnswerLength.of_chat(body),
                 logprobs=(body.top_logprobs or 0) if body.logprobs else None,
                 echo=False,
@@ -112,12 +118,16 @@ class GenerateRoutes:
                 caller=caller,
                 grammar=grammar,
                 trace=request.scope["state"].get("trace"),
+                reader=plan.reader,
             )
             call, envelope = await self._intake.submit(order), self._envelope("chatcmpl", order)
+        shows = Shows(
+            bool(body.logprobs), body.include_reasoning is not False, order.id, model.style.calls.call_id_length
+        )
         if body.stream:
             template = ChunkTemplate(envelope, "chat.completion.chunk", with_usage=_wants_usage(body))
-            return EventStream(call, ChatEvents(template, model, bool(body.logprobs)))
-        return await whole_response(call, ChatAnswer(model, bool(body.logprobs)), envelope, request.receive)
+            return EventStream(call, ChatEvents(template, model, shows))
+        return await whole_response(call, ChatAnswer(model, shows), envelope, request.receive)
 
     async def _grammar(self, body: SamplingBody, model: ServedModel, request: Request) -> CheckedGrammar | None:
         grammar = grammar_of(body)

@@ -8,6 +8,8 @@ from typing import Final
 
 from engines.grammars.process import Vocabulary
 from engines.models.files.model_config import ModelConfig
+from engines.models.text.detokenizer import Detokenizer
+from engines.models.text.pieces import Pieces
 from engines.models.text.tokenizer import Tokenizer
 from mesh.topology.schema import ServiceSpec, Slo
 from router.api.errors import ApiError, bad_parameter, not_allowed, unknown_model
@@ -15,6 +17,7 @@ from router.api.forward.models import ForwardedModel
 from router.api.http.callers import Caller
 from router.api.openai.input.grammar_checks import GrammarChecks
 from router.api.openai.input.words import Words
+from router.chat.style import ChatStyle, style_of
 
 SLICE: Final = 16_384  # characters of a long text that are tokenised at a time
 CUT: Final = 16  # tokens that a slice may have more than the same text in one piece, at the most
@@ -41,6 +44,8 @@ class ServedModel:
     words: Words | None  # a shorter way to the same tokens, if there is one for this tokenizer
     longest_token: int  # characters
     grammars: GrammarChecks
+    style: ChatStyle  # of its chats
+    marked_pieces: Pieces  # what tokens stand for, markers of calls and of reasoning among them
 
     @classmethod
     def load(cls, spec: ServiceSpec, folder: Path) -> "ServedModel":
@@ -48,6 +53,9 @@ class ServedModel:
         cannot be read.
         """
         config, tokenizer = ModelConfig.load(folder), Tokenizer.load(folder)
+        style = style_of(
+            tokenizer.template, tokenizer.added_id_of, tokenizer.special_ids, spec.tool_format, spec.reasoning_format
+        )
         return cls(
             service=spec.name,
             aliases=spec.aliases,
@@ -66,7 +74,13 @@ class ServedModel:
             words=Words.load(folder, partial(tokenizer.encode, add_special_tokens=False)),
             longest_token=tokenizer.longest_token,
             grammars=GrammarChecks(Vocabulary(folder, config.vocab_size, tuple(config.eos_token_ids))),
+            style=style,
+            marked_pieces=tokenizer.showing(frozenset(style.special_tokens.values())),
         )
+
+    def detokenizer(self, *, with_markers: bool) -> Detokenizer:
+        """Return a detokenizer for one answer. ``with_markers``: those of calls and of reasoning are shown."""
+        return Detokenizer(self.marked_pieces, False) if with_markers else self.tokenizer.detokenizer()
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Return a text's tokens, with those around them that every text has if that is wanted."""

@@ -10,6 +10,7 @@ from router.api.errors import bad_parameter
 from router.api.http.admission import BodyAdmission
 from router.api.http.callers import caller_of
 from router.api.http.fast_path import Handler
+from router.api.openai.chat.asked import chat_of
 from router.api.openai.input.background import Background
 from router.api.openai.input.bodies import DetokenizeBody, TokenizeBody
 from router.api.openai.input.prompts import PromptReader, check_tokens
@@ -64,8 +65,7 @@ class TokenRoutes:
         if (body.prompt is None) == (body.messages is None):
             raise bad_parameter("prompt", "is required, or messages instead", "missing_required_parameter")
         if body.messages is not None:
-            with_prompt = body.add_generation_prompt is not False
-            return await self._prompts.encode_chat(body.messages, model, client, add_generation_prompt=with_prompt)
+            return await self._prompts.encode_chat(chat_of(body.messages, body, model.style, body.tools), model, client)
         with_special = body.add_special_tokens is not False
         return await self._prompts.encode(body.prompt or "", model, client, add_special_tokens=with_special)
 

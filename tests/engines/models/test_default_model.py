@@ -9,6 +9,7 @@ import pytest
 
 from engines.models.files.model_config import ModelConfig
 from engines.models.prepare import prepare
+from engines.models.text.chat_template import Chat
 from engines.models.text.tokenizer import Tokenizer
 from tests.engines.models.tiny import ignore
 
@@ -69,8 +70,10 @@ def test_texts_have_the_tokens_of_transformers(tokenizer: Tokenizer, theirs: Any
 
 @pytest.mark.parametrize("chat", CHATS)
 def test_chats_have_the_tokens_of_transformers(tokenizer: Tokenizer, theirs: Any, chat: list[dict[str, str]]):
-    assert tokenizer.render_chat(chat) == theirs.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-    assert tokenizer.encode_chat(chat) == theirs.apply_chat_template(
+    assert tokenizer.render_chat(Chat(chat)) == theirs.apply_chat_template(
+        chat, tokenize=False, add_generation_prompt=True
+    )
+    assert tokenizer.encode_chat(Chat(chat)) == theirs.apply_chat_template(
         chat, add_generation_prompt=True, return_dict=False
     )
 

@@ -15,6 +15,7 @@ from engines.models.errors import ModelError
 from engines.models.files.model_config import ModelConfig
 from engines.models.prepare import prepare
 from engines.models.store import prepared_dir
+from engines.models.text.chat_template import Chat
 from engines.models.text.tokenizer import Tokenizer
 from tests.engines.models.tiny import TEMPLATE, ignore, write_gguf
 
@@ -47,7 +48,7 @@ def test_a_gguf_file_becomes_a_folder_that_everything_else_reads(
     tokenizer = Tokenizer.load(folder)
     assert tokenizer.encode("hello world 狐狸") == byte_level.encode("hello world 狐狸").ids
     assert json.loads((folder / "tokenizer_config.json").read_text())["chat_template"] == TEMPLATE
-    assert tokenizer.render_chat([{"role": "user", "content": "hi"}]).endswith("<|im_start|>assistant\n")
+    assert tokenizer.render_chat(Chat([{"role": "user", "content": "hi"}])).endswith("<|im_start|>assistant\n")
 
 
 def test_a_prepared_model_is_made_anew_only_when_its_file_changes(tmp_path: Path, cache: Cache):

@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -46,7 +47,7 @@ def read(data: bytes, kind: type[Body]) -> object:
             grammar_of(body)
     except ApiError as error:
         return refusal(error)
-    return repr(body)
+    return str(msgspec.json.encode(body))
 
 
 def refusal(error: ApiError) -> tuple[str | None, str | None]:

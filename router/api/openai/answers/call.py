@@ -29,18 +29,22 @@ class Usage:
     num_prompt: int
     num_completion: int
     num_cached: int
+    num_reasoning: int | None = None  # of the completion; None: nobody looked
 
     @property
     def num_tokens(self) -> int:
         return self.num_prompt + self.num_completion
 
     def json(self) -> dict[str, object]:
-        return {
+        usage: dict[str, object] = {
             "prompt_tokens": self.num_prompt,
             "completion_tokens": self.num_completion,
             "total_tokens": self.num_tokens,
             "prompt_tokens_details": {"cached_tokens": self.num_cached},
         }
+        if self.num_reasoning is not None:
+            usage["completion_tokens_details"] = {"reasoning_tokens": self.num_reasoning}
+        return usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,7 @@ class Call:
             num_prompt=sum(len(choice.prompt.tokens) for choice in firsts),
             num_completion=sum(choice.num_tokens for choice in self.choices),
             num_cached=sum(choice.num_cached_tokens for choice in firsts),
+            num_reasoning=sum(choice.num_reasoning_tokens for choice in self.choices) if firsts[0].is_read else None,
         )
 
     @property

@@ -4,13 +4,30 @@ from dataclasses import dataclass
 
 import msgspec
 
+from mesh.wire.requests import FinishReason
 from router.api.openai.answers.call import Usage
 from router.api.openai.answers.choice import Choice, Piece
 from router.api.openai.answers.logprobs import JsonLists, chat_logprobs
-from router.api.openai.answers.sse import ChunkTemplate
+from router.api.openai.answers.said import Said
+from router.api.openai.answers.sse import TOOL_CALLS, ChunkTemplate
+from router.api.openai.input.ids import CallId
 from router.api.openai.models import ServedModel
+from router.chat.deltas import CallArguments, CallBegins, ContentDelta, Delta, ReasoningDelta
 
 _encode = msgspec.json.encode
+
+
+@dataclass(frozen=True, slots=True)
+class Shows:
+    """What the client wants to see, and what calls of tools are named by."""
+
+    logprobs: bool
+    reasoning: bool
+    id: CallId
+    call_id_length: int
+
+    def call_id(self, choice: Choice, index: int) -> str:
+        return self.id.tool_call(choice.index, index, self.call_id_length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,20 +36,50 @@ class ChatEvents:
 
     template: ChunkTemplate
     model: ServedModel
-    logprobs: bool
+    shows: Shows
 
     def opening(self, choice: Choice) -> bytes:
         return self.template.chunk(choice.index, b'"delta":{"role":"assistant","content":""}', b"null", None)
 
     def piece(self, choice: Choice, piece: Piece) -> bytes:
-        if not (piece.text or piece.finish or (self.logprobs and piece.logprobs)):
+        if piece.deltas is not None:
+            return self._parts(choice, piece, piece.deltas)
+        if not (piece.text or piece.finish or (self.shows.logprobs and piece.logprobs)):
             return b""
-        logprobs = _encode(chat_logprobs(self.model, piece.logprobs)) if self.logprobs else b"null"
         delta = b'"delta":{"content":' + _encode(piece.text) + b"}"
-        return self.template.chunk(choice.index, delta, logprobs, piece.finish)
+        return self.template.chunk(choice.index, delta, self._logprobs(piece), piece.finish)
 
     def usage(self, usage: Usage) -> bytes:
         return self.template.usage(usage)
+
+    def _logprobs(self, piece: Piece) -> bytes:
+        return _encode(chat_logprobs(self.model, piece.logprobs)) if self.shows.logprobs else b"null"
+
+    def _parts(self, choice: Choice, piece: Piece, deltas: list[Delta]) -> bytes:
+        """One event a part. The last one has the log-probabilities of all, and the end."""
+        shown = [delta for delta in deltas if self.shows.reasoning or not isinstance(delta, ReasoningDelta)]
+        parts = [b'"delta":' + _encode(self._delta(choice, delta)) for delta in shown]
+        if not parts:
+            if piece.finish is None and not (self.shows.logprobs and piece.logprobs):
+                return b""
+            parts = [b'"delta":{}']
+        *first, last = parts
+        events = [self.template.chunk(choice.index, part, b"null", None) for part in first]
+        finish = TOOL_CALLS if piece.finish is FinishReason.STOP and choice.calls_tools else piece.finish
+        return b"".join((*events, self.template.chunk(choice.index, last, self._logprobs(piece), finish)))
+
+    def _delta(self, choice: Choice, delta: Delta) -> dict[str, object]:
+        match delta:
+            case ContentDelta(text):
+                return {"content": text}
+            case ReasoningDelta(text):
+                return {"reasoning_content": text}
+            case CallBegins(index, name):
+                function = {"name": name, "arguments": ""}
+                call_id = self.shows.call_id(choice, index)
+                return {"tool_calls": [{"index": index, "id": call_id, "type": "function", "function": function}]}
+            case CallArguments(index, text):
+                return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,30 +87,50 @@ class ChatAnswer:
     """A whole chat completion."""
 
     model: ServedModel
-    logprobs: bool
+    shows: Shows
     kind: str = "chat.completion"
 
     def part(self, choice: Choice) -> "_Part":
-        return _Part(choice, self.model, JsonLists() if self.logprobs else None)
+        return _Part(choice, self.model, self.shows)
 
 
 class _Part:
-    def __init__(self, choice: Choice, model: ServedModel, logprobs: JsonLists | None) -> None:
+    def __init__(self, choice: Choice, model: ServedModel, shows: Shows) -> None:
         self._choice = choice
         self._model = model
-        self._logprobs = logprobs
-        self._texts: list[str] = []
+        self._shows = shows
+        self._logprobs = JsonLists() if shows.logprobs else None
+        self._said = Said()
         self.add(Piece("", None, ()))
 
     def add(self, piece: Piece) -> None:
-        self._texts.append(piece.text)
+        self._said.add(piece)
         if self._logprobs is not None:
             self._logprobs.add(chat_logprobs(self._model, piece.logprobs))
 
     def json(self) -> dict[str, object]:
+        finish = self._choice.finish
+        is_call = finish is FinishReason.STOP and bool(self._said.calls)
         return {
             "index": self._choice.index,
-            "message": {"role": "assistant", "content": "".join(self._texts), "refusal": None},
+            "message": self._message(),
             "logprobs": self._logprobs.json() | {"refusal": None} if self._logprobs else None,
-            "finish_reason": self._choice.finish,
+            "finish_reason": "tool_calls" if is_call else finish,
         }
+
+    def _message(self) -> dict[str, object]:
+        said = self._said
+        message: dict[str, object] = {"role": "assistant", "content": said.content, "refusal": None}
+        if said.calls:
+            message["content"] = said.content or None
+            message["tool_calls"] = [
+                {
+                    "id": self._shows.call_id(self._choice, index),
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": call.arguments},
+                }
+                for index, call in enumerate(said.calls)
+            ]
+        if self._shows.reasoning and said.reasoning:
+            message["reasoning_content"] = said.reasoning
+        return message

@@ -7,30 +7,40 @@ import msgspec
 from engines.models.text.detokenizer import Detokenizer
 from engines.models.text.stop_strings import StopChecker
 from mesh.wire.requests import FinishReason, TokenLogprobs
+from router.chat.answer_reader import AnswerReader
+from router.chat.deltas import Delta
+from router.chat.reasoning import ReasoningState
 from router.generation import Generation, TokenBatch
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt as token ids, and as the text that ``echo`` repeats."""
+    """A prompt as token ids, and as the text that ``echo`` repeats.
+    ``reasoning``: what it says of the answer's.
+    """
 
     tokens: list[int]
     text: str = ""
+    reasoning: ReasoningState = ReasoningState.NONE
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """What new tokens add to a choice. ``finish`` is set on the last one."""
+    """What new tokens add to a choice. ``finish`` is set on the last one. ``deltas``: what ``text`` is to the parts of
+    an answer that is read; None: it is all content.
+    """
 
     text: str
     finish: FinishReason | None
     logprobs: tuple[TokenLogprobs, ...]
     prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
+    deltas: list[Delta] | None = None
 
 
 class Choice:
     """Turns the batches of a generation into pieces of text, up to a stop string.
 
-    A stop token ends a generation and is not part of its text. ``min_tokens``: no stop string counts before.
+    With a ``reader``, the text is taken apart, too. A stop token ends a generation and is not part of its text.
+    ``min_tokens``: no stop string counts before.
     """
 
     def __init__(
@@ -44,6 +54,7 @@ class Choice:
         min_tokens: int = 0,
         echo: bool = False,
         only_echo: bool = False,
+        reader: AnswerReader | None = None,
     ) -> None:
         self.index = index
         self.generation = generation
@@ -56,6 +67,8 @@ class Choice:
         self._min_tokens = min_tokens
         self._echo = echo
         self._only_echo = only_echo
+        self._reader = reader
+        self.num_reasoning_tokens = 0
 
     def __repr__(self) -> str:
         return f"<Choice {self.index} tokens={self.num_tokens} finish={self.finish}>"
@@ -72,10 +85,40 @@ class Choice:
             text, num_taken, finish = self._decode(batch)
         self.num_tokens += num_taken
         logprobs = (batch.logprobs or ())[:num_taken]
+        if self._reader is not None:
+            return self._read(self._reader, text, num_taken, finish, logprobs, batch.prompt_logprobs)
         text = self.prompt.text + text if first and self._echo else text
         if finish is not None:
             return self._end(text, finish, logprobs, batch)
         return Piece(text, None, logprobs, batch.prompt_logprobs)
+
+    def _read(
+        self,
+        reader: AnswerReader,
+        text: str,
+        num_tokens: int,
+        finish: FinishReason | None,
+        logprobs: tuple[TokenLogprobs, ...],
+        prompt_logprobs: tuple[TokenLogprobs | None, ...] | None,
+    ) -> Piece:
+        """Tokens that end reasoning count as reasoning, with those that come together with them."""
+        was_reasoning = reader.is_reasoning
+        deltas = reader.feed(text)
+        if was_reasoning or reader.is_reasoning:
+            self.num_reasoning_tokens += num_tokens
+        if finish is not None:
+            deltas += reader.finish()
+            self.finish = finish
+        return Piece(text, finish, logprobs, prompt_logprobs, deltas)
+
+    @property
+    def is_read(self) -> bool:
+        """Say whether its text is taken apart."""
+        return self._reader is not None
+
+    @property
+    def calls_tools(self) -> bool:
+        return self._reader is not None and self._reader.num_calls > 0
 
     def _end(self, text: str, finish: FinishReason, logprobs: tuple[TokenLogprobs, ...], batch: TokenBatch) -> Piece:
         self.finish = finish

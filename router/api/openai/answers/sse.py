@@ -1,12 +1,17 @@
 """Chunks of a stream as bytes. What all of them share is encoded once: a token costs a join, not an encoder."""
 
+from collections.abc import Mapping
+from typing import Final
+
 import msgspec
 
 from mesh.wire.requests import FinishReason
 from router.api.openai.answers.call import Envelope, Usage
 
-_FINISH: dict[FinishReason | None, bytes] = {
-    None: b"null",
+NOT_YET: Final = b"null"
+TOOL_CALLS: Final = b'"tool_calls"'
+_FINISH: Final[Mapping[FinishReason | None, bytes]] = {
+    None: NOT_YET,
     **{reason: msgspec.json.encode(reason) for reason in FinishReason},
 }
 
@@ -21,14 +26,15 @@ class ChunkTemplate:
         self._with_usage = with_usage
         self._heads: dict[int, bytes] = {}
 
-    def chunk(self, index: int, content: bytes, logprobs: bytes, finish: FinishReason | None) -> bytes:
+    def chunk(self, index: int, content: bytes, logprobs: bytes, finish: FinishReason | bytes | None) -> bytes:
         """Write one event. ``content`` is the ``"delta":...`` or ``"text":...`` of the choice, ``logprobs`` a JSON
-        value.
+        value; so is ``finish`` where it is no usual one.
         """
         head = self._heads.get(index)
         if head is None:
             head = self._heads[index] = self._start + b'{"index":%d,' % index
-        return b"".join((head, content, b',"logprobs":', logprobs, b',"finish_reason":', _FINISH[finish], self._tail))
+        reason = finish if isinstance(finish, bytes) else _FINISH[finish]
+        return b"".join((head, content, b',"logprobs":', logprobs, b',"finish_reason":', reason, self._tail))
 
     def usage(self, usage: Usage) -> bytes:
         """The event before the end; nothing if it was not asked for."""

@@ -8,7 +8,7 @@ bound, either here or, for those that may be large, in `router.api.openai.input.
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from msgspec import Meta, Struct, field
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 MAX_LOGPROBS = 20
 MAX_CHOICES = 128
@@ -19,6 +19,8 @@ MAX_WORDS = 1024
 MAX_BIASES = 1024
 MAX_COUNT = 2**31 - 1  # of tokens, where nothing smaller is known
 MAX_NAME = 256  # characters of a model's name
+MAX_TOOLS = 128
+MAX_DOCUMENTS = 256
 MIN_REPETITION_PENALTY = 0.01  # less is no penalty that anybody wants, and overflows
 
 # Fields whose types do not speak for themselves: "must be ..." in the words of a person.
@@ -29,6 +31,8 @@ SHAPES: Final[Mapping[str, str]] = {
     "content": "a string or a list of text parts",
     "json": "a JSON schema: an object, or a string of one",
     "role": "system, developer, user, assistant or tool",
+    "tool_choice": "none, auto, required, or an object that names a function",
+    "tool_calls": "a list of calls as answers have them: id, type, and function with name and arguments, a string",
     "logit_bias": "an object with biases by token id",
 }
 
@@ -73,7 +77,39 @@ class StructuredOutputs(Body, kw_only=True):
     grammar: Form | None = None
 
 
-class SamplingBody(Body, kw_only=True):
+ABSENT: Final = Raw()
+
+
+class UnsupportedFields(Body, kw_only=True):
+    """Fields that would change an answer, and that are refused by name (`router.api.openai.input.unsupported`)."""
+
+    allowed_token_ids: Raw = ABSENT
+    audio: Raw = ABSENT
+    bad_words: Raw = ABSENT
+    chat_template: Raw = ABSENT
+    function_call: Raw = ABSENT
+    functions: Raw = ABSENT
+    guided_choice: Raw = ABSENT
+    guided_grammar: Raw = ABSENT
+    guided_json: Raw = ABSENT
+    guided_regex: Raw = ABSENT
+    include_stop_str_in_output: Raw = ABSENT
+    length_penalty: Raw = ABSENT
+    logits_processors: Raw = ABSENT
+    mm_processor_kwargs: Raw = ABSENT
+    modalities: Raw = ABSENT
+    prediction: Raw = ABSENT
+    prompt_embeds: Raw = ABSENT
+    return_token_ids: Raw = ABSENT
+    skip_special_tokens: Raw = ABSENT
+    spaces_between_special_tokens: Raw = ABSENT
+    truncate_prompt_tokens: Raw = ABSENT
+    use_beam_search: Raw = ABSENT
+    verbosity: Raw = ABSENT
+    web_search_options: Raw = ABSENT
+
+
+class SamplingBody(UnsupportedFields, kw_only=True):
     """What completions and chat completions have in common."""
 
     model: Name | None = None
@@ -111,31 +147,90 @@ class ContentPart(Body, kw_only=True):
     text: str | None = None
 
 
-class Message(Body, kw_only=True):
+# A call of a tool in a message, its fields in the order in which they came: templates may print them.
+ToolCall: TypeAlias = dict[str, str | int | dict[str, str | None] | None]
+
+
+class Message(Body, kw_only=True, forbid_unknown_fields=True):
+    """One message. Fields that nobody here knows are kept in `MessageWithMore`: templates may know them."""
+
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[ContentPart] | None = None
+    content: str | list[ContentPart] | UnsetType | None = UNSET
+    name: str | None = None
+    tool_calls: Annotated[list[ToolCall], Meta(max_length=MAX_TOOLS)] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    refusal: str | None = None
+
+
+class MessageWithMore(Message, kw_only=True):
+    """A message with further fields. ``more``: those that are not null, by name."""
+
+    more: dict[str, Any]
 
 
 Messages: TypeAlias = Annotated[list[Message], Meta(min_length=1, max_length=MAX_MESSAGES)]
 
 
+class FunctionDefinition(Body, kw_only=True):
+    name: Annotated[str, Meta(pattern="^[A-Za-z0-9_.-]{1,64}$")]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class ToolDefinition(Body, kw_only=True):
+    """Validates a tool; templates get it as it came."""
+
+    type: Name
+    function: FunctionDefinition | None = None
+
+
+class NamedFunction(Body, kw_only=True):
+    name: str
+
+
+class NamedTool(Body, kw_only=True):
+    type: Literal["function"]
+    function: NamedFunction
+
+
+Tools: TypeAlias = Annotated[list[dict[str, Any]], Meta(max_length=MAX_TOOLS)]
+Documents: TypeAlias = Annotated[list[dict[str, Any]], Meta(max_length=MAX_DOCUMENTS)]
+ReasoningEffort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+
+
 class ChatBody(SamplingBody, kw_only=True):
     messages: Messages
+    tools: Tools | None = None
+    documents: Documents | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    reasoning_effort: ReasoningEffort | None = None
     max_completion_tokens: PositiveCount | None = None
     logprobs: bool | None = None
     top_logprobs: Logprobs | None = None
-    tools: list[Any] | None = None
-    functions: list[Any] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    parallel_tool_calls: bool | None = None
+    thinking_token_budget: Count | None = None
+    include_reasoning: bool | None = None
 
 
 class TokenizeBody(Body, kw_only=True):
-    """Either ``prompt`` or ``messages``."""
+    """Either ``prompt`` or ``messages``, with what makes a chat's prompt."""
 
     model: Name | None = None
     prompt: str | None = None
     messages: Messages | None = None
     add_special_tokens: bool | None = None
+    tools: Tools | None = None
+    documents: Documents | None = None
     add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    reasoning_effort: ReasoningEffort | None = None
     return_token_strs: bool | None = None
 
 

@@ -17,6 +17,8 @@ from router.api.openai.input.bodies import MAX_CHOICES, SHAPES
 MAX_TOKEN_IDS: Final = 262_144  # of all prompts of a body
 MAX_STRINGS: Final = 65_536  # keys and values of a chat's messages
 MAX_SMALL_PART: Final = 65_536  # bytes of JSON
+MAX_TOOLS_PART: Final = 262_144  # bytes of JSON: agents offer dozens of tools
+MAX_MORE_OF_MESSAGE: Final = 16_384  # bytes of JSON, of a field of a message that only its template knows
 MAX_FORM_PART: Final = 98_304  # bytes of JSON, blanks included; a grammar itself has a bound of its own
 
 _BLANK: Final = b" \t\n\r"
@@ -33,6 +35,11 @@ def check_small(param: str, data: bytes) -> None:
 def check_form(param: str, data: bytes) -> None:
     """Raise `ApiError` if there is more than any form of answers may take."""
     _check_size(param, data, MAX_FORM_PART)
+
+
+def check_tools(param: str, data: bytes) -> None:
+    """Raise `ApiError` if there is more than tools, or documents, may take."""
+    _check_size(param, data, MAX_TOOLS_PART)
 
 
 def _check_size(param: str, data: bytes, max_bytes: int) -> None:
@@ -89,8 +96,10 @@ CHECKS: Final[Mapping[str, Check]] = {
     "logit_bias": check_small,
     "stop_token_ids": check_small,
     "stop": check_small,
-    "tools": check_small,
-    "functions": check_small,
+    "tools": check_tools,
+    "documents": check_tools,
+    "tool_choice": check_small,
+    "chat_template_kwargs": check_small,
     "stream_options": check_small,
     "response_format": check_form,
     "structured_outputs": check_form,

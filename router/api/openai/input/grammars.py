@@ -26,10 +26,14 @@ _ENCODER: Final = json.JSONEncoder(allow_nan=False)
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """The grammar of an answer. ``param`` of the body asks for it; ``text`` is for `Sampling.grammar`."""
+    """The grammar of an answer. ``param`` of the body asks for it; ``text`` is for `Sampling.grammar`.
+
+    ``form``: its one part, which another grammar may hold.
+    """
 
     param: str
     text: str
+    form: Mapping[str, Any] | None = None
 
 
 def grammar_of(body: SamplingBody) -> Grammar | None:
@@ -95,11 +99,11 @@ def _of_choice(param: str, choice: Sequence[str]) -> Grammar:
 
 def _of_lark(param: str, lark: str) -> Grammar:
     _check_size(param, len(lark))
-    return _sized(param, json.dumps({"grammars": [{"lark_grammar": lark}]}))
+    return _sized(param, {"lark_grammar": lark})
 
 
 def _of_schema(param: str, schema: Mapping[str, Any]) -> Grammar:
-    return _sized(param, _json(param, {"grammars": [{"json_schema": {_OPTIONS: _BLANKS, **schema}}]}))
+    return _sized(param, {"json_schema": {_OPTIONS: _BLANKS, **schema}})
 
 
 def _json(param: str, value: object) -> str:
@@ -112,9 +116,10 @@ def _json(param: str, value: object) -> str:
         raise bad_parameter(param, f"is not JSON: {error}") from None
 
 
-def _sized(param: str, text: str) -> Grammar:
+def _sized(param: str, form: Mapping[str, Any]) -> Grammar:
+    text = _json(param, {"grammars": [form]})
     _check_size(param, len(text))
-    return Grammar(param, text)
+    return Grammar(param, text, form)
 
 
 def _check_size(param: str, num_bytes: int) -> None:

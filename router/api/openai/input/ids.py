@@ -2,6 +2,7 @@
 
 import secrets
 from dataclasses import dataclass
+from hashlib import blake2b
 
 _PREFIXES = ("chatcmpl-", "cmpl-")
 
@@ -21,6 +22,11 @@ class CallId:
 
     def answer(self, prefix: str) -> str:
         return f"{prefix}-{self.token}"
+
+    def tool_call(self, choice: int, index: int, length: int = 24) -> str:
+        """Return the id of a call of a tool. One of 9 characters is all that some models' templates take back."""
+        name = blake2b(f"{self.token}-{choice}-{index}".encode(), digest_size=16).hexdigest()
+        return name[:length] if length < 24 else f"call_{name[:length]}"
 
     def choice(self, index: int) -> str:
         return f"{self.request_id}-{self.token}-{index}"

@@ -1,7 +1,7 @@
 """Turns a checked request into a running call: one `RequestSpec` a choice, each with its own seed."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,12 +24,17 @@ from router.api.openai.input.grammar_checks import CheckedGrammar
 from router.api.openai.input.ids import CallId
 from router.api.openai.input.sampling import AnswerLength, check_logprobs, derived_seed, sampling_of, stop_strings
 from router.api.openai.models import ServedModel
+from router.chat.answer_reader import AnswerReader
 from router.generation import RequestRouter, RouterError
 from router.traces.call_trace import CallFacts, CallTrace
 
 CHOICES_PER_TURN: Final = 8
 
 log = structlog.get_logger()
+
+
+def _no_reader() -> AnswerReader | None:
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,7 @@ class Order:
     caller: Caller
     grammar: CheckedGrammar | None = None
     trace: CallTrace | None = None
+    reader: Callable[[], AnswerReader | None] = _no_reader  # one a choice
 
     def call_facts(self) -> CallFacts:
         """What its trace tells of it."""
@@ -161,15 +167,17 @@ class OrderIntake:
                 )
 
     def _choice(self, order: Order, prompt: Prompt, spec: RequestSpec, index: int, stops: StopStrings | None) -> Choice:
+        reader = order.reader()
         return Choice(
             index,
             self._router.submit(spec, order.caller.tenant, order.trace),
             prompt,
-            order.model.tokenizer.detokenizer(),
+            order.model.detokenizer(with_markers=reader is not None),
             None if stops is None else StopChecker(stops),
             min_tokens=order.body.min_tokens or 0,
             echo=order.echo,
             only_echo=order.echo and order.length.asked == 0,
+            reader=reader,
         )
 
 

@@ -14,8 +14,8 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from router.api.errors import ApiError, bad_parameter
-from router.api.openai.input.bodies import SHAPES, Body
-from router.api.openai.input.bounds import CHECKS
+from router.api.openai.input.bodies import SHAPES, Body, Message, MessageWithMore
+from router.api.openai.input.bounds import CHECKS, MAX_MORE_OF_MESSAGE
 
 LARGE_BODY: Final = 16_384  # bytes; smaller ones are decoded within a millisecond, whatever they hold
 
@@ -28,11 +28,15 @@ _TYPES: Final[Mapping[str, str]] = {
 _LIMITS: Final[Mapping[str, str]] = {"<=": "at most", ">=": "at least", "<": "below", ">": "above"}
 _MISSING: Final = re.compile(r"Object missing required field `(.+)`")
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.+)`")
+_MORE_OF_MESSAGE: Final = re.compile(r"Object contains unknown field `.+` - at `\$(\.messages)?\[(\d+|\.\.\.)\]`")
 _OF_WRONG_TYPE: Final = re.compile(r"Expected `(.+)`, got `(.+)`")
 _OUT_OF_BOUNDS: Final = re.compile(r"Expected `\w+` (<=|>=|<|>) (.+)")
 _OF_WRONG_LENGTH: Final = re.compile(r"Expected `(\w+)` of length (<=|>=) (\d+)")
 _PLACE: Final = re.compile(r"(?:`key` in )?`\$\.?(.*)`")
 _MAX_SHOWN: Final = 200  # characters of what was sent
+_RAW_MESSAGES: Final = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
+_MESSAGE: Final = msgspec.json.Decoder(Message)
+_KNOWN: Final = frozenset(Message.__struct_fields__)
 
 
 def parse_body(data: bytes, kind: type[B]) -> B:
@@ -41,7 +45,7 @@ def parse_body(data: bytes, kind: type[B]) -> B:
     try:
         if len(data) > LARGE_BODY:
             return _in_parts(data, reader)
-        return reader.whole.decode(data)
+        return _whole(data, reader)
     except msgspec.ValidationError as error:
         raise _explain(str(error), "") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -75,6 +79,15 @@ def _default(field: msgspec.structs.FieldInfo) -> Any:
     return msgspec.field() if field.required else msgspec.field(default=field.default)
 
 
+def _whole(data: bytes, reader: _Reader[B]) -> B:
+    try:
+        return reader.whole.decode(data)
+    except msgspec.ValidationError as error:
+        if _MORE_OF_MESSAGE.fullmatch(str(error)):
+            return _in_parts(data, reader)
+        raise
+
+
 def _in_parts(data: bytes, reader: _Reader[B]) -> B:
     envelope = reader.envelope.decode(data)
     values = {name: getattr(envelope, name) for name in envelope.__struct_fields__}
@@ -89,7 +102,35 @@ def _part(param: str, data: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
     try:
         return decoder.decode(data)
     except msgspec.ValidationError as error:
+        if param == "messages" and _MORE_OF_MESSAGE.fullmatch(str(error)):
+            return messages_with_more(data)
         raise _explain(str(error), param) from None
+
+
+def messages_with_more(data: bytes) -> list[Message]:
+    """Decode messages of which some have fields that are not known here. Raise `ApiError` if one takes too much."""
+    messages: list[Message] = []
+    for index, fields in enumerate(_RAW_MESSAGES.decode(data)):
+        more = {name: _more(f"messages[{index}].{name[:64]}", fields.pop(name)) for name in set(fields) - _KNOWN}
+        more = {name: value for name, value in more.items() if value is not None}
+        known = b",".join(b"%b:%b" % (msgspec.json.encode(name), bytes(value)) for name, value in fields.items())
+        try:
+            message = _MESSAGE.decode(b"{%b}" % known)
+        except msgspec.ValidationError as error:
+            raise _explain(str(error), f"messages[{index}]") from None
+        messages.append(_with_more(message, more) if more else message)
+    return messages
+
+
+def _with_more(message: Message, more: dict[str, Any]) -> MessageWithMore:
+    return MessageWithMore(**{name: getattr(message, name) for name in message.__struct_fields__}, more=more)
+
+
+def _more(param: str, value: msgspec.Raw) -> Any:
+    data = bytes(value)
+    if len(data) > MAX_MORE_OF_MESSAGE:
+        raise bad_parameter(param, f"can take at most {MAX_MORE_OF_MESSAGE} bytes of JSON, not {len(data)}")
+    return msgspec.json.decode(data)
 
 
 def _invalid(reason: str) -> ApiError:

@@ -6,15 +6,16 @@ cannot fit the model's context are refused before they are tokens.
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Final, cast
+from typing import Any, Final, cast
 
-from engines.models.text.chat_template import ChatError
+from engines.models.text.chat_template import Chat, ChatError
 from router.api.errors import bad_parameter, text_too_long, too_long
 from router.api.openai.answers.choice import Prompt
 from router.api.openai.input.background import Background
-from router.api.openai.input.bodies import SHAPES, ChatBody, CompletionBody, Message, PromptItem
+from router.api.openai.input.bodies import SHAPES, CompletionBody, PromptItem
 from router.api.openai.input.sampling import check_num_choices
 from router.api.openai.models import ServedModel
+from router.chat.reasoning import ReasoningState
 
 LONG_TEXT: Final = 8192  # characters; the library takes 5 ms for them at the worst
 MANY_MESSAGES: Final = 64
@@ -47,12 +48,12 @@ class PromptReader:
         check_tokens("prompt", item, model)
         return Prompt(item, await self.text_of(item, model, client) if echo else "")
 
-    async def chat(self, body: ChatBody, model: ServedModel, client: str) -> Prompt:
-        """Raise `ApiError` if a message is not text, the template refuses them, or they are empty or too long."""
-        tokens = await self.encode_chat(body.messages, model, client)
+    async def chat(self, chat: Chat, model: ServedModel, client: str) -> Prompt:
+        """Raise `ApiError` if the template refuses the messages, or they are empty or too long."""
+        tokens, reasoning = await self._encode_chat(chat, model, client)
         if not tokens:
             raise bad_parameter("messages", "make an empty prompt")
-        return Prompt(tokens)
+        return Prompt(tokens, reasoning=reasoning)
 
     async def encode(self, text: str, model: ServedModel, client: str, *, add_special_tokens: bool) -> list[int]:
         return await self._encode(text, "prompt", model, client, len(text) > LONG_TEXT, add_special_tokens)
@@ -64,17 +65,18 @@ class PromptReader:
             return model.encode(text, add_special_tokens=add_special_tokens)
         return await self._background.run(client, partial(encode_long, text, param, model, add_special_tokens))
 
-    async def encode_chat(
-        self, messages: Sequence[Message], model: ServedModel, client: str, *, add_generation_prompt: bool = True
-    ) -> list[int]:
-        """Raise `ApiError` if a message has content that is not text, or the model's template refuses the messages."""
-        plain = [{"role": _role(message), "content": _text(message, index)} for index, message in enumerate(messages)]
-        length = sum(len(message["content"]) for message in plain)
+    async def encode_chat(self, chat: Chat, model: ServedModel, client: str) -> list[int]:
+        """Raise `ApiError` if the model's template refuses the messages, or they are too long."""
+        return (await self._encode_chat(chat, model, client))[0]
+
+    async def _encode_chat(self, chat: Chat, model: ServedModel, client: str) -> tuple[list[int], ReasoningState]:
+        length = _num_characters(chat)
         if length > model.max_characters:
             raise text_too_long("messages", model.max_context)
-        if length <= LONG_TEXT and len(plain) <= MANY_MESSAGES:
-            return model.encode(_render(plain, model, add_generation_prompt), add_special_tokens=False)
-        return await self._background.run(client, partial(_encode_chat, plain, model, add_generation_prompt))
+        if length <= LONG_TEXT and len(chat.messages) <= MANY_MESSAGES:
+            text = _render(chat, model)
+            return model.encode(text, add_special_tokens=False), _reasoning_after(text, model)
+        return await self._background.run(client, partial(_encode_long_chat, chat, model))
 
     async def text_of(
         self, tokens: Sequence[int], model: ServedModel, client: str, *, skip_special_tokens: bool = True
@@ -111,31 +113,35 @@ def encode_long(text: str, param: str, model: ServedModel, add_special_tokens: b
     return tokens
 
 
-def _encode_chat(messages: Sequence[dict[str, str]], model: ServedModel, add_generation_prompt: bool) -> list[int]:
-    return encode_long(_render(messages, model, add_generation_prompt), "messages", model, add_special_tokens=False)
+def _encode_long_chat(chat: Chat, model: ServedModel) -> tuple[list[int], ReasoningState]:
+    text = _render(chat, model)
+    return encode_long(text, "messages", model, add_special_tokens=False), _reasoning_after(text, model)
 
 
-def _render(messages: Sequence[dict[str, str]], model: ServedModel, add_generation_prompt: bool) -> str:
+def _render(chat: Chat, model: ServedModel) -> str:
     try:
-        return model.tokenizer.render_chat(messages, add_generation_prompt=add_generation_prompt)
+        return model.tokenizer.render_chat(chat)
     except ChatError as error:
         raise bad_parameter("messages", str(error)) from None
 
 
-def _role(message: Message) -> str:
-    """Templates know system messages; developer is OpenAI's newer word for them."""
-    return "system" if message.role == "developer" else message.role
+def _reasoning_after(prompt: str, model: ServedModel) -> ReasoningState:
+    reasoning = model.style.reasoning
+    return ReasoningState.NONE if reasoning is None else reasoning.state_after(prompt)
 
 
-def _text(message: Message, index: int) -> str:
-    if isinstance(message.content, str):
-        return message.content
-    if message.content is None and message.role != "assistant":
-        raise bad_parameter(f"messages[{index}].content", "is required", "missing_required_parameter")
-    return "\n".join(_part_text(part.type, part.text, index) for part in message.content or ())
+def _num_characters(chat: Chat) -> int:
+    """Of the texts in messages and documents. Tools are bounded by their own limit."""
+    return sum(map(_length, chat.messages)) + sum(map(_length, chat.documents or ()))
 
 
-def _part_text(kind: str, text: str | None, index: int) -> str:
-    if kind != "text" or text is None:
-        raise bad_parameter(f"messages[{index}].content", f"only text parts are supported, not {kind!r}")
-    return text
+def _length(value: Any) -> int:
+    match value:
+        case str():
+            return len(value)
+        case dict():
+            return sum(map(_length, value.values()))
+        case list():
+            return sum(map(_length, value))
+        case _:
+            return 0

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from mesh.wire.requests import Sampling
-from router.api.errors import ApiError, bad_parameter, too_long
+from router.api.errors import bad_parameter, too_long
 from router.api.openai.input.bodies import MAX_CHOICES, MAX_STOP_CHARACTERS, ChatBody, CompletionBody, SamplingBody
+from router.api.openai.input.unsupported import check_supported, unsupported
 from router.api.openai.models import ServedModel
 
 DEFAULT_COMPLETION_TOKENS: Final = 16  # OpenAI's
@@ -55,9 +56,9 @@ def check_completion(body: CompletionBody) -> None:
     """Raise `ApiError` on what is not supported or contradicts itself."""
     _check_common(body)
     if body.suffix:
-        raise _unsupported("suffix")
+        raise unsupported("suffix")
     if body.best_of is not None and body.best_of != (body.n or 1):
-        raise _unsupported("best_of")
+        raise unsupported("best_of")
     if body.max_tokens == 0 and not body.echo:
         raise bad_parameter("max_tokens", "must be at least 1 without echo")
 
@@ -65,10 +66,6 @@ def check_completion(body: CompletionBody) -> None:
 def check_chat(body: ChatBody) -> None:
     """Raise `ApiError` on what is not supported or contradicts itself."""
     _check_common(body)
-    if body.tools:
-        raise _unsupported("tools")
-    if body.functions:
-        raise _unsupported("functions")
     if body.top_logprobs and not body.logprobs:
         raise bad_parameter("top_logprobs", "needs logprobs to be true")
     if body.max_tokens == 0:
@@ -76,6 +73,7 @@ def check_chat(body: ChatBody) -> None:
 
 
 def _check_common(body: SamplingBody) -> None:
+    check_supported(body)
     _check_stops(stop_strings(body))
     if body.stream_options is not None and not body.stream:
         raise bad_parameter("stream_options", "needs stream to be true")
@@ -87,10 +85,6 @@ def _check_stops(stops: tuple[str, ...]) -> None:
     num_characters = sum(map(len, stops))
     if num_characters > MAX_STOP_CHARACTERS:
         raise bad_parameter("stop", f"can have at most {MAX_STOP_CHARACTERS} characters in all, not {num_characters}")
-
-
-def _unsupported(param: str) -> ApiError:
-    return bad_parameter(param, "is not supported by this server", "unsupported_parameter")
 
 
 def stop_strings(body: SamplingBody) -> tuple[str, ...]:

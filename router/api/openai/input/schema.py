@@ -5,15 +5,31 @@ from typing import Any
 import msgspec
 
 from router.api.openai.input.bodies import Body
+from router.api.openai.input.unsupported import NAMES
 
 
 def body_schema(kind: type[Body]) -> dict[str, Any]:
     """Describe a body for OpenAPI: ``openapi_extra`` of a route that takes ``kind``."""
-    schema = msgspec.json.schema(kind)
+    schema = msgspec.json.schema(_supported(kind))
     definitions = schema.pop("$defs", {})
     return {
         "requestBody": {"required": True, "content": {"application/json": {"schema": _inline(schema, definitions)}}}
     }
+
+
+def _supported(kind: type[Body]) -> type[Body]:
+    """Return the same kind of body without the fields that are refused."""
+    fields = [field for field in msgspec.structs.fields(kind) if field.name not in NAMES]
+    if len(fields) == len(kind.__struct_fields__):
+        return kind
+    kept = [
+        (field.name, field.type) if field.required else (field.name, field.type, _default(field)) for field in fields
+    ]
+    return msgspec.defstruct(kind.__name__, kept, bases=(Body,), kw_only=True)
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    return msgspec.field(name=field.encode_name, default=field.default)
 
 
 def _inline(node: Any, definitions: dict[str, Any]) -> Any:

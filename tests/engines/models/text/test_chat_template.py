@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from engines.models.errors import ModelError
-from engines.models.text.chat_template import ChatError, ChatTemplate
+from engines.models.text.chat_template import Chat, ChatError, ChatTemplate
 from tests.engines.models.tiny import TEMPLATE
 
 HELLO = [{"role": "user", "content": "hello"}]
@@ -16,7 +16,9 @@ def template(**sources: str) -> ChatTemplate:
 def test_special_tokens_tools_and_parameters_are_variables():
     source = "{{ bos_token }}{% if tools %}{{ tools | tojson }}{% endif %}{{ mood }}{{ add_generation_prompt }}"
     tools = [{"type": "function", "function": {"name": "<f>"}}]
-    rendered = template(default=source).render(HELLO, tools, add_generation_prompt=False, parameters={"mood": "calm"})
+    rendered = template(default=source).render(
+        Chat(HELLO, tools, add_generation_prompt=False, parameters={"mood": "calm"})
+    )
     assert rendered == '<s>[{"type": "function", "function": {"name": "<f>"}}]calmFalse'
 
 
@@ -24,23 +26,23 @@ def test_white_space_and_loop_controls_are_those_of_hugging_face():
     source = (
         "{% for m in messages %}\n    {% if loop.first %}\n{% continue %}\n{% endif %}\n{{ m.content }}\n{% endfor %}"
     )
-    assert template(default=source).render(HELLO * 2) == "hello\n"
+    assert template(default=source).render(Chat(HELLO * 2)) == "hello\n"
 
 
 def test_generation_blocks_show_what_they_hold():
     source = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
-    assert template(default=source).render(HELLO) == "hello"
+    assert template(default=source).render(Chat(HELLO)) == "hello"
 
 
 def test_chats_with_tools_have_their_own_template_where_there_is_one():
     templates = template(default="chat", tool_use="tools")
-    assert templates.render(HELLO) == "chat"
-    assert templates.render(HELLO, [{"type": "function"}]) == "tools"
+    assert templates.render(Chat(HELLO)) == "chat"
+    assert templates.render(Chat(HELLO, [{"type": "function"}])) == "tools"
 
 
 def test_content_in_parts_is_joined():
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
-    assert "user\na\nb<|im_end|>" in template(default=TEMPLATE).render([{"role": "user", "content": parts}])
+    assert "user\na\nb<|im_end|>" in template(default=TEMPLATE).render(Chat([{"role": "user", "content": parts}]))
 
 
 @pytest.mark.parametrize(
@@ -59,12 +61,12 @@ def test_content_in_parts_is_joined():
 )
 def test_messages_that_cannot_be_rendered_say_why(source: str, messages: list[dict[str, object]], message: str):
     with pytest.raises(ChatError, match=message):
-        template(default=source).render(messages)
+        template(default=source).render(Chat(messages))
 
 
 def test_a_model_without_a_template_points_to_completions():
     with pytest.raises(ChatError, match="no chat template; use /v1/completions"):
-        template().render(HELLO)
+        template().render(Chat(HELLO))
 
 
 def test_a_malformed_template_is_a_fault_of_the_model():

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tokenizers import decoders, models, normalizers
 
 from engines.models.errors import ModelError
+from engines.models.text.chat_template import Chat
 from engines.models.text.tokenizer import Tokenizer
 
 shared_fixtures = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -60,8 +61,8 @@ def test_every_token_that_ends_an_answer_is_known(tokenizer: Tokenizer):
 def test_a_chat_is_its_rendered_text(tokenizer: Tokenizer):
     messages = [{"role": "user", "content": "hello"}]
     rendered = "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
-    assert tokenizer.render_chat(messages) == rendered
-    assert tokenizer.encode_chat(messages) == tokenizer.encode(rendered)
+    assert tokenizer.render_chat(Chat(messages)) == rendered
+    assert tokenizer.encode_chat(Chat(messages)) == tokenizer.encode(rendered)
 
 
 def test_half_a_character_waits_for_its_other_half(tokenizer: Tokenizer):
@@ -132,9 +133,9 @@ def test_templates_in_files_win_over_the_configuration(model_folder: Path, byte_
     (model_folder / "chat_template.jinja").write_text("{{ eos_token }}")
     config = {"eos_token": {"content": "<|im_end|>"}, "chat_template": [{"name": "default", "template": "old"}]}
     (model_folder / "tokenizer_config.json").write_text(json.dumps(config))
-    assert Tokenizer.load(model_folder).render_chat([]) == "<|im_end|>"
+    assert Tokenizer.load(model_folder).render_chat(Chat([])) == "<|im_end|>"
     (model_folder / "chat_template.jinja").unlink()
-    assert Tokenizer.load(model_folder).render_chat([]) == "old"
+    assert Tokenizer.load(model_folder).render_chat(Chat([])) == "old"
     (model_folder / "tokenizer_config.json").write_text('{"eos_token": 3}')
     with pytest.raises(ModelError, match=r"tokenizer_config\.json: Expected"):
         Tokenizer.load(model_folder)

@@ -1,0 +1,1 @@
+"""Chats: what their prompts are made of, and how their answers are read."""

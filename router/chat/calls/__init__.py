@@ -1,0 +1,1 @@
+"""Ways in which families of models write calls of tools: their grammars, and machines that read them."""

@@ -17,7 +17,7 @@ def body_schema(kind: type[Body]) -> dict[str, Any]:
     }
 
 
-def _supported(kind: type[Body]) -> type[Body]:
+def _supported(kind: type[Body]) -> type[msgspec.Struct]:
     """Return the same kind of body without the fields that are refused."""
     fields = [field for field in msgspec.structs.fields(kind) if field.name not in NAMES]
     if len(fields) == len(kind.__struct_fields__):

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, models
 
 from bench.models.llama_config import LlamaShape, write_config
 from engines.models.files.model_config import ModelConfig
-from engines.torch_engine.weights import shape_of
+from engines.torch_engine.parts import shape_of
 
 PROJECTIONS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")
 MLP = ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")

@@ -1,5 +1,7 @@
 """csrc/module.c. Addresses are those of contiguous memory, `Tensor.data_ptr`, which nobody checks."""
 
+INTERFACE: int
+
 def names() -> list[str]:
     """Sets of kernels that this processor runs, the fastest first."""
 
@@ -34,6 +36,8 @@ def attend(
     block_size: int,
     head_dim: int,
     scale: float,
+    window: int,
+    softcap: float,
     out: int,
     threads: int,
     /,
@@ -51,6 +55,8 @@ def attend_chunk(
     block_size: int,
     head_dim: int,
     scale: float,
+    window: int,
+    softcap: float,
     out: int,
     threads: int,
     /,

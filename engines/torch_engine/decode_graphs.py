@@ -6,17 +6,18 @@ first. Rows that fill up repeat the last request: they compute and store just wh
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from engines.scheduling.batch import Chunk
+from engines.torch_engine.decoder import Decoder
 from engines.torch_engine.kv_pool import KVPool
-from engines.torch_engine.layers.attention import DecodeGroup, GroupedLayout, Layout
+from engines.torch_engine.layers.attention import DecodeGroup, GroupedLayout, Layout, decode_mask
+from engines.torch_engine.layers.attention_kind import AttentionKind
 from engines.torch_engine.layers.paged_attention import PagedAttention, PagedLayout, Paging, padded
-from engines.torch_engine.llama import Llama
 
 MOST_REQUESTS = 256
 MOST_GRAPHS = 64
@@ -55,7 +56,7 @@ class Inputs:
     write_index: Tensor
     lengths: Tensor
     tables: Tensor  # [requests, blocks] in place, else `KVPool.read_index`
-    mask: Tensor  # [requests, 1, 1, tokens], of what is gathered
+    masks: Mapping[int | None, Tensor]  # [requests, 1, 1, tokens], of what is gathered, by windows of layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,8 @@ class Graph:
 class DecodeGraphs:
     """Captured decode steps of one model. ``paged`` as the model has it."""
 
-    def __init__(self, llama: Llama, pool: KVPool, paged: PagedAttention | None, capture: Capture) -> None:
-        self._llama = llama
+    def __init__(self, decoder: Decoder, pool: KVPool, paged: PagedAttention | None, capture: Capture) -> None:
+        self._decoder = decoder
         self._pool = pool
         self._paged = paged
         self._capture = capture
@@ -106,23 +107,20 @@ class DecodeGraphs:
         tokens, positions, blocks = torch.tensor(rows).t().contiguous().to(pool.device)
         tables = [padded(chunk.blocks, width) for chunk in chunks]
         lengths = positions + 1
-        mask = torch.empty(0, dtype=self._dtype, device=pool.device)
-        if self._paged is None:
-            seen = torch.arange(width * size, device=pool.device) < lengths[:, None]
-            mask = torch.zeros(seen.shape, dtype=self._dtype, device=pool.device).masked_fill_(~seen, float("-inf"))
-            mask = mask[:, None, None, :]
+        windows = self._decoder.windows if self._paged is None else ()
+        masks = {window: decode_mask(lengths[:, None], width * size, window, self._dtype) for window in windows}
         places = pool.read_index(tables)
         if self._paged is not None:
             places = pool.first_rows(torch.tensor(tables, device=pool.device)).int()
-        return Inputs(tokens, positions, pool.write_index(blocks, positions % size), lengths.int(), places, mask)
+        return Inputs(tokens, positions, pool.write_index(blocks, positions % size), lengths.int(), places, masks)
 
     def _make(self, inputs: Inputs, most_keys: int) -> Graph:
         layout = self._layout(inputs, most_keys)
         rows = torch.arange(len(inputs.tokens), device=self._pool.device)
 
         def run() -> Tensor:
-            hidden = self._llama.compute(inputs.tokens, inputs.positions, inputs.write_index, layout, rows)
-            return self._llama.logits(hidden)
+            hidden = self._decoder.compute(inputs.tokens, inputs.positions, inputs.write_index, layout, rows)
+            return self._decoder.logits(hidden)
 
         replay, logits = self._capture(run)
         return Graph(inputs, replay, logits, (layout, rows))
@@ -133,7 +131,7 @@ class DecodeGraphs:
             starts = torch.arange(number + 1, dtype=torch.int32, device=self._pool.device)
             paging = Paging(starts, inputs.lengths, inputs.tables, 1, most_keys)
             return PagedLayout(range(number), paging, self._paged)
-        group = DecodeGroup(inputs.tables, number, most_keys, inputs.mask)
+        group = DecodeGroup(inputs.tables, number, most_keys, inputs.masks)
         items = inputs.tables.numel() * self._pool.shape.block_size * self._pool.shape.head_dim
         workspace = torch.empty(items, dtype=self._dtype, device=self._pool.device)
         return OwnWorkspace(GroupedLayout(range(number), [group], items), workspace)
@@ -151,8 +149,8 @@ class OwnWorkspace:
     def order(self) -> Sequence[int]:
         return self.layout.order
 
-    def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor) -> Tensor:
-        return self.layout.attend(layer, queries, pool, self.workspace)
+    def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor, kind: AttentionKind) -> Tensor:
+        return self.layout.attend(layer, queries, pool, self.workspace, kind)
 
 
 def _is_decode(chunk: Chunk) -> bool:
@@ -160,4 +158,4 @@ def _is_decode(chunk: Chunk) -> bool:
 
 
 def _tensors(inputs: Inputs) -> list[Tensor]:
-    return [inputs.tokens, inputs.positions, inputs.write_index, inputs.lengths, inputs.tables, inputs.mask]
+    return [inputs.tokens, inputs.positions, inputs.write_index, inputs.lengths, inputs.tables, *inputs.masks.values()]

@@ -14,8 +14,8 @@ from engines.models.files.model_config import ModelConfig
 from engines.scheduling.batch import Batch, Chunk, ChunkResult, StepResult
 from engines.torch_engine.acceleration import Acceleration, cuda_acceleration
 from engines.torch_engine.decode_graphs import DecodeGraphs
+from engines.torch_engine.decoder import Decoder
 from engines.torch_engine.kv_pool import KVPool
-from engines.torch_engine.llama import Llama
 from engines.torch_engine.sampling.logprobs import PromptLogprobs
 from engines.torch_engine.sampling.rows import SampledToken, sample_tokens
 from engines.torch_engine.sampling.sampler import Sampler
@@ -105,16 +105,17 @@ class _Model:
     def __init__(self, service: TorchService, device: torch.device, acceleration: Acceleration | None) -> None:
         self.pool = _pool(service, device)
         self._acceleration = acceleration
-        self._paged = None if acceleration is None else acceleration.paged(self.pool.shape)
-        self._llama = Llama(service.folder, service.config, service.dtype, self.pool, self._paged)
+        is_capped = service.config.attention_softcap is not None  # no kernel for GPUs has that
+        self._paged = None if acceleration is None or is_capped else acceleration.paged(self.pool.shape)
+        self._decoder = Decoder(service.folder, service.config, service.dtype, self.pool, self._paged)
         self._graphs = self._new_graphs()
         self._sampler = Sampler.of(service.folder, service.config, BRIEFLY_S)
-        self._prompts = PromptLogprobs(self._llama.logits)
+        self._prompts = PromptLogprobs(self._decoder.logits)
         self._device = device
 
     def use(self, service: TorchService) -> None:
         self.pool = _pool(service, self._device)
-        self._llama.use(self.pool)
+        self._decoder.use(self.pool)
         self._graphs = self._new_graphs()
 
     def forget_graphs(self) -> None:
@@ -124,9 +125,9 @@ class _Model:
     def _new_graphs(self) -> DecodeGraphs | None:
         """Those of a pool: they have its addresses."""
         acceleration = self._acceleration
-        if acceleration is None:
+        if acceleration is None or self._decoder.config.experts is not None:  # the router's choice is not in a graph
             return None
-        return DecodeGraphs(self._llama, self.pool, self._paged, acceleration.capture)
+        return DecodeGraphs(self._decoder, self.pool, self._paged, acceleration.capture)
 
     def step(self, chunks: Sequence[Chunk]) -> list[ChunkResult]:
         if not chunks:
@@ -136,10 +137,10 @@ class _Model:
         if logits is not None:
             draws = [chunk.draw for chunk in chunks if chunk.draw is not None]
             return [_result(sampled, None) for sampled in sample_tokens(self._sampler, logits, draws)]
-        layout = self._llama.plan(chunks)
+        layout = self._decoder.plan(chunks)
         ordered = [chunks[i] for i in layout.order]
         rows, spans = _needed_rows(ordered)
-        hidden = self._llama.forward(ordered, layout, torch.tensor(rows, dtype=torch.long, device=self._device))
+        hidden = self._decoder.forward(ordered, layout, torch.tensor(rows, dtype=torch.long, device=self._device))
         sampled = self._draw(hidden, ordered, spans)
         results: dict[int, ChunkResult] = {}
         for i, chunk, span in zip(layout.order, ordered, spans, strict=True):
@@ -154,7 +155,7 @@ class _Model:
         if not last:
             return iter(())
         draws = [chunk.draw for chunk in chunks if chunk.draw is not None]
-        logits = self._llama.logits(hidden if len(last) == len(hidden) else hidden[last])
+        logits = self._decoder.logits(hidden if len(last) == len(hidden) else hidden[last])
         return iter(sample_tokens(self._sampler, logits, draws))
 
 

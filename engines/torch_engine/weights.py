@@ -1,9 +1,8 @@
 """A checkpoint's tensors, one at a time: what has been packed is dropped before the next is read."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -14,10 +13,7 @@ from engines.models.files.block_kinds import BLOCKS_FILE, KINDS, Form, Kind
 from engines.models.files.model_config import ModelConfig
 from engines.torch_engine.layers.cpu_kernels import keeps_codes, packed_bytes, packs
 from engines.torch_engine.layers.quantised_weights import Codes, WeightBlocks, coded
-from engines.torch_engine.layers.rotary import interleave
-from engines.torch_engine.shape import weight_bytes
-
-EMBEDDINGS = "model.embed_tokens"
+from engines.torch_engine.parts import Part, products, shape_of, weight_bytes
 
 
 class Checkpoint:
@@ -28,7 +24,7 @@ class Checkpoint:
     """
 
     def __init__(self, folder: Path, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
-        self._files = _files(folder)
+        self._files = {_own_name(name): (path, name) for name, path in _files(folder).items()}
         self._blocks = folder / BLOCKS_FILE
         self._kinds = _kinds(self._blocks)
         self._folder = folder
@@ -40,8 +36,8 @@ class Checkpoint:
         """The tensor as it lies in the file, mapped: only what is touched becomes resident."""
         if name not in self._files:
             raise ModelError(f"{self._folder}: the model has no tensor {name}")
-        path = self._files[name]
-        tensor = _read(path, name)
+        path, stored = self._files[name]
+        tensor = _read(path, stored)
         self._check(path, name, tensor, shape_of(name, self._config))
         return tensor
 
@@ -49,34 +45,34 @@ class Checkpoint:
         if tuple(tensor.shape) != expected:
             raise ModelError(f"{path}: {name} is {list(tensor.shape)}, by config.json it should be {list(expected)}")
 
-    def get(self, name: str) -> Tensor:
-        return self.mapped(name).to(self.device, self._dtype)
+    def get(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
+        return self.mapped(name).to(self.device, dtype or self._dtype)
 
     def find(self, name: str) -> Tensor | None:
         return self.get(name) if name in self._files else None
 
-    def weight(self, parts: Sequence["Part"]) -> Tensor:
+    def weight(self, parts: Sequence[Part]) -> Tensor:
         """The weights of the parts one after the other, ``[out, in]``."""
         return torch.cat([part.ordered(self.get(f"{part.name}.weight")) for part in parts])
 
-    def bias(self, parts: Sequence["Part"]) -> Tensor | None:
+    def bias(self, parts: Sequence[Part]) -> Tensor | None:
         """Their biases ``[out]``, if all have one."""
         biases = [self.find(f"{part.name}.bias") for part in parts]
         there = [part.ordered(bias) for part, bias in zip(parts, biases, strict=True) if bias is not None]
         return torch.cat(there) if len(there) == len(parts) else None
 
-    def codes(self, parts: Sequence["Part"], dtype: str) -> list[Codes] | None:
+    def codes(self, parts: Sequence[Part], dtype: str) -> list[Codes] | None:
         """Return what `CodeLinear` is to compute their product from; None: from floats. On CPU."""
         names = [f"{part.name}.weight" for part in parts]
         if code_outs(names, self._kinds, self._config, dtype) is None:
             return None
         return [self._codes_of(part) for part in parts]
 
-    def _codes_of(self, part: "Part") -> Codes:
+    def _codes_of(self, part: Part) -> Codes:
         blocks = self._blocks_of(part)
         return coded(part.ordered(self.get(f"{part.name}.weight"))) if blocks is None else blocks.codes()
 
-    def _blocks_of(self, part: "Part") -> WeightBlocks | None:
+    def _blocks_of(self, part: Part) -> WeightBlocks | None:
         """As they lie in the file, if they do."""
         name = f"{part.name}.weight"
         kind = self._kinds.get(name)
@@ -88,63 +84,13 @@ class Checkpoint:
         return WeightBlocks(kind, part.ordered(rows))
 
 
-class Part(NamedTuple):
-    """A projection, by its name. ``head_dim``: rotary pairs of its outputs go side by side."""
-
-    name: str
-    head_dim: int | None = None
-
-    def ordered(self, rows: Tensor) -> Tensor:
-        return rows if self.head_dim is None else interleave(rows, self.head_dim)
-
-
-def query_key_value(prefix: str, config: ModelConfig) -> tuple[Part, ...]:
-    """The three projections, which are computed as one."""
-    query, key, value = (f"{prefix}.{name}_proj" for name in "qkv")
-    return Part(query, config.head_dim), Part(key, config.head_dim), Part(value)
-
-
-def head_part(config: ModelConfig) -> Part:
-    """Return the part of the weights that turns hidden states into logits."""
-    return Part(EMBEDDINGS if config.tie_word_embeddings else "lm_head")
-
-
-def gate_up(prefix: str) -> tuple[Part, ...]:
-    """Both projections, which are computed as one."""
-    return Part(f"{prefix}.gate_proj"), Part(f"{prefix}.up_proj")
-
-
-def shape_of(name: str, config: ModelConfig) -> tuple[int, ...]:
-    """Return the shape of a parameter of the Llama family, by its name: ``[out, in]`` of a projection, ``[size]`` of a
-    vector.
-    """
-    *_, module, kind = name.split(".")
-    hidden, inner = config.hidden_size, config.intermediate_size
-    heads, kv_heads = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    sizes = {
-        "embed_tokens": (config.vocab_size, hidden),
-        "lm_head": (config.vocab_size, hidden),
-        "q_proj": (heads, hidden),
-        "k_proj": (kv_heads, hidden),
-        "v_proj": (kv_heads, hidden),
-        "o_proj": (hidden, heads),
-        "gate_proj": (inner, hidden),
-        "up_proj": (inner, hidden),
-        "down_proj": (hidden, inner),
-        "q_norm": (config.head_dim,),
-        "k_norm": (config.head_dim,),
-    }
-    size = sizes.get(module, (hidden,))  # other norms
-    return size[:1] if kind == "bias" else size
-
-
 def loaded_bytes(folder: Path, config: ModelConfig, dtype: str, device: str) -> int:
     """Return the bytes of the model's weights once they are loaded, most of which may stay in codes."""
     num_bytes = weight_bytes(config, dtype, device)
     if not keeps_codes(dtype, device):
         return num_bytes
     kinds = _kinds(folder / BLOCKS_FILE)
-    for parts in _products(config):
+    for parts in products(config):
         names = [f"{part.name}.weight" for part in parts]
         outs = code_outs(names, kinds, config, dtype)
         if outs is not None:
@@ -168,15 +114,11 @@ def code_outs(
     return outs if len(outs) == len(names) and packs(outs) else None
 
 
-def _products(config: ModelConfig) -> Iterator[tuple[Part, ...]]:
-    """All of a model."""
-    yield (head_part(config),)
-    for number in range(config.num_layers):
-        attention, mlp = f"model.layers.{number}.self_attn", f"model.layers.{number}.mlp"
-        yield query_key_value(attention, config)
-        yield (Part(f"{attention}.o_proj"),)
-        yield gate_up(mlp)
-        yield (Part(f"{mlp}.down_proj"),)
+def _own_name(stored: str) -> str:
+    """The name of a tensor in a model of text only, of one that a file with images' parts, too, names otherwise."""
+    if stored.startswith("language_model."):
+        return stored.removeprefix("language_model.")
+    return stored.replace("model.language_model.", "model.", 1)
 
 
 def _read(path: Path, name: str) -> Tensor:
@@ -209,14 +151,3 @@ def _files(folder: Path) -> dict[str, Path]:
         raise ModelError(f"{folder}: neither model.safetensors nor model.safetensors.index.json is there")
     with safe_open(single, framework="pt") as file:
         return dict.fromkeys(file.keys(), single)
-
-
-def head_norms(checkpoint: Checkpoint, prefix: str, config: ModelConfig) -> Tensor | None:
-    """Weights of the norms of queries and keys, a row a head ``[heads + kv_heads, head_dim]``, if there are any."""
-    query, key = (checkpoint.find(f"{prefix}.{name}_norm.weight") for name in "qk")
-    if query is None or key is None:
-        return None
-    rows = [interleave(query, config.head_dim)] * config.num_heads + [
-        interleave(key, config.head_dim)
-    ] * config.num_kv_heads
-    return torch.stack(rows)

@@ -17,8 +17,9 @@ from engines.models.cache import Cache
 from engines.models.files.model_config import ModelConfig
 from engines.models.store import prepared_dir
 from engines.profiling.store import ProfileStore, profile_key, profile_of
+from engines.torch_engine.parts import weight_bytes
 from engines.torch_engine.sampling.sampler import Sampler
-from engines.torch_engine.shape import kv_shape, weight_bytes
+from engines.torch_engine.shape import kv_shape
 from engines.transformers_engine.executor import TransformersExecutor, load_model
 from engines.transformers_engine.measuring import measure
 from kvtransfer.layout import PageLayout

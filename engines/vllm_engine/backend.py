@@ -18,7 +18,7 @@ from engines.models.files.model_config import ModelConfig
 from engines.models.store import prepared_dir
 from engines.profiling.store import ProfileStore, profile_key, profile_of
 from engines.torch_engine.gpu_memory import gpu_memory
-from engines.torch_engine.shape import weight_bytes
+from engines.torch_engine.parts import weight_bytes
 from engines.vllm_engine.executor import VllmExecutor
 from engines.vllm_engine.gpu import FIRST, PARALLEL, gpu_share, see_only
 from engines.vllm_engine.memory import GpuPages, HostPages, Pages

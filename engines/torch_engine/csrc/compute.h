@@ -278,27 +278,55 @@ TARGET static void KERNEL(mix_block)(const float *values, size_t num, size_t dim
 }
 #undef MIX
 
+/* Press ``num`` scores, times ``scale``, into (-cap, cap): what they are in the end over ``scale``. */
+TARGET static void KERNEL(press)(float *scores, size_t num, float scale, float cap) {
+    const float to_twice = 2.0f * scale / cap, from = cap / scale;
+    for (size_t t = 0; t < num; t += LANES) {
+        float some[LANES] = {0};
+        const size_t count = num - t < LANES ? num - t : LANES;
+        memcpy(some, scores + t, count * sizeof *some);
+        vec x = *(vec *)some * to_twice;
+        ivec is_negative = x < 0;
+        vec e = KERNEL(exponential)((vec)((is_negative & (ivec)x) | (~is_negative & (ivec)-x)));
+        vec pressed = (1.0f - e) / (1.0f + e) * from;
+        *(vec *)some = (vec)((is_negative & (ivec)-pressed) | (~is_negative & (ivec)pressed));
+        memcpy(scores + t, some, count * sizeof *some);
+    }
+}
+
+/* Scores [num] become weights of a softmax, as `soften` has it. */
+INLINE float KERNEL(weigh)(const struct attention *a, float *scores, size_t num) {
+    if (a->softcap > 0) KERNEL(press)(scores, num, a->scale, a->softcap);
+    return KERNEL(soften)(scores, num, a->scale);
+}
+
+/* The first of ``num`` tokens that the last one sees. */
+INLINE size_t KERNEL(first_seen)(const struct attention *a, size_t num) {
+    return a->window > 0 && num > a->window ? num - a->window : 0;
+}
+
 /* One request's queries that share a KV head: ``scores`` [heads][most] is room to work in. */
 TARGET static void KERNEL(attend)(const struct attention *a, const float *queries, const int64_t *table, size_t num,
                                   int kv_head, float *scores, size_t most, float *out) {
     const size_t size = a->block_size, dim = a->head_dim, row = size * dim, blocks = (num + size - 1) / size;
+    const size_t begin = KERNEL(first_seen)(a, num), block_begin = begin / size * size;
     const float *keys = a->rows + kv_head * row, *values = keys + a->kv_heads * row;
-    for (size_t first = 0, b = 0; first < num; first += size, b++) {
+    for (size_t first = block_begin, b = begin / size; first < num; first += size, b++) {
         const float *block = keys + table[b] * row, *next = kv_to_come(a, table, blocks, kv_head, b);
         size_t some = num - first < size ? num - first : size;
-        for (size_t t = 0; t < some; t++) {
+        for (size_t t = first < begin ? begin - first : 0; t < some; t++) {
             prefetch((const char *)(next + t * dim), 4 * dim);
             KERNEL(score)(block + t * dim, queries, dim, scores + first + t, most, a->heads);
         }
     }
     float sums[MOST_HEADS];
-    for (int h = 0; h < a->heads; h++) sums[h] = KERNEL(soften)(scores + h * most, num, a->scale);
+    for (int h = 0; h < a->heads; h++) sums[h] = KERNEL(weigh)(a, scores + h * most + begin, num - begin);
     for (size_t i = 0; i < a->heads * dim; i++) out[i] = 0;
-    for (size_t first = 0, b = 0; first < num; first += size, b++) {
-        const float *block = values + table[b] * row;
-        size_t some = num - first < size ? num - first : size;
+    for (size_t first = block_begin, b = begin / size; first < num; first += size, b++) {
+        const size_t unseen = first < begin ? begin - first : 0, some = (num - first < size ? num - first : size) - unseen;
+        const float *block = values + table[b] * row + unseen * dim;
         prefetch((const char *)kv_to_come(a, table, blocks, kv_head, blocks + b), 4 * row);
-        KERNEL(mix_block)(block, some, dim, scores + first, most, out, a->heads);
+        KERNEL(mix_block)(block, some, dim, scores + first + unseen, most, out, a->heads);
     }
     for (int h = 0; h < a->heads; h++)
         for (size_t d = 0; d < dim; d++) out[h * dim + d] /= sums[h];
@@ -323,18 +351,20 @@ TARGET static void KERNEL(attend_rows)(const struct attention *a, const float *q
                                        float *scores, size_t most, float *out, size_t outs) {
     const size_t size = a->block_size, dim = a->head_dim, row = size * dim, seen = before + rows;
     const float *values = a->rows + (a->kv_heads + kv_head) * row;
-    for (size_t first = 0; first < seen; first += TILE)
+    const size_t begin = KERNEL(first_seen)(a, before + 1), block_begin = begin / size * size;
+    for (size_t first = begin / TILE * TILE; first < seen; first += TILE)
         KERNEL(multiply_all)(panels + first * dim, TILE, (int)dim, queries, stride, scores + first, most, 0, rows, TILE);
     float sums[ROWS];
     for (int m = 0; m < rows; m++) {
-        size_t own = before + m + 1;
-        sums[m] = KERNEL(soften)(scores + m * most, own, a->scale);
+        size_t own = before + m + 1, from = KERNEL(first_seen)(a, own);
+        sums[m] = KERNEL(weigh)(a, scores + m * most + from, own - from);
+        for (size_t t = block_begin; t < from; t++) scores[m * most + t] = 0;
         for (size_t t = own; t < seen; t++) scores[m * most + t] = 0;
     }
-    for (size_t first = 0; first < seen; first += size) {
+    for (size_t first = block_begin; first < seen; first += size) {
         int some = (int)(seen - first < size ? seen - first : size);
-        KERNEL(multiply_all)(values + table[first / size] * row, dim, some, scores + first, most, out, outs, first > 0,
-                             rows, (int)dim);
+        KERNEL(multiply_all)(values + table[first / size] * row, dim, some, scores + first, most, out, outs,
+                             first > block_begin, rows, (int)dim);
     }
     for (int m = 0; m < rows; m++)
         for (size_t d = 0; d < dim; d++) out[m * outs + d] /= sums[m];

@@ -23,6 +23,7 @@
 #define ROWS 96   /* of inputs that stay in the second cache while all tiles are gone through */
 #define CACHE_LINE 64
 #define WIDE 4    /* registers of outputs, at most, that products with rounded inputs are computed for at a time */
+#define INTERFACE 2 /* what functions take: `cpu_kernels.INTERFACE` is that of the Python around */
 #define QUERIES 48 /* of a prompt that attend together */
 #define MOST_HEADS 64 /* query heads to a KV head */
 
@@ -46,6 +47,8 @@ struct attention {
     size_t block_size, head_dim, kv_heads;
     int heads; /* query heads to a KV head */
     float scale;
+    size_t window; /* tokens that a query sees; 0: all */
+    float softcap; /* of scores; 0: none */
 };
 
 /* Inputs [rows][ins] in 8 bits: ``scales`` [rows][ins / 32], and these times the sums of the codes. ``offsets`` [rows][ins /
@@ -375,15 +378,15 @@ static PyObject *py_product(PyObject *self, PyObject *args) {
 static PyObject *py_attend(PyObject *self, PyObject *args) {
     PyObject *name;
     int heads, threads, done;
-    float scale;
-    Py_ssize_t queries, stride, rows, tables, width, lengths, requests, kv_heads, size, dim, out;
-    if (!PyArg_ParseTuple(args, "Unnnnnnnninnfni", &name, &queries, &stride, &rows, &tables, &width, &lengths, &requests,
-                          &kv_heads, &heads, &size, &dim, &scale, &out, &threads))
+    float scale, softcap;
+    Py_ssize_t queries, stride, rows, tables, width, lengths, requests, kv_heads, size, dim, window, out;
+    if (!PyArg_ParseTuple(args, "Unnnnnnnninnfnfni", &name, &queries, &stride, &rows, &tables, &width, &lengths,
+                          &requests, &kv_heads, &heads, &size, &dim, &scale, &window, &softcap, &out, &threads))
         return NULL;
     const struct kernels *kernels = find(name);
     if (kernels == NULL) return NULL;
     if (heads > MOST_HEADS) return PyErr_Format(PyExc_ValueError, "%d query heads to a KV head", heads);
-    const struct attention a = {(const float *)rows, size, dim, kv_heads, heads, scale};
+    const struct attention a = {(const float *)rows, size, dim, kv_heads, heads, scale, window, softcap};
     Py_BEGIN_ALLOW_THREADS;
     done = attention(kernels, &a, (const float *)queries, stride, (const int64_t *)tables, width,
                      (const int64_t *)lengths, requests, (float *)out, threads);
@@ -395,14 +398,14 @@ static PyObject *py_attend(PyObject *self, PyObject *args) {
 static PyObject *py_attend_chunk(PyObject *self, PyObject *args) {
     PyObject *name;
     int heads, threads, done;
-    float scale;
-    Py_ssize_t queries, stride, rows, table, before, num, kv_heads, size, dim, out;
-    if (!PyArg_ParseTuple(args, "Unnnnnnninnfni", &name, &queries, &stride, &rows, &table, &before, &num, &kv_heads,
-                          &heads, &size, &dim, &scale, &out, &threads))
+    float scale, softcap;
+    Py_ssize_t queries, stride, rows, table, before, num, kv_heads, size, dim, window, out;
+    if (!PyArg_ParseTuple(args, "Unnnnnnninnfnfni", &name, &queries, &stride, &rows, &table, &before, &num, &kv_heads,
+                          &heads, &size, &dim, &scale, &window, &softcap, &out, &threads))
         return NULL;
     const struct kernels *kernels = find(name);
     if (kernels == NULL) return NULL;
-    const struct attention a = {(const float *)rows, size, dim, kv_heads, heads, scale};
+    const struct attention a = {(const float *)rows, size, dim, kv_heads, heads, scale, window, softcap};
     Py_BEGIN_ALLOW_THREADS;
     done = attention_of_chunk(kernels, &a, (const float *)queries, stride, (const int64_t *)table, before, num,
                               (float *)out, threads);
@@ -438,5 +441,7 @@ static PyMethodDef methods[] = {
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", NULL, -1, methods, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__kernels(void) {
-    return PyModule_Create(&module);
+    PyObject *made = PyModule_Create(&module);
+    if (made != NULL && PyModule_AddIntConstant(made, "INTERFACE", INTERFACE) < 0) Py_CLEAR(made);
+    return made;
 }

@@ -6,16 +6,16 @@ a group of its own. Without a kernel it gathers, and is computed in tiles of que
 is never touched. Queries that share a KV head are rows of one product (decodes) or batch entries.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from engines.scheduling.batch import Chunk
 from engines.torch_engine.kv_pool import KVPool
+from engines.torch_engine.layers.attention_kind import AttentionKind, attend, causal
 from engines.torch_engine.layers.cpu_kernels import attend_chunk_in_place, attend_in_place, attends, attends_chunks
 
 TILE = 128  # queries
@@ -31,7 +31,7 @@ class RowGroup(Protocol):
     def num_gathered(self) -> int:
         """Rows that `KVPool.read` gathers."""
 
-    def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor) -> Tensor:
+    def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor, kind: AttentionKind) -> Tensor:
         """Attend for all rows. [rows, heads, head_dim] to [rows, heads * head_dim], over the KV in ``pool``."""
 
 
@@ -50,18 +50,20 @@ class DecodesInPlace:
     def num_gathered(self) -> int:
         return 0
 
-    def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor) -> Tensor:
-        return attend_in_place(queries, pool.rows(layer), self.tables, self.lengths, pool.shape.num_kv_heads)
+    def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor, kind: AttentionKind) -> Tensor:
+        return attend_in_place(queries, pool.rows(layer), self.tables, self.lengths, pool.shape.num_kv_heads, kind)
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeGroup:
-    """One row a request. ``index``: of `KVPool.read`; ``mask`` [requests, 1, 1, tokens]: None if nothing is padded."""
+    """One row a request. ``index``: of `KVPool.read`; ``masks`` [requests, 1, 1, tokens], by windows of the model's
+    layers: None where nothing is hidden.
+    """
 
     index: Tensor
     num_requests: int
     num_tokens: int
-    mask: Tensor | None
+    masks: Mapping[int | None, Tensor | None]
 
     @property
     def num_rows(self) -> int:
@@ -71,12 +73,12 @@ class DecodeGroup:
     def num_gathered(self) -> int:
         return self.index.numel()
 
-    def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor) -> Tensor:
+    def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor, kind: AttentionKind) -> Tensor:
         keys, values = pool.read(layer, self.index, self.num_requests, workspace)
         num_kv_heads = keys.shape[1]
         keys, values = keys[:, :, : self.num_tokens], values[:, :, : self.num_tokens]
         grouped = queries.view(len(queries), num_kv_heads, -1, queries.shape[-1])
-        out = functional.scaled_dot_product_attention(grouped, keys, values, attn_mask=self.mask)
+        out = attend(grouped, keys, values, self.masks[kind.window], kind)
         return out.reshape(self.num_requests, -1)
 
 
@@ -94,8 +96,8 @@ class PrefillInPlace:
     def num_gathered(self) -> int:
         return 0
 
-    def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor) -> Tensor:
-        return attend_chunk_in_place(queries, pool.rows(layer), self.table, self.start, pool.shape.num_kv_heads)
+    def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor, kind: AttentionKind) -> Tensor:
+        return attend_chunk_in_place(queries, pool.rows(layer), self.table, self.start, pool.shape.num_kv_heads, kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ class PrefillGroup:
     def num_gathered(self) -> int:
         return self.index.numel()
 
-    def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor) -> Tensor:
+    def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor, kind: AttentionKind) -> Tensor:
         keys, values = pool.read(layer, self.index, 1, workspace)
         num_kv_heads = keys.shape[1]
         grouped = _by_kv_head(queries, num_kv_heads)
@@ -120,12 +122,13 @@ class PrefillGroup:
         heads = _by_kv_head(out, num_kv_heads)
         for first in range(0, self.num_rows, TILE):
             last = min(first + TILE, self.num_rows)
-            seen = self.start + last
-            heads[:, :, first:last] = functional.scaled_dot_product_attention(
+            begin, seen = kind.first_seen(self.start + first), self.start + last
+            heads[:, :, first:last] = attend(
                 grouped[:, :, first:last],
-                keys[:, :, :seen],
-                values[:, :, :seen],
-                attn_mask=_causal(last - first, seen, queries),
+                keys[:, :, begin:seen],
+                values[:, :, begin:seen],
+                causal(last - first, seen - begin, queries, kind.window),
+                kind,
             )
         return out.flatten(1)
 
@@ -135,10 +138,14 @@ def _by_kv_head(x: Tensor, num_kv_heads: int) -> Tensor:
     return x.view(len(x), num_kv_heads, -1, x.shape[-1]).permute(1, 2, 0, 3)
 
 
-def _causal(num_queries: int, num_keys: int, like: Tensor) -> Tensor:
-    """Additive mask ``[queries, keys]``: the last query sees all keys, each earlier one sees one fewer."""
-    mask = torch.full((num_queries, num_keys), float("-inf"), dtype=like.dtype, device=like.device)
-    return mask.triu_(num_keys - num_queries + 1)
+def decode_mask(lengths: Tensor, num_tokens: int, window: int | None, dtype: torch.dtype) -> Tensor:
+    """Additive mask [requests, 1, 1, tokens]: requests of ``lengths`` [requests, 1] see the last ``window`` tokens."""
+    places = torch.arange(num_tokens, device=lengths.device)
+    is_seen = places < lengths
+    if window is not None:
+        is_seen &= places >= lengths - window
+    mask = torch.zeros(is_seen.shape, dtype=dtype, device=lengths.device).masked_fill_(~is_seen, float("-inf"))
+    return mask[:, None, None, :]
 
 
 class Layout(Protocol):
@@ -150,7 +157,7 @@ class Layout(Protocol):
     @property
     def workspace_items(self) -> int: ...
 
-    def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor) -> Tensor:
+    def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor, kind: AttentionKind) -> Tensor:
         """Attend for all rows of the batch. [rows, heads, head_dim] to [rows, heads * head_dim], over the KV in
         ``pool``.
         """
@@ -164,19 +171,24 @@ class GroupedLayout:
     groups: Sequence[RowGroup]
     workspace_items: int  # the largest gather of a group
 
-    def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor) -> Tensor:
+    def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor, kind: AttentionKind) -> Tensor:
         out, row = [], 0
         for group in self.groups:
-            out.append(group.attend(layer, queries[row : row + group.num_rows], pool, workspace))
+            out.append(group.attend(layer, queries[row : row + group.num_rows], pool, workspace, kind))
             row += group.num_rows
         return out[0] if len(out) == 1 else torch.cat(out)
 
 
 class Planner:
-    """Lays batches out for one pool. ``group_bytes`` bounds what a group of decodes gathers in a layer."""
+    """Lays batches out for one pool. ``group_bytes`` bounds what a group of decodes gathers in a layer; ``windows`` are
+    those that the model's layers have.
+    """
 
-    def __init__(self, pool: KVPool, dtype: torch.dtype, group_bytes: int) -> None:
+    def __init__(
+        self, pool: KVPool, dtype: torch.dtype, group_bytes: int, windows: Collection[int | None] = (None,)
+    ) -> None:
         self._pool = pool
+        self._windows = windows
         self._dtype = dtype
         shape = pool.shape
         on_cpu = pool.device.type == "cpu"
@@ -215,12 +227,16 @@ class Planner:
         tables = [_padded(chunk.blocks, num_blocks) for chunk in chunks]
         if self._in_place:
             return DecodesInPlace(self._pool.first_rows(torch.tensor(tables)), torch.tensor(lengths))
-        mask = None
-        if lengths[0] != lengths[-1]:
-            seen = torch.arange(lengths[-1]) < torch.tensor(lengths)[:, None]
-            mask = torch.zeros(seen.shape, dtype=self._dtype).masked_fill_(~seen, float("-inf"))
-            mask = mask[:, None, None, :].to(self._pool.device)
-        return DecodeGroup(self._pool.read_index(tables), len(chunks), lengths[-1], mask)
+        lasts = torch.tensor(lengths)[:, None]
+        masks = {window: self._mask(lasts, lengths[0], window) for window in self._windows}
+        return DecodeGroup(self._pool.read_index(tables), len(chunks), lengths[-1], masks)
+
+    def _mask(self, lengths: Tensor, shortest: int, window: int | None) -> Tensor | None:
+        """What is hidden from requests of ``lengths`` [requests, 1]; None if nothing is."""
+        longest = int(lengths[-1])
+        if shortest == longest and (window is None or window >= longest):
+            return None
+        return decode_mask(lengths, longest, window, self._dtype).to(self._pool.device)
 
     def _prefill(self, chunk: Chunk) -> RowGroup:
         num_tokens = len(chunk.tokens)

@@ -6,19 +6,23 @@ decodes reads KV where it lies, and no copy of it is made. Without a compiler at
 the same from float32.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 
 from engines.models.files.block_kinds import Form
+from engines.torch_engine.layers.attention_kind import AttentionKind
 from engines.torch_engine.layers.quantised_weights import Codes, runs, stacked
+
+INTERFACE = 2  # of the functions that are called here, as csrc/module.c has it
 
 try:
     from engines.torch_engine import _kernels
 except ImportError:
     _kernels = None  # type: ignore[assignment]
+if getattr(_kernels, "INTERFACE", None) != INTERFACE:
+    _kernels = None  # type: ignore[assignment]  # compiled before what is around it was changed
 
 TILE = 64  # outputs that are packed together
 LANES = 16  # the longest registers
@@ -133,7 +137,13 @@ def attends_chunks(dtype: torch.dtype, head_dim: int) -> bool:
 
 
 def attend_in_place(
-    queries: Tensor, rows: Tensor, tables: Tensor, lengths: Tensor, num_kv_heads: int, kernels: str = KERNELS
+    queries: Tensor,
+    rows: Tensor,
+    tables: Tensor,
+    lengths: Tensor,
+    num_kv_heads: int,
+    kind: AttentionKind,
+    kernels: str = KERNELS,
 ) -> Tensor:
     """Attention of one query a request [requests, heads, head_dim] to its ``lengths`` [requests] tokens of KV.
 
@@ -155,7 +165,9 @@ def attend_in_place(
         num_heads // num_kv_heads,
         rows.shape[1],
         head_dim,
-        1 / math.sqrt(head_dim),
+        kind.scale,
+        kind.window or 0,
+        kind.softcap or 0.0,
         out.data_ptr(),
         torch.get_num_threads(),
     )
@@ -163,7 +175,13 @@ def attend_in_place(
 
 
 def attend_chunk_in_place(
-    queries: Tensor, rows: Tensor, table: Tensor, num_before: int, num_kv_heads: int, kernels: str = KERNELS
+    queries: Tensor,
+    rows: Tensor,
+    table: Tensor,
+    num_before: int,
+    num_kv_heads: int,
+    kind: AttentionKind,
+    kernels: str = KERNELS,
 ) -> Tensor:
     """Causal attention of consecutive tokens of one request [tokens, heads, head_dim] after ``num_before`` others.
 
@@ -183,7 +201,9 @@ def attend_chunk_in_place(
         num_heads // num_kv_heads,
         rows.shape[1],
         head_dim,
-        1 / math.sqrt(head_dim),
+        kind.scale,
+        kind.window or 0,
+        kind.softcap or 0.0,
         out.data_ptr(),
         torch.get_num_threads(),
     )

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from engines.scheduling.batch import Chunk
 from engines.torch_engine.kv_pool import KVPool
+from engines.torch_engine.layers.attention_kind import AttentionKind
 from mesh.wire.transfers import KVShape
 
 MAX_HEAD_DIM = 256
@@ -40,7 +41,7 @@ class Paging:
 
 
 class PagedAttention(Protocol):
-    def __call__(self, queries: Tensor, keys: Tensor, values: Tensor, paging: Paging) -> Tensor:
+    def __call__(self, queries: Tensor, keys: Tensor, values: Tensor, paging: Paging, kind: AttentionKind) -> Tensor:
         """Attend over the paged cache. [rows, heads, head_dim]: each row sees the keys up to its own, the last row of a
         request all of them.
         """
@@ -55,8 +56,8 @@ class PagedLayout:
     attention: PagedAttention
     workspace_items: int = 0
 
-    def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor) -> Tensor:
-        return self.attention(queries, *pool.paged(layer), self.paging).flatten(1)
+    def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor, kind: AttentionKind) -> Tensor:
+        return self.attention(queries, *pool.paged(layer), self.paging, kind).flatten(1)
 
 
 class PagedPlanner:
@@ -122,8 +123,8 @@ def _activate() -> Callable[[str], None] | None:
     return activate_flash_attention_impl if is_paged else None
 
 
-def flash_paged(queries: Tensor, keys: Tensor, values: Tensor, paging: Paging) -> Tensor:
-    """Causal attention by `torch.nn.attention.varlen.varlen_attn`."""
+def flash_paged(queries: Tensor, keys: Tensor, values: Tensor, paging: Paging, kind: AttentionKind) -> Tensor:
+    """Causal attention by `torch.nn.attention.varlen.varlen_attn`, which has no softcap."""
     from torch.nn.attention.varlen import varlen_attn
 
     out = varlen_attn(
@@ -134,7 +135,8 @@ def flash_paged(queries: Tensor, keys: Tensor, values: Tensor, paging: Paging) -
         None,
         paging.most_queries,
         paging.most_keys,
-        window_size=(-1, 0),
+        scale=kind.scale,
+        window_size=(-1 if kind.window is None else kind.window - 1, 0),
         enable_gqa=queries.shape[1] != keys.shape[2],
         seqused_k=paging.lengths,
         block_table=paging.tables,

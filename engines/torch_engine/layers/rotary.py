@@ -1,7 +1,7 @@
 """Rotary position embedding (Su et al., 2021) and the ways to stretch it.
 
 A pair of components is rotated as one complex number. The checkpoints pair component i with i + head_dim / 2;
-`interleave` puts pairs side by side, in the weights, once: dot products of queries and keys do not see the order.
+`interleaved` puts pairs side by side, in the weights, once: dot products of queries and keys do not see the order.
 """
 
 import math
@@ -12,30 +12,34 @@ import torch
 from torch import Tensor
 
 from engines.models.errors import ModelError
-from engines.models.files.model_config import ModelConfig
+from engines.models.files.model_config import Rope
 
 
-def interleave(weight: Tensor, head_dim: int) -> Tensor:
-    """Reorder ``[heads * head_dim, ...]`` from (i, i + head_dim / 2) pairs to neighbours."""
-    halves = weight.view(-1, 2, head_dim // 2, *weight.shape[1:])
-    return halves.transpose(1, 2).reshape(weight.shape)
+def interleaved(num_heads: int, head_dim: int, num_dims: int) -> Tensor:
+    """Return the order of rows [heads * head_dim] in which pairs (i, i + num_dims / 2) of each head are neighbours.
+
+    The components of a head after its first ``num_dims`` stay where they are.
+    """
+    pairs = torch.arange(num_dims).view(2, -1).t().flatten()
+    head = torch.cat([pairs, torch.arange(num_dims, head_dim)])
+    return (torch.arange(num_heads)[:, None] * head_dim + head).flatten()
 
 
 class Rotary:
-    """Gives the rotation of every position as complex numbers."""
+    """Gives the rotation of every position as complex numbers. ``context``: tokens that the model was trained for."""
 
-    def __init__(self, config: ModelConfig, device: torch.device) -> None:
-        frequencies, self._scale = _frequencies(config)
+    def __init__(self, rope: Rope, context: int, device: torch.device) -> None:
+        frequencies, self._scale = _frequencies(rope, context)
         self._frequencies = frequencies.to(device)
 
     def angles(self, positions: Tensor) -> Tensor:
-        """Unit complex numbers ``[n, 1, head_dim / 2]`` (times the attention factor of YaRN) for positions [n]."""
+        """Unit complex numbers ``[n, 1, num_dims / 2]`` (times the attention factor of YaRN) for positions [n]."""
         theta = positions.float()[:, None, None] * self._frequencies
         return torch.complex(theta.cos() * self._scale, theta.sin() * self._scale)
 
 
 def rotate(heads: Tensor, angles: Tensor) -> None:
-    """Rotate ``heads`` [n, heads, head_dim], pairs side by side, in place."""
+    """Rotate ``heads`` [n, heads, num_dims], pairs side by side, in place."""
     pairs = heads.view(*heads.shape[:-1], -1, 2)
     if heads.dtype == torch.float32:
         torch.view_as_complex(pairs).mul_(angles)
@@ -43,20 +47,31 @@ def rotate(heads: Tensor, angles: Tensor) -> None:
         pairs.copy_(torch.view_as_real(torch.view_as_complex(pairs.float()) * angles))
 
 
-def _frequencies(config: ModelConfig) -> tuple[Tensor, float]:
-    scaling: Mapping[str, Any] = config.rope_scaling or {}
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    exponents = torch.arange(0, config.head_dim, 2).float() / config.head_dim
-    plain: Tensor = 1.0 / config.rope_theta**exponents
-    if kind == "default":
+def _frequencies(rope: Rope, context: int) -> tuple[Tensor, float]:
+    exponents = torch.arange(0, rope.num_dims, 2).float() / rope.num_dims
+    powers: Tensor = rope.theta**exponents
+    plain: Tensor = 1.0 / powers
+    if rope.scaling is None:
         return plain, 1.0
+    kind, scaling = rope.scaling["rope_type"], rope.scaling
     if kind == "linear":
         return plain / scaling["factor"], 1.0
     if kind == "llama3":
         return _llama3(plain, scaling), 1.0
     if kind == "yarn":
-        return _yarn(plain, scaling, config)
-    raise ModelError(f"rope type {kind!r} is not supported; default, linear, llama3 or yarn would be")
+        return _yarn(plain, rope, scaling, context)
+    if kind == "longrope":
+        return 1.0 / (torch.tensor(scaling["short_factor"]) * powers), _long_scale(scaling, context)
+    raise ModelError(f"rope type {kind!r} is not supported; default, linear, llama3, yarn or longrope would be")
+
+
+def _long_scale(scaling: Mapping[str, Any], context: int) -> float:
+    """LongRoPE's attention factor (Ding et al., 2024)."""
+    if scaling.get("attention_factor") is not None:
+        return float(scaling["attention_factor"])
+    before = scaling["original_max_position_embeddings"] or context
+    factor = scaling.get("factor") or context / before
+    return 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(before))
 
 
 def _llama3(plain: Tensor, scaling: Mapping[str, Any]) -> Tensor:
@@ -69,16 +84,16 @@ def _llama3(plain: Tensor, scaling: Mapping[str, Any]) -> Tensor:
     return stretched + keep * plain
 
 
-def _yarn(plain: Tensor, scaling: Mapping[str, Any], config: ModelConfig) -> tuple[Tensor, float]:
+def _yarn(plain: Tensor, rope: Rope, scaling: Mapping[str, Any], context: int) -> tuple[Tensor, float]:
     """YaRN (Peng et al., 2023), equations 17 to 22: "NTK by parts" and the attention factor."""
     factor = scaling["factor"]
-    context = scaling.get("original_max_position_embeddings") or config.max_position_embeddings
-    low = _yarn_dimension(scaling.get("beta_fast") or 32, context, config)
-    high = _yarn_dimension(scaling.get("beta_slow") or 1, context, config)
+    before = scaling.get("original_max_position_embeddings") or context
+    low = _yarn_dimension(scaling.get("beta_fast") or 32, before, rope)
+    high = _yarn_dimension(scaling.get("beta_slow") or 1, before, rope)
     if scaling.get("truncate", True):
         low, high = math.floor(low), math.ceil(high)
-    low, high = max(low, 0), min(high, config.head_dim - 1)
-    ramp = (torch.arange(config.head_dim // 2).float() - low) / max(high - low, 0.001)
+    low, high = max(low, 0), min(high, rope.num_dims - 1)
+    ramp = (torch.arange(rope.num_dims // 2).float() - low) / max(high - low, 0.001)
     keep: Tensor = 1 - ramp.clamp(0, 1)
     scale = scaling.get("attention_factor")
     if scale is None:
@@ -86,6 +101,6 @@ def _yarn(plain: Tensor, scaling: Mapping[str, Any], config: ModelConfig) -> tup
     return (1 - keep) * plain / factor + keep * plain, scale
 
 
-def _yarn_dimension(rotations: float, context: int, config: ModelConfig) -> float:
+def _yarn_dimension(rotations: float, context: int, rope: Rope) -> float:
     """The component that makes ``rotations`` turns within the original context."""
-    return config.head_dim * math.log(context / (rotations * 2 * math.pi)) / (2 * math.log(config.rope_theta))
+    return rope.num_dims * math.log(context / (rotations * 2 * math.pi)) / (2 * math.log(rope.theta))

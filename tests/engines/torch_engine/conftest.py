@@ -38,6 +38,14 @@ LLAMA3 = {
     "original_max_position_embeddings": 64,
 }
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64}
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "short_factor": [1.0, 1.1, 1.3, 1.5, 2.0, 3.0],
+    "long_factor": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+    "original_max_position_embeddings": 128,
+}
+MOE = {"num_experts": 4, "moe_intermediate_size": 64, "num_experts_per_tok": 2, "head_dim": 16}
 LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama2-no-gqa": ("llama", {"num_key_value_heads": 6}),
@@ -49,17 +57,40 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2": ("qwen2", {"tie_word_embeddings": True}),
     "qwen3": ("qwen3", {}),
     "qwen3-yarn": ("qwen3", {"rope_parameters": YARN}),
+    "mistral-window": ("mistral", {"sliding_window": 20}),
+    "qwen2-windows": ("qwen2", {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1}),
+    "qwen2-moe": ("qwen2_moe", MOE | {"num_experts_per_tok": 2, "shared_expert_intermediate_size": 64}),
+    "qwen3-moe": ("qwen3_moe", MOE | {"norm_topk_prob": True, "mlp_only_layers": [1]}),
+    "mixtral": ("mixtral", {"num_local_experts": 4, "sliding_window": 40}),
+    "gemma": ("gemma", {}),
+    "gemma2": (
+        "gemma2",
+        {"head_dim": 64, "sliding_window": 20, "query_pre_attn_scalar": 24, "attn_logit_softcapping": 5.0},
+    ),
+    "gemma3": ("gemma3_text", {"sliding_window": 20, "num_hidden_layers": 7, "query_pre_attn_scalar": 24}),
+    "phi": ("phi", {"num_key_value_heads": 6}),
+    "phi3": ("phi3", {"sliding_window": 33}),
+    "phi4-mini": ("phi3", {"rope_parameters": LONGROPE | {"partial_rotary_factor": 0.75}}),
+    "smollm3": ("smollm3", {"no_rope_layers": [1, 0, 1]}),
+    "olmo2": ("olmo2", {}),
+    "olmo3": ("olmo3", {"sliding_window": 20, "num_hidden_layers": 4}),
+    "starcoder2": ("starcoder2", {"sliding_window": 50}),
+    "gpt-neox": ("gpt_neox", {"num_key_value_heads": 6}),
+    "gpt-neox-in-turn": (
+        "gpt_neox",
+        {"num_key_value_heads": 6, "use_parallel_residual": False, "hidden_act": "gelu_new"},
+    ),
 }
 
 
-def _write_model(folder: Path, variant: str) -> Any:
+def write_model(folder: Path, variant: str) -> Any:
     """Write the variant with random weights of a size that makes every part matter. Returns transformers' own model."""
     import transformers
 
     model_type, changes = VARIANTS[variant]
     config = transformers.AutoConfig.for_model(model_type, **(COMMON | changes))
     torch.manual_seed(7)
-    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.normal_(1.0 if "norm" in name else 0.0, 0.2)
@@ -88,14 +119,14 @@ class TorchRunner(Runner):
 def variant(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     """A folder with a tiny model of each variant, and transformers' own model of it."""
     folder = tmp_path_factory.mktemp(request.param)
-    return folder, _write_model(folder, request.param)
+    return folder, write_model(folder, request.param)
 
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with one tiny model."""
     folder = tmp_path_factory.mktemp("tiny")
-    _write_model(folder, "smollm2-tied")
+    write_model(folder, "smollm2-tied")
     return folder
 
 

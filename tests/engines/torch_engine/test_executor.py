@@ -21,6 +21,7 @@ def test_many_decodes_of_very_different_lengths_share_a_step(tiny, make_runner, 
     assert generate_together(make_runner(tiny, num_blocks=700), requests, greedy(), 4, 200) == expected
 
 
+@pytest.mark.parametrize("variant", ["qwen3", "gemma3"], indirect=True)
 def test_services_have_models_and_pools_of_their_own(variant, tiny, greedy):
     other, _ = variant
     services = []

@@ -1,6 +1,7 @@
 """Two models of different shapes in one KV memory: each gives the tokens that it gives alone."""
 
 import msgspec
+import pytest
 
 from engines.core import EngineCore
 from engines.costs.learning import LearntCost
@@ -75,6 +76,7 @@ class Engine:
         return self.streams
 
 
+@pytest.mark.parametrize("variant", ["qwen3", "gemma3"], indirect=True)
 def test_tokens_are_those_of_each_service_alone(tiny, variant, greedy):
     """Memory for a request and a half of each: they preempt one another, and take each other's pages."""
     folders = {"one": tiny, "two": variant[0]}
@@ -92,6 +94,7 @@ def test_tokens_are_those_of_each_service_alone(tiny, variant, greedy):
     assert engine.core.status(0.0).preemptions_total > 0
 
 
+@pytest.mark.parametrize("variant", ["qwen3", "gemma3"], indirect=True)
 def test_what_another_dtype_left_in_a_page_does_no_harm(tiny, variant, greedy):
     """Requests of different lengths decode together: what the shorter lacks is masked, and was the other's float32."""
     folder = variant[0]

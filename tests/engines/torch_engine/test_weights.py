@@ -9,7 +9,7 @@ from safetensors import safe_open
 from bench.models.tiny_llama import write_tiny_model
 from engines.models.errors import ModelError
 from engines.models.files.model_config import ModelConfig
-from engines.torch_engine.shape import weight_bytes
+from engines.torch_engine.parts import weight_bytes
 
 
 @pytest.mark.parametrize(

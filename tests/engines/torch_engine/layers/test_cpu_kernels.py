@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from engines.models.files.block_kinds import KINDS, Form
+from engines.torch_engine.layers.attention_kind import AttentionKind
 from engines.torch_engine.layers.cpu_kernels import (
     CodeLinear,
     attend_chunk_in_place,
@@ -28,6 +29,11 @@ from tests.engines.torch_engine.compiled import compiled
 from tests.seeds import seeds
 
 pytestmark = compiled
+ATTENTION = [
+    pytest.param(AttentionKind.plain, id="plain"),
+    pytest.param(lambda dim: AttentionKind(0.1, window=20), id="window"),
+    pytest.param(lambda dim: AttentionKind(0.1, window=3, softcap=2.0), id="softcap"),
+]
 SETS = kernel_sets()
 
 
@@ -211,13 +217,18 @@ def test_what_is_taken():
     assert not packs([(Form.NIBBLES, 32), (Form.BYTES, 32)])  # each is a run of its own
 
 
-def attention(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+def attention(queries: Tensor, keys: Tensor, values: Tensor, kind: AttentionKind) -> Tensor:
     """Of the last tokens [n, heads, dim] of those with KV [tokens, kv_heads, dim], in double precision."""
     shared, num_new, num_tokens = queries.shape[1] // keys.shape[1], len(queries), len(keys)
-    by_head = [part.double().repeat_interleave(shared, dim=1).transpose(0, 1) for part in (keys, values)]
+    keys, values = (part.double().repeat_interleave(shared, dim=1).transpose(0, 1) for part in (keys, values))
+    scores = queries.double().transpose(0, 1) @ keys.transpose(1, 2) * kind.scale
+    if kind.softcap is not None:
+        scores = torch.tanh(scores / kind.softcap) * kind.softcap
     seen = torch.ones(num_new, num_tokens, dtype=torch.bool).tril(num_tokens - num_new)
-    out = functional.scaled_dot_product_attention(queries.double().transpose(0, 1), *by_head, attn_mask=seen)
-    return out.transpose(0, 1).flatten(1).float()
+    if kind.window is not None:
+        seen = seen.triu(num_tokens - num_new + 1 - kind.window)
+    weights = scores.masked_fill(~seen, float("-inf")).softmax(dim=-1)
+    return (weights @ values).transpose(0, 1).flatten(1).float()
 
 
 def laid_out(
@@ -240,7 +251,9 @@ def laid_out(
 @pytest.mark.parametrize(("num_heads", "num_kv_heads", "dim"), [(9, 3, 64), (4, 4, 16), (8, 1, 128), (10, 2, 80)])
 @pytest.mark.parametrize("size", [1, 16])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_decodes_attend_to_what_lies_in_their_blocks(kernels, num_heads, num_kv_heads, dim, size, threads):
+@pytest.mark.parametrize("of_kind", ATTENTION)
+def test_decodes_attend_to_what_lies_in_their_blocks(kernels, num_heads, num_kv_heads, dim, size, threads, of_kind):
+    kind = of_kind(dim)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -250,8 +263,8 @@ def test_decodes_attend_to_what_lies_in_their_blocks(kernels, num_heads, num_kv_
             rows, tables, kv = laid_out(lengths, num_kv_heads, size, dim, generator)
             heads = torch.randn(len(lengths), num_heads + 3, dim, generator=generator) * 3
             queries = heads[:, :num_heads]
-            out = attend_in_place(queries, rows, tables, torch.tensor(lengths), num_kv_heads, kernels)
-            expected = torch.cat([attention(query[None], *own) for query, own in zip(queries, kv, strict=True)])
+            out = attend_in_place(queries, rows, tables, torch.tensor(lengths), num_kv_heads, kind, kernels)
+            expected = torch.cat([attention(query[None], *own, kind) for query, own in zip(queries, kv, strict=True)])
             torch.testing.assert_close(out, expected, rtol=2e-5, atol=1e-5)
     finally:
         torch.set_num_threads(before)
@@ -261,7 +274,9 @@ def test_decodes_attend_to_what_lies_in_their_blocks(kernels, num_heads, num_kv_
 @pytest.mark.parametrize(("num_heads", "num_kv_heads", "dim"), [(9, 3, 64), (4, 2, 128), (2, 2, 64)])
 @pytest.mark.parametrize("size", [1, 16])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_chunk_sees_what_came_before_and_itself(kernels, num_heads, num_kv_heads, dim, size, threads):
+@pytest.mark.parametrize("of_kind", ATTENTION)
+def test_a_chunk_sees_what_came_before_and_itself(kernels, num_heads, num_kv_heads, dim, size, threads, of_kind):
+    kind = of_kind(dim)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -271,11 +286,11 @@ def test_a_chunk_sees_what_came_before_and_itself(kernels, num_heads, num_kv_hea
             rows, [table], [(keys, values)] = laid_out([length], num_kv_heads, size, dim, generator)
             heads = torch.randn(num_new, num_heads + 3, dim, generator=generator) * 3
             queries = heads[:, :num_heads]
-            out = attend_chunk_in_place(queries, rows, table, num_before, num_kv_heads, kernels)
-            torch.testing.assert_close(out, attention(queries, keys, values), rtol=2e-5, atol=1e-5)
+            out = attend_chunk_in_place(queries, rows, table, num_before, num_kv_heads, kind, kernels)
+            torch.testing.assert_close(out, attention(queries, keys, values, kind), rtol=2e-5, atol=1e-5)
             cut = num_new // 2  # in two chunks the same, to the last bit
             parts = [(queries[:cut], num_before), (queries[cut:], num_before + cut)]
-            alone = [attend_chunk_in_place(part, rows, table, n, num_kv_heads, kernels) for part, n in parts]
+            alone = [attend_chunk_in_place(part, rows, table, n, num_kv_heads, kind, kernels) for part, n in parts]
             assert torch.equal(torch.cat(alone), out)
     finally:
         torch.set_num_threads(before)
@@ -299,7 +314,13 @@ def test_scores_far_apart_and_very_large(kernels):
     rows[0, :, 0] = torch.linspace(-4000.0, 4000.0, 16)
     rows[1] = torch.arange(16.0)[:, None]
     out = attend_in_place(
-        torch.full((1, 1, 16), 100.0), rows, torch.zeros(1, 1, dtype=torch.long), torch.tensor([16]), 1, kernels
+        torch.full((1, 1, 16), 100.0),
+        rows,
+        torch.zeros(1, 1, dtype=torch.long),
+        torch.tensor([16]),
+        1,
+        AttentionKind.plain(16),
+        kernels,
     )
     assert torch.equal(out, torch.full((1, 16), 15.0))
 

@@ -13,13 +13,13 @@ from engines.models.files.block_kinds import BLOCKS_FILE, KINDS, Form
 from engines.models.files.model_config import ModelConfig
 from engines.models.prepare import prepare
 from engines.models.store import check_folder
+from engines.torch_engine.blocks import linear
 from engines.torch_engine.layers import cpu_kernels
 from engines.torch_engine.layers.cpu_kernels import CodeLinear
 from engines.torch_engine.layers.linear import PackedLinear
 from engines.torch_engine.layers.quantised_weights import Codes
-from engines.torch_engine.llama import linear
-from engines.torch_engine.shape import weight_bytes
-from engines.torch_engine.weights import Checkpoint, Part, gate_up, loaded_bytes, query_key_value
+from engines.torch_engine.parts import Part, attention_out, dense_mlp, query_key_value, weight_bytes
+from engines.torch_engine.weights import Checkpoint, loaded_bytes
 from tests.engines.models.tiny import ignore, write_gguf
 from tests.engines.torch_engine.compiled import compiled
 
@@ -71,13 +71,8 @@ def values_of(weight: Codes) -> torch.Tensor:
 
 @compiled
 def test_codes_are_those_of_the_weights_to_the_last_bit(quantized):
-    checkpoint = checkpoint_of(quantized)
-    layer = "model.layers.1"
-    for parts in (
-        query_key_value(f"{layer}.self_attn", ModelConfig.load(quantized)),
-        (Part(f"{layer}.self_attn.o_proj"),),
-        gate_up(f"{layer}.mlp"),
-    ):
+    checkpoint, config = checkpoint_of(quantized), ModelConfig.load(quantized)
+    for parts in (query_key_value(config, 1), attention_out(config, 1), dense_mlp(config, 1).up):
         for dtype in ("float32", "int8"):
             codes = checkpoint.codes(parts, dtype)
             assert codes is not None
@@ -96,8 +91,9 @@ def test_files_of_floats_have_no_blocks(tmp_path):
 def test_weights_in_floats_become_codes_of_8_bits_for_int8(tmp_path):
     """The largest of 32 is 127, so none is off by more than half of a 127th of it."""
     write_gguf(tmp_path / "tiny.gguf")
-    checkpoint = checkpoint_of(prepare(str(tmp_path / "tiny.gguf"), ignore, Cache(tmp_path / "cache")))
-    parts = gate_up("model.layers.0.mlp")
+    folder = prepare(str(tmp_path / "tiny.gguf"), ignore, Cache(tmp_path / "cache"))
+    checkpoint = checkpoint_of(folder)
+    parts = dense_mlp(ModelConfig.load(folder), 0).up
     [codes] = {part.form for part in checkpoint.codes(parts, "int8")}
     assert codes is Form.BYTES
     weight = checkpoint.weight(parts)
@@ -108,9 +104,9 @@ def test_weights_in_floats_become_codes_of_8_bits_for_int8(tmp_path):
 
 @compiled
 def test_what_is_kept_in_blocks(quantized):
-    checkpoint = checkpoint_of(quantized)
-    attention = query_key_value("model.layers.0.self_attn", ModelConfig.load(quantized))
-    for parts in (attention, gate_up("model.layers.0.mlp"), [Part("model.layers.0.mlp.down_proj")]):
+    checkpoint, config = checkpoint_of(quantized), ModelConfig.load(quantized)
+    mlp = dense_mlp(config, 0)
+    for parts in (query_key_value(config, 0), mlp.up, mlp.down):
         assert isinstance(linear(checkpoint, parts, "float32"), CodeLinear)
     head = [Part("model.embed_tokens")]  # its 266 rows are no multiple of 64
     assert isinstance(linear(checkpoint, head, "float32"), PackedLinear)

@@ -7,17 +7,18 @@ import torch
 
 from engines.models.errors import ModelError
 from engines.models.files.model_config import ModelConfig
-from engines.torch_engine.layers.rotary import Rotary, interleave, rotate
+from engines.torch_engine.layers.rotary import Rotary, interleaved, rotate
 
 
 def test_an_unknown_kind_is_refused_with_the_known_ones(tiny):
-    config = replace(ModelConfig.load(tiny), rope_scaling={"rope_type": "longrope"})
-    with pytest.raises(ModelError, match=r"'longrope'.*default, linear, llama3 or yarn"):
-        Rotary(config, torch.device("cpu"))
+    [rope] = ModelConfig.load(tiny).ropes
+    with pytest.raises(ModelError, match=r"'dynamic'.*default, linear, llama3, yarn or longrope"):
+        Rotary(replace(rope, scaling={"rope_type": "dynamic"}), 256, torch.device("cpu"))
 
 
 def test_products_depend_on_the_distance_only(tiny):
-    rotary = Rotary(ModelConfig.load(tiny), torch.device("cpu"))
+    [rope] = ModelConfig.load(tiny).ropes
+    rotary = Rotary(rope, 256, torch.device("cpu"))
     query, key = torch.randn(1, 1, 16), torch.randn(1, 1, 16)
 
     def product(query_position, key_position):
@@ -31,5 +32,5 @@ def test_products_depend_on_the_distance_only(tiny):
 
 
 def test_interleaving_puts_pairs_side_by_side():
-    weight = torch.arange(8).view(8, 1).expand(8, 3)
-    assert interleave(weight, 4)[:, 0].tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
+    assert interleaved(2, 4, 4).tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
+    assert interleaved(2, 6, 4).tolist() == [0, 2, 1, 3, 4, 5, 6, 8, 7, 9, 10, 11]

@@ -125,13 +125,14 @@ async def test_a_schema_that_cannot_be_followed_matters_to_strict_tools_only(gat
     error_of(await gateway.chat(tools=[strict, WEATHER]), 400, param="tools")
 
 
-LARGE = {"type": "object", "properties": {f"property_{index}": {"type": "string"} for index in range(400)}}
+def large(number):
+    return {"type": "object", "properties": {f"property_{number}_{index}": {"type": "string"} for index in range(400)}}
 
 
 async def test_large_schemas_are_followed_loosely_unless_they_are_strict(gateway):
-    tools = [{"type": "function", "function": {"name": f"f{index}", "parameters": LARGE}} for index in range(8)]
+    tools = [{"type": "function", "function": {"name": f"f{index}", "parameters": large(index)}} for index in range(8)]
     assert (await gateway.chat(tools=tools)).status_code == 200
-    assert "property_1" not in gateway.router.specs[-1].sampling.grammar
+    assert "property_1_1" not in gateway.router.specs[-1].sampling.grammar
     strict = [{**tool, "function": {**tool["function"], "strict": True}} for tool in tools]
     assert "too large" in error_of(await gateway.chat(tools=strict), 400, param="tools")
 

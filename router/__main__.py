@@ -81,6 +81,7 @@ async def serve(shell: ProcessShell) -> None:
         _tracer(shell, spec, registry) as tracer,
         _timelines(shell, spec, registry, tallies, metrics, tracer, keyring) as timelines,
     ):
+        timelines.apart_tokens = models.apart_tokens
         router = Router(shell.topology, shell.me.process, sockets, shell.clock, policy, timelines, tallies)
         registry.register(LengthCalibration(router.lengths.calibration))
         registry.register(Promises(promises))

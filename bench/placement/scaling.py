@@ -23,11 +23,11 @@ from bench.harness.jobs import run_jobs
 from bench.harness.tables import print_table
 from bench.simulated import attainment, make_fleet, make_simulation, modelled_engine, run_cases, serve
 from engines.costs.profiles import load_profile
+from mesh.rules import ScalingRule
 from mesh.topology.schema import (
     PlacementMode,
     PlacementSpec,
     PolicySpec,
-    ScalingRule,
     ScalingSpec,
     ServiceSpec,
     Slo,

@@ -31,7 +31,8 @@ from engines.engine_request import EngineRequest
 from engines.status import Service
 from engines.transfers.freeness import growth_tokens, in_all, with_one_less, with_one_more
 from engines.transfers.peers import Peer, Peers
-from mesh.topology.schema import Rescheduling, Trigger
+from mesh.rules import Trigger
+from mesh.topology.schema import Rescheduling
 from mesh.wire.control import Role
 from mesh.wire.status import EngineStatus
 

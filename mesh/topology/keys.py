@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from mesh.chat_formats import REASONING_FORMATS, TOOL_FORMATS
+from mesh.rules import Counting, ScalingRule, Trigger
 from mesh.topology.schema import (
     ClusterEngine,
     PlacementMode,
-    ScalingRule,
     Scheduling,
-    Trigger,
 )
 from mesh.topology.values import (
     Reader,
@@ -105,6 +104,7 @@ SERVICE: Keys = {
     "min_tpot_ms": Key("min_tpot_s", milliseconds),
     "tool_format": Key("tool_format", choice(TOOL_FORMATS, "a way to write calls of tools")),
     "reasoning_format": Key("reasoning_format", choice(REASONING_FORMATS, "a way to mark reasoning")),
+    "reasoning": Key("reasoning", choice([rule.value for rule in Counting], "a way to count reasoning", Counting)),
     "tokenizer": Key("tokenizer", tokenizer),
 }
 

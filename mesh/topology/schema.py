@@ -8,28 +8,13 @@ from typing import Any, Final
 
 from mesh.access.keys import UNLIMITED, KeyLimits
 from mesh.chat_formats import AUTO_FORMAT
+from mesh.rules import Counting, ScalingRule, Trigger
 from mesh.transports import AUTO
 from mesh.wire.control import Role
 
 LOCAL_HOST = "local"
 USUAL_FLOOR: Final = 10.0  # a promise may be so many times tighter than the service's
 WHOLE_PROMPTS = 2**20  # tokens of an iteration: more than any batch has
-
-
-class ScalingRule(StrEnum):
-    """How many engines of a pool should run (docs/concepts/scaling.md)."""
-
-    PROMISES = "promises"  # as few as keep TTFT and TPOT at the rates and lengths of now
-    UTILISATION = "utilisation"  # so many that a share of their KV memory is in use
-    FREENESS = "freeness"  # so many that mean freeness is between two bounds
-
-
-class Trigger(StrEnum):
-    """Why an engine gives a request to another one."""
-
-    LOAD = "load"  # it is less free than the other: balance, room for a queued request, room for high priority
-    SLACK = "slack"  # the request would miss its TPOT promise here, and keep it there
-    ROLE = "role"  # it decodes on an engine that only prefills
 
 
 class Scheduling(StrEnum):
@@ -80,6 +65,7 @@ class ServiceSpec:
     min_tpot_s: float | None = None  # likewise
     tool_format: str = AUTO_FORMAT  # how the model writes calls of tools, of TOOL_FORMATS
     reasoning_format: str = AUTO_FORMAT  # how it marks reasoning, of REASONING_FORMATS
+    reasoning: Counting = Counting.COUNTED  # whether promises count the tokens of reasoning
     tokenizer: str | None = None  # of servers' prompts: hf:org/name, a folder, or "server"; None: lengths are estimated
 
     @property

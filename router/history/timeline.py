@@ -169,6 +169,8 @@ class DeliveredTokens:
     num_cached: int = 0
     first_at: float | None = None
     last_at: float = 0.0
+    apart_at: float | None = None  # when reasoning ended that promises do not count
+    num_apart: int = 0  # tokens until then
 
 
 @dataclass(slots=True, eq=False)
@@ -188,6 +190,7 @@ class RequestTimeline:
     trace: RequestTrace | None = None  # of its call, if gateways make traces
     seam: str = ""  # as in `TokensResumed`, of the newest one
     is_estimated: bool = False  # how long its prompt is: nobody here has its tokenizer
+    apart_token: int | None = None  # that ends reasoning, where promises do not count that
 
     @property
     def id(self) -> str:
@@ -234,12 +237,23 @@ class RequestTimeline:
             delivered.first_at, delivered.last_at, delivered.num_cached = now, now, batch.num_cached_tokens
             delivered.num_tokens = num_tokens
             self._first_token(engine, now)
+            if self.apart_token is not None:
+                self._look_for_end(batch, now)
             return None
         gap_s = now - delivered.last_at
         if num_tokens:
             delivered.last_at = now
             delivered.num_tokens += num_tokens
+            if self.apart_token is not None:
+                self._look_for_end(batch, now)
         return gap_s
+
+    def _look_for_end(self, batch: TokenBatch, now: float) -> None:
+        """Note when reasoning ends: the token that ends it is to the rest what the first one is to a usual answer."""
+        delivered = self.delivered
+        if delivered.apart_at is None and self.apart_token in batch.tokens:
+            behind = len(batch.tokens) - 1 - batch.tokens.index(self.apart_token)
+            delivered.apart_at, delivered.num_apart = now, delivered.num_tokens - behind
 
     def _first_token(self, engine: str, now: float) -> None:
         if (route := self.route) is not None:
@@ -279,8 +293,13 @@ class RequestTimeline:
 
     @property
     def tpot_s(self) -> float | None:
-        """Mean time of the tokens after the first; None with less than two tokens."""
+        """Mean time of the tokens after the first; None with less than two tokens. Without reasoning that promises do
+        not count.
+        """
         delivered = self.delivered
-        if delivered.first_at is None or delivered.num_tokens < 2:
+        since, num_before = delivered.first_at, 1
+        if delivered.apart_at is not None:
+            since, num_before = delivered.apart_at, delivered.num_apart
+        if since is None or delivered.num_tokens <= num_before:
             return None
-        return (delivered.last_at - delivered.first_at) / (delivered.num_tokens - 1)
+        return (delivered.last_at - since) / (delivered.num_tokens - num_before)

@@ -4,7 +4,7 @@ Readers are told of arrivals, of tokens and of ends as they happen, so that noth
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -38,6 +38,7 @@ class Timelines:
         kept_engines: int = KEPT_ENGINES,
     ) -> None:
         self._readers = readers
+        self.apart_tokens: Mapping[str, int] = {}  # by service: ends reasoning where promises do not count that
         self._open: dict[str, tuple[RequestTimeline, RequestSpec]] = {}
         self._ended: OrderedDict[int, RequestTimeline] = OrderedDict()  # by number, in the order of their ends
         self._kept_requests = kept_requests
@@ -106,6 +107,7 @@ class Timelines:
             raise KeyError(f"request {spec.id} arrived twice")
         self._num_arrived += 1
         timeline = RequestTimeline(RequestFacts.of(spec, tenant), now - spec.age_s, self._num_arrived)
+        timeline.apart_token = self.apart_tokens.get(spec.service)
         self._open[spec.id] = timeline, spec
         if trace is not None:
             timeline.trace = trace

@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from math import ceil, isfinite
 from typing import NamedTuple, Protocol
 
-from mesh.topology.schema import ScalingRule, ScalingSpec
+from mesh.rules import ScalingRule
+from mesh.topology.schema import ScalingSpec
 from router.scaling.need import ServiceLoad, Work, engines_needed
 from router.scaling.pools import EnginePhase, PoolView
 

@@ -3,7 +3,8 @@
 import random
 from collections import Counter
 
-from mesh.topology.schema import Rescheduling, Trigger
+from mesh.rules import Trigger
+from mesh.topology.schema import Rescheduling
 from mesh.wire.control import Role
 from mesh.wire.requests import RequestSpec, Sampling
 from mesh.wire.transfers import Reserve

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from mesh.topology.schema import PolicySpec, Rescheduling, Slo, Topology, Trigger
+from mesh.rules import Trigger
+from mesh.topology.schema import PolicySpec, Rescheduling, Slo, Topology
 from mesh.wire.control import Role
 from mesh.wire.status import DecodeCost
 from router.history.records import Outcome, Record

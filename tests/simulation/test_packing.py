@@ -5,7 +5,8 @@ from random import Random
 
 import pytest
 
-from mesh.topology.schema import PolicySpec, Rescheduling, Slo, Topology, Trigger
+from mesh.rules import Trigger
+from mesh.topology.schema import PolicySpec, Rescheduling, Slo, Topology
 from mesh.wire.control import Role
 from router.history.records import Outcome, Record
 from router.policies.parts.groups import Grouping, Sizes

@@ -8,7 +8,8 @@ import pytest
 
 import engines.transfers.incoming
 import engines.transfers.rescheduling
-from mesh.topology.schema import Rescheduling, Topology, TransferSpec, Trigger
+from mesh.rules import Trigger
+from mesh.topology.schema import Rescheduling, Topology, TransferSpec
 from mesh.wire.control import Role
 from router.history.records import Record
 from simulation.cluster import Simulation

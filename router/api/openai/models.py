@@ -11,6 +11,8 @@ from engines.models.files.model_config import ModelConfig
 from engines.models.text.detokenizer import Detokenizer
 from engines.models.text.pieces import Pieces
 from engines.models.text.tokenizer import Tokenizer
+from mesh.errors import UserError
+from mesh.rules import Counting
 from mesh.topology.schema import ServiceSpec, Slo
 from router.api.errors import ApiError, bad_parameter, not_allowed, unknown_model
 from router.api.forward.models import ForwardedModel
@@ -46,11 +48,12 @@ class ServedModel:
     grammars: GrammarChecks
     style: ChatStyle  # of its chats
     marked_pieces: Pieces  # what tokens stand for, markers of calls and of reasoning among them
+    apart_token: int | None  # that ends reasoning, where promises do not count that
 
     @classmethod
     def load(cls, spec: ServiceSpec, folder: Path) -> "ServedModel":
         """Load the tokenizer and the template of a model. ``folder`` holds the prepared model. Raise `ModelError` if it
-        cannot be read.
+        cannot be read, `UserError` if it cannot be served as its service wants.
         """
         config, tokenizer = ModelConfig.load(folder), Tokenizer.load(folder)
         style = style_of(
@@ -76,6 +79,7 @@ class ServedModel:
             grammars=GrammarChecks(Vocabulary(folder, config.vocab_size, tuple(config.eos_token_ids))),
             style=style,
             marked_pieces=tokenizer.showing(frozenset(style.special_tokens.values())),
+            apart_token=_apart_token(spec, style),
         )
 
     def detokenizer(self, *, with_markers: bool) -> Detokenizer:
@@ -127,6 +131,12 @@ class Models:
         self.has_forwarded: Final = any(isinstance(model, ForwardedModel) for model in self._all)
         self.has_own: Final = any(isinstance(model, ServedModel) for model in self._all)
 
+    @property
+    def apart_tokens(self) -> dict[str, int]:
+        """Return the tokens that end reasoning, by the services whose promises do not count it."""
+        ours = (model for model in self._all if isinstance(model, ServedModel))
+        return {model.service: model.apart_token for model in ours if model.apart_token is not None}
+
     def find(self, name: str | None, caller: Caller) -> ServedModel:
         """Find a model by its name; without one, the only model, if there is only one.
 
@@ -155,6 +165,15 @@ class Models:
 
     def _names(self, caller: Caller) -> list[str]:
         return [name for name, model in self._by_name.items() if caller.may_use(model.service)]
+
+
+def _apart_token(spec: ServiceSpec, style: ChatStyle) -> int | None:
+    if spec.reasoning is Counting.COUNTED:
+        return None
+    token = None if style.reasoning is None else style.special_token(style.reasoning.end)
+    if token is None:
+        raise UserError(f'services.{spec.name}.reasoning: "apart" needs a model with a token that ends reasoning')
+    return token
 
 
 def entry(name: str, model: ServedModel | ForwardedModel, created: int) -> dict[str, object]:

@@ -15,7 +15,8 @@ from bench.placement.scaling import (
     run_case,
     simulate,
 )
-from mesh.topology.schema import PolicySpec, ScalingRule, ScalingSpec
+from mesh.rules import ScalingRule
+from mesh.topology.schema import PolicySpec, ScalingSpec
 from router.policies.packing import Packing
 
 RISING = Day((2.0, 2.0, 8.0, 8.0, 8.0, 1.0, 1.0, 1.0))

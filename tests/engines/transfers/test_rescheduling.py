@@ -9,7 +9,8 @@ from engines.engine_request import EngineRequest
 from engines.status import Service
 from engines.transfers.peers import Peers
 from engines.transfers.rescheduling import MOST_AT_A_TIME, Move, OwnEngine, Rescheduler
-from mesh.topology.schema import Rescheduling, Trigger
+from mesh.rules import Trigger
+from mesh.topology.schema import Rescheduling
 from mesh.wire.control import ProcessState, Role
 from mesh.wire.requests import Epoch, RequestSpec, Sampling
 from mesh.wire.status import DecodeCost, EngineStatus, PrefillCost, ServiceStatus

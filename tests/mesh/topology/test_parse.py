@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from mesh.access.keys import KeyLimits
+from mesh.rules import ScalingRule
 from mesh.topology.parse import load
 from mesh.topology.report import TopologyError
 from mesh.topology.schema import (
@@ -11,7 +12,6 @@ from mesh.topology.schema import (
     EngineSpec,
     GatewaySpec,
     HostSpec,
-    ScalingRule,
     ScalingSpec,
     Scheduling,
     Slo,

@@ -88,3 +88,13 @@ def test_tokens_that_resume_say_how_long_they_paused():
     request.change_owner(M1, 101.5)
     request.resume(M1, 102.0)
     assert request.events[-1] == TokensResumed(2.0, M1, 1.0)
+
+
+def test_reasoning_may_stand_apart_from_promises():
+    of_one = timeline()
+    of_one.apart_token = 9
+    for now, tokens in ((1.0, (4,)), (2.0, (4, 9, 5)), (4.0, (6,)), (6.0, (7,))):
+        of_one.deliver(batch(*tokens), "e", of_one.arrived_at + now)
+    assert of_one.delivered.num_apart == 3
+    assert of_one.tpot_s == pytest.approx((6.0 - 2.0) / 3)
+    assert of_one.ttft_s == pytest.approx(1.0)

@@ -1,0 +1,26 @@
+"""Rules that topologies name: for scaling, for migration, for what promises count."""
+
+from enum import StrEnum
+
+
+class ScalingRule(StrEnum):
+    """How many engines of a pool should run (docs/concepts/scaling.md)."""
+
+    PROMISES = "promises"  # as few as keep TTFT and TPOT at the rates and lengths of now
+    UTILISATION = "utilisation"  # so many that a share of their KV memory is in use
+    FREENESS = "freeness"  # so many that mean freeness is between two bounds
+
+
+class Trigger(StrEnum):
+    """Why an engine gives a request to another one."""
+
+    LOAD = "load"  # it is less free than the other: balance, room for a queued request, room for high priority
+    SLACK = "slack"  # the request would miss its TPOT promise here, and keep it there
+    ROLE = "role"  # it decodes on an engine that only prefills
+
+
+class Counting(StrEnum):
+    """Which tokens of an answer its TPOT promise counts."""
+
+    COUNTED = "counted"  # all of them
+    APART = "apart"  # those after the reasoning, with the token that ends it as the first one

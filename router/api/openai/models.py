@@ -9,6 +9,7 @@ from typing import Final
 from engines.grammars.process import Vocabulary
 from engines.models.files.model_config import ModelConfig
 from engines.models.text.detokenizer import Detokenizer
+from engines.models.text.infill import InfillTokens, infill_tokens
 from engines.models.text.pieces import Pieces
 from engines.models.text.tokenizer import Tokenizer
 from mesh.errors import UserError
@@ -48,6 +49,8 @@ class ServedModel:
     grammars: GrammarChecks
     style: ChatStyle  # of its chats
     marked_pieces: Pieces  # what tokens stand for, markers of calls and of reasoning among them
+    starting_tokens: tuple[int, ...]  # of every text
+    infill: InfillTokens | None  # None: the model was not made to fill in
     apart_token: int | None  # that ends reasoning, where promises do not count that
 
     @classmethod
@@ -79,6 +82,8 @@ class ServedModel:
             grammars=GrammarChecks(Vocabulary(folder, config.vocab_size, tuple(config.eos_token_ids))),
             style=style,
             marked_pieces=tokenizer.showing(frozenset(style.special_tokens.values())),
+            starting_tokens=tuple(tokenizer.encode("")),
+            infill=infill_tokens(tokenizer.added_id_of),
             apart_token=_apart_token(spec, style),
         )
 

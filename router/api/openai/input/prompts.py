@@ -14,6 +14,7 @@ from router.api.openai.answers.choice import Prompt
 from router.api.openai.input.background import Background
 from router.api.openai.input.bodies import SHAPES, CompletionBody, PromptItem
 from router.api.openai.input.sampling import check_num_choices
+from router.api.openai.input.unsupported import unsupported
 from router.api.openai.models import ServedModel
 from router.chat.reasoning import ReasoningState
 
@@ -30,6 +31,8 @@ class PromptReader:
 
     async def completion(self, body: CompletionBody, model: ServedModel, client: str) -> list[Prompt]:
         """Raise `ApiError` on an empty or too long prompt, or a token id that the model does not have."""
+        if body.suffix:
+            return [await self._infill(body, body.suffix, model, client)]
         items = _items(body.prompt)
         check_num_choices(len(items), body.n or 1)
         if not all(items):
@@ -39,6 +42,19 @@ class PromptReader:
         if not all(prompt.tokens for prompt in prompts):
             raise bad_parameter("prompt", "must not be empty")
         return prompts
+
+    async def _infill(self, body: CompletionBody, after: str, model: ServedModel, client: str) -> Prompt:
+        """Raise `ApiError` if the model cannot fill in, or the prompt is not one text."""
+        if model.infill is None:
+            raise unsupported("suffix", "this model has no tokens to fill in with")
+        if not isinstance(body.prompt, str):
+            raise bad_parameter("suffix", "needs a prompt that is one text")
+        if body.echo:
+            raise bad_parameter("suffix", "cannot be combined with echo")
+        is_long = len(body.prompt) + len(after) > LONG_TEXT
+        first = await self._encode(body.prompt, "prompt", model, client, is_long, add_special_tokens=False)
+        last = await self._encode(after, "suffix", model, client, is_long, add_special_tokens=False)
+        return Prompt([*model.starting_tokens, *model.infill.prompt(first, last)])
 
     async def _prompt(
         self, item: str | list[int], model: ServedModel, client: str, is_long: bool, echo: bool

@@ -55,8 +55,6 @@ class AnswerLength:
 def check_completion(body: CompletionBody) -> None:
     """Raise `ApiError` on what is not supported or contradicts itself."""
     _check_common(body)
-    if body.suffix:
-        raise unsupported("suffix")
     if body.best_of is not None and body.best_of != (body.n or 1):
         raise unsupported("best_of")
     if body.max_tokens == 0 and not body.echo:

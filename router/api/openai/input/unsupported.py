@@ -42,10 +42,10 @@ def check_supported(body: UnsupportedFields) -> None:
             raise unsupported(name)
 
 
-def unsupported(param: str) -> ApiError:
-    other = _INSTEAD.get(param)
-    hint = f"; use {other}" if other else ""
-    return bad_parameter(param, f"is not supported by this server{hint}", "unsupported_parameter")
+def unsupported(param: str, reason: str = "") -> ApiError:
+    """Return the error for a field that is not supported. ``reason``: why, if it is not the field alone."""
+    hint = reason or (f"use {_INSTEAD[param]}" if param in _INSTEAD else "")
+    return bad_parameter(param, "; ".join(filter(None, ("is not supported", hint))), "unsupported_parameter")
 
 
 def _is_usual(name: str, value: bytes) -> bool:

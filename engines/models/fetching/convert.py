@@ -45,15 +45,20 @@ def _write_blocks(model: GgufModel, path: Path) -> None:
 
 def _write_tokenizer(source: Path, folder: Path) -> None:
     # Imported here: it is slow, and only a conversion needs it.
-    from transformers import AutoTokenizer
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
     from transformers.utils import logging
 
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
-    except (ValueError, KeyError, OSError) as error:
-        raise ModelError(f"{source}: its tokenizer cannot be converted: {str(error).splitlines()[0]}") from error
-    tokenizer.save_pretrained(folder, save_jinja_files=False)
+    fault: Exception | None = None
+    for kind in (AutoTokenizer, PreTrainedTokenizerFast):  # the first wants to know the model's architecture, too
+        try:
+            tokenizer = kind.from_pretrained(source.parent, gguf_file=source.name)
+        except (ValueError, KeyError, OSError) as error:
+            fault = fault or error
+        else:
+            tokenizer.save_pretrained(folder, save_jinja_files=False)
+            return
+    raise ModelError(f"{source}: its tokenizer cannot be converted: {str(fault).splitlines()[0]}") from fault
 
 
 def _write_json(path: Path, value: object) -> None:

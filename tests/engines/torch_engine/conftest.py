@@ -83,12 +83,12 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def write_model(folder: Path, variant: str) -> Any:
+def write_model(folder: Path, variant: str, **more: Any) -> Any:
     """Write the variant with random weights of a size that makes every part matter. Returns transformers' own model."""
     import transformers
 
     model_type, changes = VARIANTS[variant]
-    config = transformers.AutoConfig.for_model(model_type, **(COMMON | changes))
+    config = transformers.AutoConfig.for_model(model_type, **(COMMON | changes | more))
     torch.manual_seed(7)
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
     with torch.no_grad():

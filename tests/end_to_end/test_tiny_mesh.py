@@ -1,5 +1,6 @@
 """Real processes with a tiny random model: what must hold while processes die, clients leave and meshes stop."""
 
+import json
 import os
 import signal
 import threading
@@ -83,6 +84,36 @@ def test_an_engine_killed_in_mid_stream_costs_no_token(mesh: Mesh, victim: str):
     assert "".join(stream(mesh, prompt, num_tokens, kill)) == expected
     until(lambda: is_at_rest(mesh))
     assert killed[0] not in pids(mesh).values()
+
+
+NOTE = {"type": "object", "properties": {"text": {"type": "string", "pattern": "^[a-z ]{150,160}$"}}}
+NOTE_TOOL = {"name": "note", "parameters": {**NOTE, "required": ["text"], "additionalProperties": False}}
+
+
+def call_of(mesh: Mesh, on_first: Callable[[httpx.Response], None]) -> str:
+    """The arguments of the call that an answer must make, as they are streamed."""
+    payload = body("", 400, stream=True, tool_choice="required", tools=[{"type": "function", "function": NOTE_TOOL}])
+    payload = {**payload, "messages": [{"role": "user", "content": "Note it"}], "ignore_eos": False}
+    arguments = ""
+    with httpx.stream("POST", f"{mesh.url}/v1/chat/completions", json=payload, timeout=DEADLINE_S) as response:
+        for chunk in chunks_of(response):
+            [choice] = chunk["choices"]  # type: ignore[misc]
+            for call in choice["delta"].get("tool_calls", ()):
+                if not arguments and call["function"]["arguments"]:
+                    on_first(response)
+                arguments += call["function"]["arguments"]
+            assert choice["finish_reason"] in (None, "tool_calls")
+    return arguments
+
+
+def test_an_engine_killed_in_the_middle_of_a_call_leaves_it_whole(mesh: Mesh):
+    until(lambda: is_at_rest(mesh))
+    expected = call_of(mesh, lambda _: None)
+    assert len(json.loads(expected)["text"]) >= 150
+    victims = pids(mesh)
+    answer = call_of(mesh, lambda response: os.kill(victims[response.headers["x-meshserve-decode"]], signal.SIGKILL))
+    assert answer == expected
+    until(lambda: is_at_rest(mesh))
 
 
 def test_what_engines_learnt_of_their_costs_is_shown_and_kept(mesh: Mesh):

@@ -7,6 +7,7 @@ from engines.costs.step_cost import StepCost
 from engines.models.files.model_config import ModelConfig
 from engines.models.identity import identity_of
 from engines.models.store import prepared_dir
+from engines.models.tasks import context_of
 from engines.scheduling.batch import StepExecutor
 from kvtransfer.gpu.device_memory import DeviceKVMemory, DeviceMemory
 from kvtransfer.memory import KVMemory, PagedMemory
@@ -17,7 +18,8 @@ from mesh.topology.schema import EngineSpec, ServiceSpec
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
     """A service that can be run. ``max_context`` counts prompt and answer, in tokens. ``weight_bytes`` 0: not known.
-    ``vocab_size``: token ids are below it; None: not known. ``identity``: of `identity_of`.
+    ``vocab_size``: token ids are below it; None: not known. ``identity``: of `identity_of`. ``pools``: it makes vectors
+    of prompts, and no tokens; ``whole_prompts``: each of them in one step.
     """
 
     memory: KVMemory | DeviceKVMemory
@@ -27,6 +29,8 @@ class LoadedModel:
     weight_bytes: int = 0
     vocab_size: int | None = None
     identity: str = ""
+    pools: bool = False
+    whole_prompts: bool = False
 
     @classmethod
     def of(
@@ -36,17 +40,21 @@ class LoadedModel:
         memory: KVMemory | DeviceKVMemory,
         cost: StepCost,
         weight_bytes: int,
+        *,
+        whole_prompts: bool = False,
     ) -> "LoadedModel":
         """Make the model with the context that its service allows, as far as the model has it."""
-        limit = config.max_context
+        folder = prepared_dir(spec.model)
         return cls(
             memory,
             frozenset(config.eos_token_ids),
-            min(spec.max_context or limit, limit),
+            context_of(spec, folder, config),
             cost,
             weight_bytes,
             config.vocab_size,
-            identity_of(prepared_dir(spec.model)),
+            identity_of(folder),
+            spec.pools,
+            whole_prompts,
         )
 
 

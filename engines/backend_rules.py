@@ -35,10 +35,11 @@ def missing(backend: str) -> str:
 
 def check(topology: Topology, processes: Processes, report: Report) -> None:
     dtypes = {service.name: service.dtype for service in topology.services}
+    pooled = {service.name: str(service.task) for service in topology.services if service.pools}
     others = {name for engine in topology.own_engines if engine.backend != VLLM for name in engine.services}
     ours = {table: engine for table, engine in engine_tables(processes).items() if engine.server is None}
     for table, engine in ours.items():
-        for key, problem in _problems(engine, dtypes, others):
+        for key, problem in (*_problems(engine, dtypes, others), *_pooled_problems(engine, dtypes, pooled)):
             report.add((*table, key), problem)
 
 
@@ -52,6 +53,19 @@ def _problems(engine: EngineSpec, dtypes: Mapping[str, str], others: Collection[
         yield from _vllm_problems(engine, dtypes, others)
     elif engine.backend == TRANSFORMERS:
         yield from _transformers_problems(engine, dtypes)
+
+
+def _pooled_problems(
+    engine: EngineSpec, dtypes: Mapping[str, str], pooled: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """``pooled``: the tasks of services that make no tokens."""
+    for name in engine.services:
+        if name not in pooled:
+            continue
+        if engine.backend == TRANSFORMERS:
+            yield "backend", f'transformers engines generate, and {name} has task = "{pooled[name]}"; use "torch"'
+        elif dtypes[name] == "int8":
+            yield "backend", f'task = "{pooled[name]}" has no int8; give {name} float32, bfloat16 or float16'
 
 
 def _vllm_problems(engine: EngineSpec, dtypes: Mapping[str, str], others: Collection[str]) -> Iterator[tuple[str, str]]:

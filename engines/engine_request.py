@@ -50,6 +50,8 @@ class EngineRequest:
     published: Run | None = None  # the full blocks that others can find
     logprobs: list[TokenLogprobs] = field(default_factory=list)  # of the last tokens, if they are wanted
     prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=list)
+    is_whole: bool = False  # its prompt is computed in one iteration: every token attends to all
+    vector: bytes | None = None  # what a request that is pooled came to
 
     @classmethod
     def of(
@@ -157,9 +159,19 @@ class EngineRequest:
         first = self.first_token_at if self.first_token_at is not None else now
         return first + self.num_generated * self.spec.slo_tpot_s - now - step_s
 
+    def share_tokens(self, at_most: int, budget: int) -> int:
+        """Return how many tokens an iteration computes next that has room for ``at_most`` of the ``budget`` of all.
+
+        A prompt that is not cut waits for an iteration with room for it, and has one of its own if it exceeds all.
+        """
+        num_uncomputed = self.num_uncomputed
+        if not self.is_whole or num_uncomputed <= at_most:
+            return min(at_most, num_uncomputed)
+        return num_uncomputed if at_most >= budget else 0
+
     def take_prefix(self, pool: BlockPool) -> None:
         """Hold the blocks of a cached prefix. One token at least is left to compute, or nothing could be sampled."""
-        if self.spec.sampling.prompt_logprobs is not None or not self.uses_prefixes:
+        if self.spec.sampling.prompt_logprobs is not None or not self.uses_prefixes or self.is_whole:
             return
         self.blocks = pool.match(self.tokens, len(self.tokens) - 1)
         self.num_computed = len(self.blocks) * pool.block_size
@@ -169,7 +181,7 @@ class EngineRequest:
         """The next ``num_tokens`` tokens to compute; draws one if they are the last."""
         spec, tokens, start = self.spec, self.tokens, self.num_computed
         end, sampling, num_prompt = start + num_tokens, spec.sampling, len(spec.prompt)
-        draw = Draw(sampling, tokens, num_prompt, end, spec.id) if end == len(tokens) else None
+        draw = Draw(sampling, tokens, num_prompt, end, spec.id, spec.pooling) if end == len(tokens) else None
         wanted = sampling.prompt_logprobs if start < num_prompt else None
         return Chunk(spec.id, tokens[start:end], start, self.blocks, draw, wanted)
 
@@ -193,6 +205,8 @@ class EngineRequest:
         """Note that so many more tokens are computed. Others may find the blocks that they fill."""
         num_before, size = self.num_computed, pool.block_size
         self.num_computed = num_before + num_tokens
+        if self.is_whole:
+            return  # its blocks hold nothing that others could use
         if self.published is None or self.num_computed // size > num_before // size:
             self.publish_full_blocks(pool)
 
@@ -256,5 +270,13 @@ class EngineRequest:
         first = self.num_generated - len(self.logprobs)
         logprobs = self.logprobs[start - first : end - first] if self.logprobs and start >= first else []
         return Delta(
-            self.id, self.epoch, start, tokens, self.finish, self.num_cached, logprobs or None, prompt_logprobs
+            self.id,
+            self.epoch,
+            start,
+            tokens,
+            self.finish,
+            self.num_cached,
+            logprobs or None,
+            prompt_logprobs,
+            self.vector,
         )

@@ -62,11 +62,13 @@ class Loaded:
             model.memory.ref(engine.host),
             model.eos_token_ids,
             model.max_context,
-            LearntCost(model.cost.in_chunks(engine.chunk_tokens)),
+            LearntCost(model.cost.in_chunks(0 if model.whole_prompts else engine.chunk_tokens)),
             weight_bytes=model.weight_bytes,
             vocab_size=model.vocab_size,
             identity=model.identity,
             ttft_s=self._topology.service(name).slo.ttft_s,
+            pools=model.pools,
+            whole_prompts=model.whole_prompts,
         )
         setting, num_hosts = self._topology.transfer.checksum, len(self._topology.hosts)
         self.transports[name] = transports_of(

@@ -20,12 +20,13 @@ from engines.memory.weight_room import WeightRoom
 from engines.models.files.model_config import ModelConfig
 from engines.models.identity import identity_of
 from engines.models.store import prepared_dir
+from engines.models.tasks import check_task, context_of
 from engines.scheduling.batch import Batch, Chunk, ChunkResult, Draw, StepResult
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import KVMemory, PagedMemory
 from mesh.errors import UserError
-from mesh.topology.schema import EngineSpec, ServiceSpec
-from mesh.wire.requests import TokenLogprobs
+from mesh.topology.schema import EngineSpec, ServiceSpec, Task
+from mesh.wire.requests import POOLED_TOKEN, TokenLogprobs
 from mesh.wire.transfers import KVShape
 
 SLOT_WORDS = 8  # of 8 bytes; a real token's KV takes thousands
@@ -40,12 +41,13 @@ Slots = NDArray[np.uint64]  # [num_blocks, block_size, SLOT_WORDS]
 
 @dataclass(frozen=True, slots=True)
 class SimulatedService:
-    """A service without a model. ``vocabulary`` are the token ids that may be sampled."""
+    """A service without a model. ``vocabulary``: the token ids that may be sampled."""
 
     name: str
     cost: StepCost
     memory: KVMemory
     vocabulary: Sequence[int]
+    num_dimensions: int = 1  # of vectors, where it makes them
 
 
 class SimulatedExecutor:
@@ -71,7 +73,8 @@ class SimulatedExecutor:
         started = time.perf_counter()
         service, slots = self._services[batch.service], self._slots[batch.service]
         elapsed_s = service.cost.elapsed_s(batch)
-        results = [_compute(chunk, slots, service.vocabulary) for chunk in batch.chunks]
+        vocabulary, num_dimensions = service.vocabulary, service.num_dimensions
+        results = [_compute(chunk, slots, vocabulary, num_dimensions) for chunk in batch.chunks]
         self._sleep(max(0.0, started + elapsed_s - time.perf_counter()))
         return StepResult(results, elapsed_s)
 
@@ -84,7 +87,7 @@ def _slots(memory: KVMemory) -> Slots:
     return memory.array.view(np.uint64).reshape(len(memory), memory.layout.shape.block_size, SLOT_WORDS)
 
 
-def _compute(chunk: Chunk, slots: Slots, vocabulary: Sequence[int]) -> ChunkResult:
+def _compute(chunk: Chunk, slots: Slots, vocabulary: Sequence[int], num_dimensions: int) -> ChunkResult:
     block_size = slots.shape[1]
     state = _state_before(chunk, slots)
     states = [state := _mix(state + (token + 1) * _GOLDEN) for token in chunk.tokens]
@@ -94,8 +97,17 @@ def _compute(chunk: Chunk, slots: Slots, vocabulary: Sequence[int]) -> ChunkResu
     prompt_logprobs = None if chunk.prompt_logprobs is None else _prompt_logprobs(chunk, chunk.prompt_logprobs)
     if chunk.draw is None:
         return ChunkResult(prompt_logprobs=prompt_logprobs)
+    if chunk.draw.pooling is not None:
+        return ChunkResult(POOLED_TOKEN, vector=_vector(state, num_dimensions))
     token = vocabulary[_mix(state ^ _mix(chunk.draw.sampling.seed & _MASK)) % len(vocabulary)]
     return ChunkResult(token, _drawn_logprobs(token, chunk.draw), prompt_logprobs)
+
+
+def _vector(state: int, num_dimensions: int) -> bytes:
+    """A vector of length 1 that is a hash of the prompt."""
+    values = np.array([_mix(state + number * _GOLDEN) for number in range(1, num_dimensions + 1)], dtype=np.float64)
+    values -= values.mean() if num_dimensions > 1 else 0.0
+    return (values / np.linalg.norm(values)).astype("<f4").tobytes()
 
 
 def _state_before(chunk: Chunk, slots: Slots) -> int:
@@ -142,15 +154,19 @@ def simulated_backend(engine: EngineSpec, services: Sequence[ServiceSpec]) -> Ba
     def add(spec: ServiceSpec) -> LoadedModel:
         config, blocks = ModelConfig.load(prepared_dir(spec.model)), KVMemory(memory, _shape(engine))
         room.take(spec.name, profile.weight_bytes)
-        executor.add(SimulatedService(spec.name, profile.cost, blocks, _vocabulary(config)))
+        check_task(prepared_dir(spec.model), config, spec.task)
+        num_dimensions = config.hidden_size if spec.task is Task.EMBED else 1
+        executor.add(SimulatedService(spec.name, profile.cost, blocks, _vocabulary(config), num_dimensions))
         return LoadedModel(
             memory=blocks,
             eos_token_ids=frozenset(config.eos_token_ids),
-            max_context=spec.max_context or config.max_context,
+            max_context=spec.max_context or context_of(spec, prepared_dir(spec.model), config),
             cost=profile.cost,
             weight_bytes=profile.weight_bytes,
             vocab_size=config.vocab_size,
             identity=identity_of(prepared_dir(spec.model)),
+            pools=spec.pools,
+            whole_prompts=config.encoder is not None,
         )
 
     def remove(service: str) -> None:

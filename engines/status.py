@@ -14,6 +14,7 @@ from engines.memory.block_pool import BlockPool
 from engines.scheduling.demand import EarlyEnds
 from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.slack import is_beyond_repair
+from mesh.wire.requests import RequestSpec
 from mesh.wire.status import Demand, ServiceStatus
 from mesh.wire.transfers import KVShape, MemoryRef
 
@@ -57,6 +58,8 @@ class Service:
     vocab_size: int | None = None  # token ids are below it; None: not known
     identity: str = ""  # of the model (`engines.models.identity`); empty: not known
     ttft_s: float = -inf  # that it promises; not known
+    pools: bool = False  # it makes vectors of prompts, and no tokens
+    whole_prompts: bool = False  # each is computed in one iteration
 
     @property
     def name(self) -> str:
@@ -65,6 +68,12 @@ class Service:
     @property
     def pool(self) -> BlockPool:
         return self.queue.pool
+
+    def limit_of(self, spec: RequestSpec) -> int:
+        """Return the tokens, of prompt and answer, that a request may have. The token that a vector comes with is none
+        of the model's context.
+        """
+        return self.context_limit + (spec.pooling is not None)
 
     def prefill_s(self, request: EngineRequest) -> float:
         """Predicted seconds to compute what is left of a sequence's prompt."""

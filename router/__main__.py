@@ -19,7 +19,7 @@ from mesh.process.garbage import spare_what_is_loaded
 from mesh.process.process import ProcessShell, run_process
 from mesh.sockets.listeners import Inheritance, handover_file, offer
 from mesh.sockets.sockets import Sockets
-from mesh.topology.access_checks import is_loopback
+from mesh.topology.checks.access import is_loopback
 from mesh.topology.schema import GatewaySpec, Topology
 from mesh.wire.hosts import HostPlace
 from mesh.wire.messages import GatewayMessage

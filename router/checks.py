@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 from mesh.errors import UserError
-from mesh.topology.access_checks import is_loopback
+from mesh.topology.checks.access import is_loopback
 from mesh.topology.lines import LineIndex
 from mesh.topology.parse import read_text
 from mesh.topology.schema import GatewaySpec, PolicySpec, Topology

@@ -15,7 +15,6 @@ from bench.fault_runs.orders import LOAD_S, Order
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.profiles import EngineProfile
 from mesh.topology.schema import (
-    SMALL_MESH,
     EngineSpec,
     GatewaySpec,
     PlacementSpec,
@@ -23,10 +22,10 @@ from mesh.topology.schema import (
     Rescheduling,
     ServiceSpec,
     Slo,
-    Timing,
     Topology,
     TransferSpec,
 )
+from mesh.topology.timing import SMALL_MESH, Timing
 from mesh.wire.control import Role
 from mesh.wire.status import DecodeCost, PrefillCost
 from router.policies.registry import policies

@@ -15,7 +15,7 @@ from engines.standing import Standing
 from engines.status import Service
 from kvtransfer.protocol import Send
 from mesh.topology.schema import Scheduling
-from mesh.wire.control import PrefillOrder, ProcessState
+from mesh.wire.control import PrefillMode, PrefillOrder, ProcessState
 from mesh.wire.requests import Accepted, Failed, FailureCode, RefusalCode, Refused, Submit, SubmitBatch
 
 
@@ -66,9 +66,12 @@ class Intake:
         service = self._services[spec.service]
         if (fault := fault_of(spec, service)) is not None:
             return [*effects, Send(gateway, Failed(spec.id, epoch, fault, FailureCode.INVALID))]
-        request = EngineRequest.of(spec, epoch, now, service.eos_token_ids, service.context_limit, service.ttft_s)
+        request = EngineRequest.of(spec, epoch, now, service.eos_token_ids, service.limit_of(spec), service.ttft_s)
+        request.is_whole = service.whole_prompts
         if not self._is_continuous:  # else they are as they were made: chunks beside decodes
             request.prefill_mode = message.prefill
+        if request.is_whole and request.prefill_mode is not PrefillMode.FIRST:
+            request.prefill_mode = PrefillMode.CHUNKED  # slack is filled with parts of prompts, and it has none
         request.prefill_order = PrefillOrder.ARRIVAL if self._is_continuous else message.order
         request.uses_prefixes = self._uses_prefixes
         request.slice_tokens, request.batch = message.slice_tokens, batch

@@ -12,10 +12,11 @@ def fault_of(spec: RequestSpec, service: Service) -> str | None:
     """
     if not spec.prompt:
         return "the prompt has no token"
-    if spec.sampling.max_tokens < 1:
-        return "max_tokens is 0: there is nothing to draw"
-    if spec.num_tokens >= service.context_limit:
-        return f"{spec.num_tokens} tokens leave no room for an answer in a context of {service.context_limit}"
+    if (fault := _fault_of_kind(spec, service)) is not None:
+        return fault
+    if spec.num_tokens >= service.limit_of(spec):
+        need = "exceed" if service.pools else "leave no room for an answer in"
+        return f"{spec.num_tokens} tokens {need} a context of {service.context_limit}"
     if service.vocab_size is None:
         return None
     sampling = spec.sampling
@@ -28,6 +29,13 @@ def fault_of(spec: RequestSpec, service: Service) -> str | None:
         if (token := _first_beyond(tokens, service.vocab_size)) is not None:
             return f"{what} has token {token}, and the model's vocabulary has {service.vocab_size}"
     return None
+
+
+def _fault_of_kind(spec: RequestSpec, service: Service) -> str | None:
+    """It wants what the service does not make."""
+    if (spec.pooling is not None) != service.pools:
+        return "the service makes vectors, and no tokens" if service.pools else "the service makes no vectors"
+    return "max_tokens is 0: there is nothing to draw" if spec.sampling.max_tokens < 1 else None
 
 
 def _first_beyond(tokens: Iterable[int], vocab_size: int) -> int | None:

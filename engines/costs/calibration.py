@@ -5,13 +5,24 @@ the engine runs, `engines.costs.learning` keeps them true. ``mesh profile`` meas
 fastest round counts: engines that start together disturb each other, and do so no more when they serve.
 """
 
-from engines.costs.measuring import DecodePoint, Point, PrefillPoint, Scratch, fit, time_points
+from engines.costs.measuring import DecodePoint, MixedPoint, Point, PrefillPoint, Scratch, fit, time_points
 from engines.costs.step_cost import StepCost
 from engines.scheduling.batch import StepExecutor
 
 PREFILL_GRID = ((8, 0), (32, 0), (128, 0), (256, 0), (16, 496), (64, 448))  # (new tokens, tokens before them)
 DECODE_SIZES, DECODE_CONTEXTS = (1, 2, 3, 4, 6, 8, 16), (16, 256)  # requests, tokens of each
 REPEATS = 2
+
+
+def calibrate_whole(executor: StepExecutor, scratch: Scratch, max_context: int) -> StepCost:
+    """Measure and fit prompts that are computed whole, which nothing follows. What decodes would cost is asked for all
+    the same: as much as prompts of one token.
+    """
+    sizes = [new for new, cached in PREFILL_GRID if not cached and new <= max_context]
+    points: list[Point] = [PrefillPoint(min(scratch.block_size, max_context)), *map(PrefillPoint, sizes)]
+    points += [MixedPoint(((size, 0),) * num) for size in sizes[:2] for num in (4, 8)]
+    points += [DecodePoint((1,) * num) for num in DECODE_SIZES]
+    return fit(time_points(executor, scratch, list(dict.fromkeys(points)), REPEATS).fastest())
 
 
 def calibrate(executor: StepExecutor, scratch: Scratch, chunk_tokens: int) -> StepCost:

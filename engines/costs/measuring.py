@@ -13,7 +13,7 @@ from engines.costs.fitting import DecodeSample, MixedSample, PrefillSample, fit_
 from engines.costs.step_cost import Parts, StepCost, StepLoad
 from engines.scheduling.batch import Batch, Chunk, Draw, StepExecutor
 from mesh.topology.schema import ServiceSpec
-from mesh.wire.requests import Sampling
+from mesh.wire.requests import Pooling, Sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,7 @@ class Scratch:
     num_blocks: int
     block_size: int
     sampling: Sampling = GREEDY
+    pooling: Pooling | None = None
 
     def batch(self, point: Point) -> Batch | None:
         """The batch that a point stands for; None if it needs more blocks than there are."""
@@ -116,7 +117,8 @@ class Scratch:
 
     def _chunk(self, new: int, before: int, table: range, num_generated: int) -> Chunk:
         history = [0] * (new + before)
-        draw = Draw(self.sampling, history, len(history) - num_generated, len(history))
+        num_prompt = len(history) - num_generated
+        draw = Draw(self.sampling, history, num_prompt, len(history), pooling=self.pooling)
         return Chunk(f"scratch-{table.start}", [token % 97 for token in range(new)], before, table, draw)
 
 

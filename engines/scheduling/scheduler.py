@@ -208,7 +208,7 @@ class LocalScheduler:
         plan.preempted.append(victim)
 
     def _add_prefills(self, queue: ServiceQueue, role: Role, now: float, plan: StepPlan, decodes_wait: bool) -> None:
-        left = self._limits.chunk_tokens - self._limits.counts_decodes * len(plan.shares)
+        left = budget = self._limits.chunk_tokens - self._limits.counts_decodes * len(plan.shares)
         prefilling = [request for request in queue.running if not request.is_decoding]
         slack = self._slack(now) if any(map(_is_in_slack, (*prefilling, *queue.waiting))) else None
         while left > 0:
@@ -217,22 +217,23 @@ class LocalScheduler:
             request = self._next(prefilling, queue, now, plan)
             if request is None or (role is not Role.PREFILL and _comes_first(request) != decodes_wait):
                 return
-            share = self._share(queue, request, left, slack, now, plan)
+            share = self._share(queue, request, left, budget, slack, now, plan)
             if share is None:
                 return
             plan.shares.append(share)
             left -= share.num_tokens
-            if role is Role.PREFILL or request.prefill_mode is PrefillMode.FORESEEN:
+            is_alone = role is Role.PREFILL and not request.spec.pooling
+            if is_alone or request.prefill_mode is PrefillMode.FORESEEN:
                 return
 
     def _add_prompts(self, queue: ServiceQueue, role: Role, plan: StepPlan, ranking: Ranking) -> None:
         """By rank, whether they have begun or wait; nobody who waits passes one that waits for memory."""
-        left = self._limits.chunk_tokens
+        left = budget = self._limits.chunk_tokens
         for request in self._enterable(queue, ranking, plan):
-            share = Share(request, min(left, request.num_uncomputed))
-            plan.shares.append(share)
+            share = Share(request, request.share_tokens(left, budget))
+            plan.shares.extend([share] if share.num_tokens else [])
             left -= share.num_tokens
-            if not left or role is Role.PREFILL:
+            if left <= 0 or not share.num_tokens or (role is Role.PREFILL and not request.spec.pooling):
                 return
 
     def _enterable(self, queue: ServiceQueue, ranking: Ranking, plan: StepPlan) -> Iterator[EngineRequest]:
@@ -275,6 +276,7 @@ class LocalScheduler:
         queue: ServiceQueue,
         request: EngineRequest,
         left: int,
+        budget: int,
         slack: SlackBudget | None,
         now: float,
         plan: StepPlan,
@@ -283,7 +285,7 @@ class LocalScheduler:
 
         def num_tokens() -> int:
             if slack is None or not _is_in_slack(request):
-                return min(left, request.num_uncomputed)
+                return request.share_tokens(left, budget)
             return slack.chunk_tokens(request, left, now)
 
         if request in queue.waiting and not (num_tokens() and self._admit(queue, request, plan)):

@@ -10,7 +10,7 @@ import structlog
 import torch
 
 from engines.backend import Backend, LoadedModel
-from engines.costs.calibration import calibrate
+from engines.costs.calibration import calibrate, calibrate_whole
 from engines.costs.measuring import Scratch, usual_sampling
 from engines.costs.profiles import ProfileFile
 from engines.memory.weight_room import WeightRoom
@@ -18,17 +18,20 @@ from engines.models.cache import Cache
 from engines.models.errors import ModelError
 from engines.models.files.model_config import ModelConfig
 from engines.models.store import prepared_dir
+from engines.models.tasks import check_task, pooling_of
 from engines.profiling.store import ProfileStore, profile_key, profile_of
 from engines.torch_engine.executor import TorchExecutor, TorchService
 from engines.torch_engine.gpu_memory import gpu_memory, pages_tensor
 from engines.torch_engine.layers.cpu_kernels import KERNELS
+from engines.torch_engine.pooled.models import computes_whole
 from engines.torch_engine.shape import kv_shape
 from engines.torch_engine.weights import loaded_bytes
 from kvtransfer.gpu.device_memory import DeviceKVMemory, DeviceMemory
 from kvtransfer.layout import PageLayout, block_bytes
 from kvtransfer.memory import KVMemory, PagedMemory
 from mesh.errors import UserError
-from mesh.topology.schema import EngineSpec, ServiceSpec
+from mesh.topology.schema import EngineSpec, ServiceSpec, Task
+from mesh.wire.requests import Pooling
 from mesh.wire.transfers import KVShape
 
 SCRATCH_BLOCKS = 272  # for the largest batch that `calibrate` measures, if blocks have 16 tokens
@@ -69,7 +72,8 @@ def torch_backend(engine: EngineSpec, services: Sequence[ServiceSpec], later: Se
         except BaseException:
             room.give_back(spec.name)
             raise
-        return LoadedModel.of(spec, model.config, model.memory, known.profile().cost, num_bytes)
+        cost, whole = known.profile().cost, _is_whole(spec, model)
+        return LoadedModel.of(spec, model.config, model.memory, cost, num_bytes, whole_prompts=whole)
 
     def remove(service: str) -> None:
         executor.remove(service)
@@ -125,6 +129,7 @@ def open_model(engine: EngineSpec, spec: ServiceSpec, memory: PagedMemory | Devi
     """
     folder = prepared_dir(spec.model)
     config = ModelConfig.load(folder)
+    check_task(folder, config, spec.task)
     torch_service = TorchService(
         spec.name,
         folder,
@@ -133,6 +138,7 @@ def open_model(engine: EngineSpec, spec: ServiceSpec, memory: PagedMemory | Devi
         engine.block_size,
         memory.pages.reshape(-1).data if isinstance(memory, PagedMemory) else pages_tensor(memory),
         memory.layout.page_bytes,
+        spec.task,
     )
     try:
         shape = kv_shape(config, spec.dtype, engine.block_size)
@@ -140,6 +146,12 @@ def open_model(engine: EngineSpec, spec: ServiceSpec, memory: PagedMemory | Devi
     except ValueError as error:
         raise UserError(f"{error}; start the engine again with it among its services") from None
     return TorchModel(spec, config, blocks, torch_service)
+
+
+def _is_whole(spec: ServiceSpec, model: TorchModel) -> bool:
+    """Whether its prompts are computed in one step each."""
+    folder, config = model.torch_service.folder, model.config
+    return computes_whole(config, pooling_of(folder, config) if spec.task is Task.EMBED else None)
 
 
 def load_executor(engine: EngineSpec, models: Sequence[TorchModel]) -> TorchExecutor:
@@ -150,6 +162,7 @@ def key_of(engine: EngineSpec, spec: ServiceSpec) -> str:
     """Return the key under which the profile of a service on such an engine is kept."""
     return profile_key(
         model=spec.model,
+        **({"task": str(spec.task)} if spec.pools else {}),
         dtype=spec.dtype,
         device=engine.device,
         threads=engine.threads,
@@ -169,8 +182,12 @@ def _measure(engine: EngineSpec, model: TorchModel, executor: TorchExecutor, whe
     device = model.memory.device if isinstance(model.memory, DeviceKVMemory) else None
     memory = PagedMemory(scratch_layout) if device is None else DeviceMemory(scratch_layout, device)
     executor.add(open_model(engine, spec, memory).torch_service)
-    scratch = Scratch(spec.name, memory.layout.num_pages, engine.block_size, usual_sampling(spec))
-    costs = calibrate(executor, scratch, engine.chunk_tokens)
+    pooling = Pooling() if spec.pools else None
+    scratch = Scratch(spec.name, memory.layout.num_pages, engine.block_size, usual_sampling(spec), pooling)
+    if _is_whole(spec, model):
+        costs = calibrate_whole(executor, scratch, model.config.max_context)
+    else:
+        costs = calibrate(executor, scratch, engine.chunk_tokens)
     executor.move(model.torch_service)
     memory.close()
     profile = profile_of(engine, spec, layout.shape, costs, when)

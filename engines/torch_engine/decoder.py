@@ -49,7 +49,14 @@ class Decoder:
     """One model with its KV pool. ``dtype`` is one of `shape.DTYPES`; ``paged`` reads the pool in place."""
 
     def __init__(
-        self, folder: Path, config: ModelConfig, dtype: str, pool: KVPool, paged: PagedAttention | None = None
+        self,
+        folder: Path,
+        config: ModelConfig,
+        dtype: str,
+        pool: KVPool,
+        paged: PagedAttention | None = None,
+        *,
+        generates: bool = True,
     ) -> None:
         self.config = config
         self._paged = paged
@@ -61,7 +68,7 @@ class Decoder:
         blocks, modules = BlockMaker(checkpoint, config, dtype), config.architecture.modules
         self._layers = [blocks.layer(number) for number in range(config.num_layers)]
         self._norm = blocks.norm(modules.norm)
-        self._head = blocks.linear([head_part(config)])
+        self._head = blocks.linear([head_part(config)]) if generates else None
         self._embeddings = checkpoint.mapped(f"{modules.embeddings}.weight")
         if self._device.type != "cpu":
             self._embeddings = self._embeddings.to(self._device, self._dtype)
@@ -108,6 +115,7 @@ class Decoder:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Compute logits. ``[rows, vocabulary]`` in float32."""
+        assert self._head is not None, "it was loaded without what it generates with"
         logits = self._head(hidden).float()
         softcap = self.config.logit_softcap
         return logits if softcap is None else logits.div_(softcap).tanh_().mul_(softcap)

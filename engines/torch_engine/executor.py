@@ -5,21 +5,26 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from engines.grammars.masks import BRIEFLY_S
 from engines.models.files.model_config import ModelConfig
+from engines.models.tasks import check_task, pooling_of
 from engines.scheduling.batch import Batch, Chunk, ChunkResult, StepResult
 from engines.torch_engine.acceleration import Acceleration, cuda_acceleration
 from engines.torch_engine.decode_graphs import DecodeGraphs
 from engines.torch_engine.decoder import Decoder
 from engines.torch_engine.kv_pool import KVPool
+from engines.torch_engine.layers.paged_attention import PagedAttention
+from engines.torch_engine.pooled.models import PooledDecoder, PooledEncoder
 from engines.torch_engine.sampling.logprobs import PromptLogprobs
 from engines.torch_engine.sampling.rows import SampledToken, sample_tokens
 from engines.torch_engine.sampling.sampler import Sampler
 from engines.torch_engine.shape import kv_shape
+from mesh.topology.schema import Task
 from mesh.wire.requests import TokenLogprobs
 from mesh.wire.transfers import KVShape
 
@@ -38,6 +43,7 @@ class TorchService:
     block_size: int
     memory: memoryview | bytearray | Tensor
     page_bytes: int
+    task: Task = Task.GENERATE
 
 
 class TorchExecutor:
@@ -54,7 +60,7 @@ class TorchExecutor:
         self._threads = threads
         is_gpu = acceleration is None and self._device.type == "cuda"
         self._acceleration = cuda_acceleration(self._device) if is_gpu else acceleration
-        self._models: dict[str, _Model] = {}
+        self._models: dict[str, ExecutableModel] = {}
         for service in services:
             self.add(service)
 
@@ -62,11 +68,11 @@ class TorchExecutor:
         """Load a model."""
         torch.set_num_threads(self._threads)  # of the calling thread
         with torch.inference_mode(), self._on_device():
-            self._models[service.name] = _Model(service, self._device, self._acceleration)
+            self._models[service.name] = _model(service, self._device, self._acceleration)
 
     def move(self, service: TorchService) -> None:
         """Let a loaded model keep its KV in the memory that is named now; what it kept is lost."""
-        self._models[service.name].use(service)
+        self._models[service.name].use(_pool(service, self._device))
 
     def remove(self, service: str) -> None:
         del self._models[service]
@@ -99,23 +105,53 @@ class TorchExecutor:
         return torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext()
 
 
+class ExecutableModel(Protocol):
+    """A loaded service, with the pool that its KV is in."""
+
+    pool: KVPool
+
+    def use(self, pool: KVPool) -> None:
+        """Keep KV there from now on."""
+
+    def forget_graphs(self) -> None:
+        """They are captured anew when they are wanted."""
+
+    def step(self, chunks: Sequence[Chunk]) -> list[ChunkResult]: ...
+
+
+def _model(service: TorchService, device: torch.device, acceleration: Acceleration | None) -> ExecutableModel:
+    """Load the service's model for its task."""
+    folder, config, pool = service.folder, service.config, _pool(service, device)
+    check_task(folder, config, service.task)
+    if service.task is Task.GENERATE:
+        return _Model(service, device, acceleration)
+    pooling = pooling_of(folder, config) if service.task is Task.EMBED else None
+    if pooling is None or config.encoder is not None:
+        return PooledEncoder(folder, config, service.dtype, pool, pooling)
+    return PooledDecoder(folder, config, service.dtype, pool, pooling, _paged(config, pool, acceleration))
+
+
+def _paged(config: ModelConfig, pool: KVPool, acceleration: Acceleration | None) -> PagedAttention | None:
+    is_capped = config.attention_softcap is not None  # no kernel for GPUs has that
+    return None if acceleration is None or is_capped else acceleration.paged(pool.shape)
+
+
 class _Model:
-    """A loaded service."""
+    """A service that generates."""
 
     def __init__(self, service: TorchService, device: torch.device, acceleration: Acceleration | None) -> None:
         self.pool = _pool(service, device)
         self._acceleration = acceleration
-        is_capped = service.config.attention_softcap is not None  # no kernel for GPUs has that
-        self._paged = None if acceleration is None or is_capped else acceleration.paged(self.pool.shape)
+        self._paged = _paged(service.config, self.pool, acceleration)
         self._decoder = Decoder(service.folder, service.config, service.dtype, self.pool, self._paged)
         self._graphs = self._new_graphs()
         self._sampler = Sampler.of(service.folder, service.config, BRIEFLY_S)
         self._prompts = PromptLogprobs(self._decoder.logits)
         self._device = device
 
-    def use(self, service: TorchService) -> None:
-        self.pool = _pool(service, self._device)
-        self._decoder.use(self.pool)
+    def use(self, pool: KVPool) -> None:
+        self.pool = pool
+        self._decoder.use(pool)
         self._graphs = self._new_graphs()
 
     def forget_graphs(self) -> None:

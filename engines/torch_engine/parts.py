@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from engines.models.files.encoder_config import EncoderShape
 from engines.models.files.model_config import LayerConfig, ModelConfig
 from engines.torch_engine.layers.rotary import interleaved
 from engines.torch_engine.shape import compute_dtype
@@ -175,6 +176,8 @@ def weight_bytes(config: ModelConfig, dtype: str, device: str) -> int:
     """Return the bytes of a loaded model in floats. On CPU, embeddings are rows of the file, read when they are asked
     for.
     """
+    if config.encoder is not None:
+        return _encoder_bytes(config, config.encoder, dtype)
     names = [part.name for parts in products(config) for part in parts]
     sparse = [number for number, layer in enumerate(config.layers) if layer.is_sparse]
     names += [part.name for number in sparse for part in routers(config, number)]
@@ -182,3 +185,12 @@ def weight_bytes(config: ModelConfig, dtype: str, device: str) -> int:
     rows = config.vocab_size * config.hidden_size
     item_bytes: int = getattr(torch, compute_dtype(dtype)).itemsize
     return (num_weights + (0 if device == "cpu" else rows)) * item_bytes
+
+
+def _encoder_bytes(config: ModelConfig, encoder: EncoderShape, dtype: str) -> int:
+    """Of all its tables and products; biases and norms are little beside them."""
+    hidden, inner = config.hidden_size, config.intermediate_size
+    rows = config.vocab_size + config.max_position_embeddings + encoder.num_segments
+    num_weights = rows * hidden + config.num_layers * (4 * hidden * hidden + 2 * hidden * inner)
+    item_bytes: int = getattr(torch, compute_dtype(dtype)).itemsize
+    return num_weights * item_bytes

@@ -4,6 +4,7 @@ from engines.models.files.model_config import ModelConfig
 from mesh.wire.transfers import KVShape
 
 DTYPES = ("float32", "bfloat16", "float16", "int8")
+ENCODER_HEAD_DIM = 32  # of KV that is never written
 
 
 def compute_dtype(dtype: str) -> str:
@@ -14,4 +15,7 @@ def compute_dtype(dtype: str) -> str:
 
 
 def kv_shape(config: ModelConfig, dtype: str, block_size: int) -> KVShape:
+    """Return the shape of a block. Encoders keep no KV: their requests hold small blocks, by which memory is shared."""
+    if config.encoder is not None:
+        return KVShape(1, 1, ENCODER_HEAD_DIM, block_size, compute_dtype(dtype))
     return KVShape(config.num_layers, config.num_kv_heads, config.head_dim, block_size, compute_dtype(dtype))

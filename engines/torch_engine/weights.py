@@ -1,6 +1,5 @@
 """A checkpoint's tensors, one at a time: what has been packed is dropped before the next is read."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +13,9 @@ from engines.models.files.model_config import ModelConfig
 from engines.torch_engine.layers.cpu_kernels import keeps_codes, packed_bytes, packs
 from engines.torch_engine.layers.quantised_weights import Codes, WeightBlocks, coded
 from engines.torch_engine.parts import Part, products, shape_of, weight_bytes
+from engines.torch_engine.tensors import check_shape, files_of, read_tensor
+
+BARE = "embed_tokens"
 
 
 class Checkpoint:
@@ -24,7 +26,7 @@ class Checkpoint:
     """
 
     def __init__(self, folder: Path, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
-        self._files = {_own_name(name): (path, name) for name, path in _files(folder).items()}
+        self._files = _by_own_name(files_of(folder))
         self._blocks = folder / BLOCKS_FILE
         self._kinds = _kinds(self._blocks)
         self._folder = folder
@@ -37,13 +39,9 @@ class Checkpoint:
         if name not in self._files:
             raise ModelError(f"{self._folder}: the model has no tensor {name}")
         path, stored = self._files[name]
-        tensor = _read(path, stored)
-        self._check(path, name, tensor, shape_of(name, self._config))
+        tensor = read_tensor(path, stored)
+        check_shape(path, name, tensor, shape_of(name, self._config))
         return tensor
-
-    def _check(self, path: Path, name: str, tensor: Tensor, expected: tuple[int, ...]) -> None:
-        if tuple(tensor.shape) != expected:
-            raise ModelError(f"{path}: {name} is {list(tensor.shape)}, by config.json it should be {list(expected)}")
 
     def get(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
         return self.mapped(name).to(self.device, dtype or self._dtype)
@@ -78,9 +76,9 @@ class Checkpoint:
         kind = self._kinds.get(name)
         if kind is None:
             return None
-        rows = _read(self._blocks, name)
+        rows = read_tensor(self._blocks, name)
         num_out, num_in = shape_of(name, self._config)
-        self._check(self._blocks, name, rows, (num_out, num_in // kind.num_weights * kind.num_bytes))
+        check_shape(self._blocks, name, rows, (num_out, num_in // kind.num_weights * kind.num_bytes))
         return WeightBlocks(kind, part.ordered(rows))
 
 
@@ -114,20 +112,21 @@ def code_outs(
     return outs if len(outs) == len(names) and packs(outs) else None
 
 
+def _by_own_name(files: Mapping[str, Path]) -> dict[str, tuple[Path, str]]:
+    """Where tensors are, and what they are called there. A model that was saved without what it generates with leaves
+    out its own name.
+    """
+    places = {_own_name(name): (path, name) for name, path in files.items()}
+    if f"{BARE}.weight" not in places:
+        return places
+    return {f"model.{name}": place for name, place in places.items()}
+
+
 def _own_name(stored: str) -> str:
     """The name of a tensor in a model of text only, of one that a file with images' parts, too, names otherwise."""
     if stored.startswith("language_model."):
         return stored.removeprefix("language_model.")
     return stored.replace("model.language_model.", "model.", 1)
-
-
-def _read(path: Path, name: str) -> Tensor:
-    try:
-        with safe_open(path, framework="pt") as file:
-            tensor: Tensor = file.get_tensor(name)
-    except (OSError, SafetensorError) as error:
-        raise ModelError(f"{path}: {name} cannot be read: {error}") from error
-    return tensor
 
 
 def _kinds(path: Path) -> dict[str, Kind]:
@@ -139,15 +138,3 @@ def _kinds(path: Path) -> dict[str, Kind]:
             return {name: KINDS[kind] for name, kind in file.metadata().items() if kind in KINDS}
     except (OSError, SafetensorError) as error:
         raise ModelError(f"{path}: cannot be read: {error}") from error
-
-
-def _files(folder: Path) -> dict[str, Path]:
-    """Which file holds each tensor."""
-    index = folder / "model.safetensors.index.json"
-    if index.exists():
-        return {name: folder / file for name, file in json.loads(index.read_text())["weight_map"].items()}
-    single = folder / "model.safetensors"
-    if not single.exists():
-        raise ModelError(f"{folder}: neither model.safetensors nor model.safetensors.index.json is there")
-    with safe_open(single, framework="pt") as file:
-        return dict.fromkeys(file.keys(), single)

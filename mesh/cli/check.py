@@ -26,7 +26,8 @@ def run(options: argparse.Namespace) -> int:
     remarks = check_further(topology)
     lines = [f"{options.file}: ok"]
     for service in topology.services:
-        slo = f"TTFT {service.slo.ttft_s * 1000:g} ms, TPOT {service.slo.tpot_s * 1000:g} ms"
+        slo = f"TTFT {service.slo.ttft_s * 1000:g} ms"
+        slo += f", task {service.task!s}" if service.pools else f", TPOT {service.slo.tpot_s * 1000:g} ms"
         what = f"{service.model}, {service.dtype}" if service.model else _on_servers(service)
         lines.append(f"  service {service.name}: {what}, {slo}, {service.slo.attainment:.0%}")
     for engine in topology.engines:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mesh.deploy.deployment import Deployment
-from mesh.topology.checks import WILDCARDS
+from mesh.topology.checks.parts import WILDCARDS
 from mesh.topology.parse import DEFAULT_GATEWAY
 from mesh.topology.schema import Topology
 

@@ -18,7 +18,7 @@ from mesh.supervisor.processes.child import KILL_S
 from mesh.supervisor.processes.children import Children
 from mesh.supervisor.processes.command import ENGINE, GATEWAY, PLACEMENT, ChildCommand
 from mesh.supervisor.processes.pidfile import PidRecord
-from mesh.topology.schema import Timing
+from mesh.topology.timing import Timing
 
 SERVING = ("running", "standby")  # states of a process that will not change by itself
 STARTS = 3  # that a process may need to become ready, or to be given up

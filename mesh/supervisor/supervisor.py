@@ -20,7 +20,7 @@ from mesh.supervisor.processes.restarts import RestartPolicy
 from mesh.supervisor.processes.surroundings import Surroundings
 from mesh.supervisor.processes.watchdog import LOOK_S, Watchdog
 from mesh.supervisor.rollout import Rollout
-from mesh.topology.schema import Timing
+from mesh.topology.timing import Timing
 from mesh.wire.control import SetRunning, Stop
 from mesh.wire.hosts import HostPlace, HostsMoved
 from mesh.wire.messages import SupervisorMessage

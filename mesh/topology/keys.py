@@ -5,11 +5,7 @@ from typing import NamedTuple
 
 from mesh.chat_formats import REASONING_FORMATS, TOOL_FORMATS
 from mesh.rules import Counting, ScalingRule, Trigger
-from mesh.topology.schema import (
-    ClusterEngine,
-    PlacementMode,
-    Scheduling,
-)
+from mesh.topology.schema import ClusterEngine, PlacementMode, Scheduling, Task
 from mesh.topology.values import (
     Reader,
     boolean,
@@ -23,6 +19,7 @@ from mesh.topology.values import (
     headers,
     host,
     integer,
+    integers,
     ip_or_any,
     json_lines,
     milliseconds,
@@ -44,6 +41,7 @@ from mesh.topology.values import (
     urls,
 )
 from mesh.transports import SETTINGS
+from mesh.wire.bounds import MAX_DIMENSIONS
 from mesh.wire.control import Role
 
 
@@ -106,6 +104,8 @@ SERVICE: Keys = {
     "reasoning_format": Key("reasoning_format", choice(REASONING_FORMATS, "a way to mark reasoning")),
     "reasoning": Key("reasoning", choice([rule.value for rule in Counting], "a way to count reasoning", Counting)),
     "tokenizer": Key("tokenizer", tokenizer),
+    "task": Key("task", choice([task.value for task in Task], "a task", Task)),
+    "dimensions": Key("dimensions", integers(1, MAX_DIMENSIONS)),
 }
 
 ENGINE: Keys = {

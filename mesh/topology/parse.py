@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 from mesh.access.keys import KeyLimits
 from mesh.topology import keys
 from mesh.topology.backends import backend_rules
-from mesh.topology.checks import check_topology
+from mesh.topology.checks.parts import check_topology
+from mesh.topology.checks.tasks import check_task_keys
 from mesh.topology.engine_tables import take_servers, with_counts
 from mesh.topology.hosts import Spread, names_of, read_cluster, read_hosts
 from mesh.topology.lines import LineIndex
@@ -33,11 +34,12 @@ from mesh.topology.schema import (
     ServerSpec,
     ServiceSpec,
     Slo,
-    Timing,
+    Task,
     Topology,
     TracesSpec,
     TransferSpec,
 )
+from mesh.topology.timing import Timing
 from mesh.wire.control import Role
 
 SECTIONS = (
@@ -46,6 +48,7 @@ SECTIONS = (
 )  # fmt: skip
 DEFAULT_TTFT_S = 5.0
 DEFAULT_TPOT_S = 0.25
+NO_TPOT_S = 3600.0  # of services that make no tokens: no promise
 DEFAULT_GATEWAY = "gateway"
 
 _SYNTAX_LINE = re.compile(r" \(at line (\d+), column (\d+)\)$")
@@ -186,7 +189,9 @@ def _services(source: _Source) -> tuple[ServiceSpec, ...]:
 def _service(source: _Source, name: str, table: object) -> ServiceSpec:
     where = ("services", name)
     fields = read_table(table, where, keys.SERVICE, source.report)
-    slo = {"ttft_s": DEFAULT_TTFT_S, "tpot_s": DEFAULT_TPOT_S}
+    check_task_keys(fields, where, source.report)
+    pools = fields.get("task", Task.GENERATE) is not Task.GENERATE
+    slo = {"ttft_s": DEFAULT_TTFT_S, "tpot_s": NO_TPOT_S if pools else DEFAULT_TPOT_S}
     slo |= {field: fields.pop(field) for field in ("ttft_s", "tpot_s", "attainment") if field in fields}
     model = fields.pop("model", "")
     if model and not model.startswith(("pypi:", "hf:")):

@@ -9,6 +9,7 @@ from typing import Any, Final
 from mesh.access.keys import UNLIMITED, KeyLimits
 from mesh.chat_formats import AUTO_FORMAT
 from mesh.rules import Counting, ScalingRule, Trigger
+from mesh.topology.timing import Timing
 from mesh.transports import AUTO
 from mesh.wire.control import Role
 
@@ -33,6 +34,14 @@ class Scheduling(StrEnum):
     @property
     def is_static(self) -> bool:
         return self in (Scheduling.STATIC, Scheduling.PADDED)
+
+
+class Task(StrEnum):
+    """What a service makes of a prompt."""
+
+    GENERATE = "generate"  # an answer, token by token
+    EMBED = "embed"  # one vector
+    SCORE = "score"  # one number that says how well two texts fit together
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +76,13 @@ class ServiceSpec:
     reasoning_format: str = AUTO_FORMAT  # how it marks reasoning, of REASONING_FORMATS
     reasoning: Counting = Counting.COUNTED  # whether promises count the tokens of reasoning
     tokenizer: str | None = None  # of servers' prompts: hf:org/name, a folder, or "server"; None: lengths are estimated
+    task: Task = Task.GENERATE
+    dimensions: tuple[int, ...] = ()  # to which a client may have vectors cut, where the model was trained for it
+
+    @property
+    def pools(self) -> bool:
+        """Say whether it makes a vector or a number of each prompt, and no tokens."""
+        return self.task is not Task.GENERATE
 
     @property
     def highest_priority(self) -> int:
@@ -294,41 +310,6 @@ class ScalingSpec:
     high_freeness: float = 480.0
 
 
-HEARD_PER_S: Final = 1000  # statuses that a process hears, of all others together
-SMALL_MESH: Final = 32  # processes: where there are no more, what is new is told at once
-LEASE_HEARTBEATS: Final = 5  # that a process may miss until it counts as dead
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """Deadlines of the control plane."""
-
-    heartbeat_s: float = 0.2  # a status at least this often
-    status_gap_s: float = 0.0  # from one status of a process to the next, whatever is new; 0: news is told at once
-    lease_s: float = 1.0  # silence after which a process counts as dead
-    reply_s: float = 1.0  # an answer from another process
-    drain_s: float = 60.0  # a clean shutdown
-    start_s: float = 120.0  # a process, until it says that it is ready
-    stall_s: float = 60.0  # no word of a request, beyond four times its predicted TTFT: it goes on elsewhere
-
-    @classmethod
-    def of(cls, num_processes: int, given: Mapping[str, float]) -> "Timing":
-        """Return the deadlines of a mesh with so many processes that publish statuses; its file names those ``given``.
-
-        Each process hears the statuses of all, so what it hears a second would grow with their number, and what the
-        mesh sends with the square. In a large mesh each one speaks less often, so that nobody hears more than
-        `HEARD_PER_S`.
-        """
-        usual, share_s = cls(), num_processes / HEARD_PER_S
-        heartbeat_s = max(usual.heartbeat_s, share_s)
-        fields = {
-            "heartbeat_s": heartbeat_s,
-            "lease_s": max(usual.lease_s, LEASE_HEARTBEATS * heartbeat_s),
-            "status_gap_s": share_s if num_processes > SMALL_MESH else 0.0,
-        }
-        return cls(**{**fields, **given})
-
-
 @dataclass(frozen=True, slots=True)
 class Topology:
     name: str
@@ -345,7 +326,7 @@ class Topology:
     placement: PlacementSpec | None = None  # None: which services engines hold changes when somebody changes it
     access: AccessSpec | None = None  # None: everybody on this machine may use the gateways
     traces: TracesSpec | None = None  # None: nobody makes any
-    timing: Timing = Timing()
+    timing: Timing = field(default_factory=Timing)
     curve_key: Path | None = None  # the mesh's key file; required when hosts differ
     log_level: str = "info"
 

@@ -53,6 +53,18 @@ def integer(minimum: int, maximum: int | None = None) -> Reader:
     return read
 
 
+def integers(minimum: int, maximum: int) -> Reader:
+    """A list of whole numbers, each once, in their order."""
+    read_one = integer(minimum, maximum)
+
+    def read(value: object) -> tuple[int, ...]:
+        if not isinstance(value, list) or not value:
+            raise ValueError(f"{value!r} is not a list of whole numbers; use one such as [256, 512]")
+        return tuple(sorted(set(map(read_one, value))))
+
+    return read
+
+
 def positive(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
         raise ValueError(f"{value!r} does not fit; use a number greater than 0")

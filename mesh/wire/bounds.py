@@ -12,6 +12,7 @@ MAX_BODY_BYTES = 64 * 2**20  # of a message without its payload: a long prompt's
 MAX_FRAMES = 4096  # of a message: a payload has one a block
 MAX_NAME = 1024  # characters
 MAX_TOKENS = 2**24  # of a request
+MAX_DIMENSIONS = 2**16  # of a vector
 LARGEST = sys.float_info.max
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]
@@ -30,3 +31,4 @@ Finite = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
 Estimate = Annotated[float, Meta(ge=-LARGEST)]  # infinite: nothing is in time
 Freeness = Annotated[float, Meta(le=LARGEST)]  # tokens; -inf: nothing may stay
 Name = Annotated[str, Meta(max_length=MAX_NAME)]
+Vector = Annotated[bytes, Meta(min_length=4, max_length=4 * MAX_DIMENSIONS)]  # float32, little-endian

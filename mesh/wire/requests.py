@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from mesh.wire.bounds import Count, Finite, Name, Priority, Promise, Seconds, TokenId, Tokens
+from mesh.wire.bounds import Count, Finite, Name, Priority, Promise, Seconds, TokenId, Tokens, Vector
 from mesh.wire.control import PrefillMode, PrefillOrder
 
 
@@ -52,6 +52,19 @@ class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     grammar: str = ""  # that answers keep to (`engines.grammars`); empty: none
 
 
+class Pooling(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Says that a request wants one vector of its prompt and no tokens. ``first_tokens``: of the prompt, that belong to
+    the first text of a pair; 0: it is one text.
+
+    The vector stands where the first token would: the request ends with one token that means nothing.
+    """
+
+    first_tokens: Count = 0
+
+
+POOLED_TOKEN = 0  # stands for a vector among the tokens of a request
+
+
 class RequestSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Everything an engine needs to run a request, from the start or as a continuation of ``generated``."""
 
@@ -68,6 +81,7 @@ class RequestSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     first_token_age_s: Seconds | None = None  # since the first token was produced, for continuations
     expected: tuple[Count, ...] = ()  # tokens of its answer; then, each time that it outgrows that, as many
     at_least: tuple[Count, ...] = ()  # likewise, tokens that it will hardly be shorter than
+    pooling: Pooling | None = None  # None: it wants tokens
 
     @property
     def num_tokens(self) -> int:
@@ -111,6 +125,7 @@ class Delta(msgspec.Struct, frozen=True, array_like=True):
     num_cached_tokens: Count = 0  # prompt tokens that were not computed because of a prefix hit
     logprobs: list[TokenLogprobs] | None = None
     prompt_logprobs: list[TokenLogprobs | None] | None = None
+    vector: Vector | None = None  # with the one token of a request that is pooled
 
 
 class Submit(msgspec.Struct, frozen=True, tag=True):

@@ -10,7 +10,8 @@ import structlog
 
 from mesh.clock import Clock
 from mesh.membership.status_pace import StatusPace
-from mesh.topology.schema import EngineSpec, ServerSpec, Timing
+from mesh.topology.schema import EngineSpec, ServerSpec
+from mesh.topology.timing import Timing
 from mesh.wire.frames import Sender
 from mesh.wire.messages import EngineAnswer
 from mesh.wire.requests import Epoch, FailureCode, FinishReason, StepTokens

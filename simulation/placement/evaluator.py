@@ -11,7 +11,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import TypeVar
 
-from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, Scheduling, ServiceSpec, Slo, Timing, Topology
+from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, Scheduling, ServiceSpec, Slo, Topology
+from mesh.topology.timing import Timing
 from mesh.wire.control import Role
 from router.history.records import Outcome, Record
 from router.placement.observe.requirements import Catalogue

@@ -7,7 +7,8 @@ from bench.fault_runs.draws import KINDS, LONG_S, ORDERS
 from bench.fault_runs.orders import Order
 from bench.fault_runs.play import bounds_of, play
 from bench.fault_runs.scenario import Scenario, draw
-from mesh.topology.schema import PlacementSpec, PolicySpec, Timing
+from mesh.topology.schema import PlacementSpec, PolicySpec
+from mesh.topology.timing import Timing
 from simulation.faults.faults import Duplicate, Kill, Loss
 from simulation.faults.invariants import InvariantBounds
 

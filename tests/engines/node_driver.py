@@ -8,7 +8,8 @@ from engines.node import EngineNode
 from engines.scheduling.batch import ChunkResult, StepResult
 from engines.step_failures.errors import StepError
 from kvtransfer.protocol import Send
-from mesh.topology.schema import EngineSpec, GatewaySpec, Rescheduling, ServiceSpec, Slo, Timing, Topology
+from mesh.topology.schema import EngineSpec, GatewaySpec, Rescheduling, ServiceSpec, Slo, Topology
+from mesh.topology.timing import Timing
 from mesh.wire.control import Role
 from mesh.wire.frames import Sender
 from mesh.wire.messages import EngineMessage, Message

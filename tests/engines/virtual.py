@@ -28,7 +28,7 @@ from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Imported, 
 from mesh.topology.schema import Rescheduling, Scheduling
 from mesh.wire.control import Role
 from mesh.wire.messages import Message
-from mesh.wire.requests import Accepted, Epoch, Failed, Refused, RequestSpec, StepTokens, Submit
+from mesh.wire.requests import POOLED_TOKEN, Accepted, Epoch, Failed, Refused, RequestSpec, StepTokens, Submit
 from mesh.wire.status import DecodeCost, PrefillCost
 from mesh.wire.transfers import KVShape, MemoryRef
 
@@ -121,7 +121,10 @@ class HashingExecutor:
                 state = absorb(state, token)
                 index, offset = divmod(position, BLOCK_SIZE)
                 self._memory.write(batch.service, chunk.blocks[index], offset, state)
-            results.append(ChunkResult(token_after(state) if chunk.draw is not None else None))
+            if chunk.draw is not None and chunk.draw.pooling is not None:
+                results.append(ChunkResult(POOLED_TOKEN, vector=state))
+            else:
+                results.append(ChunkResult(token_after(state) if chunk.draw is not None else None))
         return StepResult(results, STEP_S)
 
     def _at(self, service: str, blocks: Sequence[int], position: int) -> bytes:
@@ -165,6 +168,7 @@ class VirtualMesh:
     streams: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     finished: dict[str, str] = field(default_factory=dict)
     finished_under: dict[str, Epoch] = field(default_factory=dict)
+    vectors: dict[str, bytes] = field(default_factory=dict)
     answers: list[Accepted | Refused | Failed] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -304,6 +308,8 @@ class VirtualMesh:
             known = stream[delta.offset :]
             assert all(new == old for new, old in zip(delta.tokens, known, strict=False)), "a repeated token differs"
             stream += delta.tokens[len(known) :]
+            if delta.vector is not None:
+                self.vectors[delta.request] = delta.vector
             if delta.finish is not None:
                 assert delta.request not in self.finished, "a request finished twice"
                 self.finished[delta.request] = delta.finish

@@ -22,9 +22,9 @@ from mesh.topology.schema import (
     ServerSpec,
     ServiceSpec,
     Slo,
-    Timing,
     Topology,
 )
+from mesh.topology.timing import Timing
 from mesh.wire.control import Role
 from mesh.wire.frames import Sender
 from mesh.wire.messages import GatewayMessage

@@ -10,7 +10,8 @@ from mesh.addresses import seats, supervisor_id
 from mesh.clock import SystemClock
 from mesh.directory import Endpoints
 from mesh.sockets.sockets import Sockets
-from mesh.topology.schema import LOCAL_HOST, EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Timing, Topology
+from mesh.topology.schema import LOCAL_HOST, EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
+from mesh.topology.timing import Timing
 from mesh.wire.control import ProcessState
 from mesh.wire.frames import Sender
 from mesh.wire.messages import EngineMessage, GatewayMessage

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from kvtransfer.protocol import TransferLimits
-from mesh.topology.schema import PolicySpec, Timing, TransferSpec
+from mesh.topology.schema import PolicySpec, TransferSpec
+from mesh.topology.timing import Timing
 from mesh.wire.control import Drain, Migrate, Role
 from mesh.wire.messages import Message
 from mesh.wire.requests import Accepted, Cancel, Failed, Moved, Refused, StepTokens, Submit

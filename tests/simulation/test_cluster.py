@@ -6,7 +6,8 @@ from random import Random
 import pytest
 
 from engines.costs.linear import decode_step_s, prefill_s
-from mesh.topology.schema import Slo, Timing
+from mesh.topology.schema import Slo
+from mesh.topology.timing import Timing
 from mesh.wire.control import Role
 from mesh.wire.status import DecodeCost
 from router.history.records import Outcome

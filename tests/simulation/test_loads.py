@@ -7,7 +7,8 @@ import pytest
 
 from engines.costs.presets import load_preset
 from engines.costs.profiles import EngineProfile
-from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Timing, Topology
+from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
+from mesh.topology.timing import Timing
 from mesh.wire.control import LoadService, Role, UnloadService
 from mesh.wire.frames import Sender
 from router.history.records import Outcome

@@ -6,7 +6,8 @@ from random import Random
 
 import pytest
 
-from mesh.topology.schema import PolicySpec, Scheduling, Slo, Timing
+from mesh.topology.schema import PolicySpec, Scheduling, Slo
+from mesh.topology.timing import Timing
 from mesh.wire.control import Role
 from router.history.records import Outcome
 from simulation.faults.faults import Kill, Loss

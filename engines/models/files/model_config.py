@@ -8,7 +8,16 @@ from typing import Any
 
 from engines.models.errors import ModelError
 from engines.models.files.architectures import ARCHITECTURES, Architecture, WindowLayers
-from engines.models.files.hf_config import FULL, SLIDING, HfConfig, read_config, read_generation, token_ids
+from engines.models.files.encoder_config import EncoderShape, HfEncoder
+from engines.models.files.hf_config import (
+    FULL,
+    SLIDING,
+    HfConfig,
+    read_config,
+    read_encoder,
+    read_generation,
+    token_ids,
+)
 
 ROPE_TYPES = ("default", "linear", "llama3", "yarn", "longrope")
 ACTIVATIONS = ("silu", "swish", "gelu", "gelu_pytorch_tanh", "gelu_new", "gelu_fast", "relu")
@@ -78,6 +87,8 @@ class ModelConfig:
     dtype: str  # of the checkpoint
     quantization: str | None  # how its weights are quantised, if they are
     fault: str
+    encoder: EncoderShape | None = None  # None: a decoder, which generates
+    matryoshka: tuple[int, ...] = ()  # dimensions that its vectors may be cut to
 
     @property
     def architecture(self) -> Architecture:
@@ -89,11 +100,47 @@ class ModelConfig:
     @classmethod
     def load(cls, folder: Path) -> "ModelConfig":
         """Read ``config.json``, and the end-of-sequence ids of ``generation_config.json`` where there is one."""
+        encoder = read_encoder(folder / "config.json")
+        if encoder is not None:
+            return cls.of_encoder(encoder)
         raw = read_config(folder / "config.json")
         if raw.num_attention_heads % (raw.num_key_value_heads or raw.num_attention_heads):
             raise ModelError(f"{folder}/config.json: num_attention_heads must be a multiple of num_key_value_heads")
         generation = read_generation(folder / "generation_config.json")
         return cls.of(raw, token_ids(raw.eos_token_id) + token_ids(generation.eos_token_id))
+
+    @classmethod
+    def of_encoder(cls, raw: HfEncoder) -> "ModelConfig":
+        head_dim = raw.hidden_size // raw.num_attention_heads
+        return cls(
+            model_type=raw.model_type,
+            vocab_size=raw.vocab_size,
+            hidden_size=raw.hidden_size,
+            intermediate_size=raw.intermediate_size,
+            num_layers=raw.num_hidden_layers,
+            num_heads=raw.num_attention_heads,
+            num_kv_heads=raw.num_attention_heads,
+            head_dim=head_dim,
+            norm_eps=raw.layer_norm_eps,
+            activation=raw.hidden_act,
+            max_position_embeddings=raw.max_position_embeddings,
+            max_context=raw.max_position_embeddings - raw.first_position,
+            attention_scale=1 / math.sqrt(head_dim),
+            attention_softcap=None,
+            logit_softcap=None,
+            parallel_residual=False,
+            tie_word_embeddings=True,
+            ropes=(),
+            layers=(),
+            experts=None,
+            bos_token_id=None,
+            eos_token_ids=(),
+            dtype=raw.dtype or raw.torch_dtype or "float32",
+            quantization=None,
+            fault=f"{raw.model_type!r} models are encoders, and generate nothing",
+            encoder=EncoderShape.of(raw),
+            matryoshka=tuple(sorted(raw.matryoshka_dimensions or ())),
+        )
 
     @classmethod
     def of(cls, raw: HfConfig, eos_token_ids: tuple[int, ...]) -> "ModelConfig":
@@ -128,6 +175,7 @@ class ModelConfig:
             dtype=raw.dtype or raw.torch_dtype or "float32",
             quantization=None if quantization is None else str(quantization.get("quant_method", "quantised")),
             fault=next(iter(_faults(raw)), ""),
+            matryoshka=tuple(sorted(raw.matryoshka_dimensions or ())),
         )
 
 

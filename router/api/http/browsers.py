@@ -12,7 +12,7 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mesh.topology.access_checks import is_loopback
+from mesh.topology.checks.access import is_loopback
 from router.api.errors import ApiError
 from router.api.http.headers import headers_of
 

@@ -96,3 +96,10 @@ def test_ports_of_metrics_count_up_and_no_two_engines_share_one(tmp_path: Path):
     assert "engines.f.metrics_port: 9402 is already the port of e-2" in found
     [found] = problems(tmp_path, "[engines.e]\ncount = 2\nmetrics_port = 65535\n")
     assert "the largest is 65535" in found
+
+
+def test_a_service_that_makes_vectors_needs_nobody_who_decodes(tmp_path: Path):
+    text = 'task = "embed"\ndimensions = [64, 32]\n[engines.e]\nrole = "prefill"\n'
+    assert problems(tmp_path, text) == []
+    found = problems(tmp_path, 'task = "embed"\n[engines.e]\nrole = "decode"\n')
+    assert "no engine can prefill it" in found[0]

@@ -1,7 +1,7 @@
 import pytest
 
 from mesh.topology.parse import load
-from mesh.topology.schema import HEARD_PER_S, SMALL_MESH, Timing
+from mesh.topology.timing import HEARD_PER_S, SMALL_MESH, Timing
 
 
 @pytest.mark.parametrize("num_processes", [2, SMALL_MESH])

@@ -187,13 +187,15 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             [
                 Delta("r1", Epoch(1), 0, [5], None, 2, [TokenLogprobs(5, -0.5, [(5, -0.5)])], [None]),
                 Delta("r2", Epoch(1, 1), 3, [], FinishReason.STOP),
+                Delta("r3", Epoch(0), 0, [0], FinishReason.LENGTH, vector=b"\0\0\x80?"),
             ]
         ),
         {
             "type": "StepTokens",
             "deltas": [
-                ["r1", [1, 0], 0, [5], None, 2, [[5, -0.5, [[5, -0.5]]]], [None]],
-                ["r2", [1, 1], 3, [], "stop", 0, None, None],
+                ["r1", [1, 0], 0, [5], None, 2, [[5, -0.5, [[5, -0.5]]]], [None], None],
+                ["r2", [1, 1], 3, [], "stop", 0, None, None, None],
+                ["r3", [0, 0], 0, [0], "length", 0, None, None, b"\0\0\x80?"],
             ],
         },
     ),

@@ -20,9 +20,9 @@ from mesh.topology.schema import (
     Scheduling,
     ServiceSpec,
     Slo,
-    Timing,
     Topology,
 )
+from mesh.topology.timing import Timing
 from mesh.wire.control import Role
 from router.placement.observe.traffic import Moments, ServiceTraffic
 from simulation.engines.shared_profiles import SharedProfile

@@ -6,8 +6,9 @@ from pathlib import Path
 from mesh.addresses import supervisor_id
 from mesh.directory import directory
 from mesh.suggestions import suggestion
-from mesh.topology.access_checks import check_access
 from mesh.topology.backends import backend_rules
+from mesh.topology.checks.access import check_access
+from mesh.topology.checks.tasks import check_task_engines
 from mesh.topology.placed import Processes, engine_tables
 from mesh.topology.reach import ends_of, engine_pairs
 from mesh.topology.report import Report
@@ -31,6 +32,7 @@ def check_topology(topology: Topology, processes: Processes, report: Report) -> 
     _check_references(topology, processes, report)
     _check_models(topology, report)
     _check_static_batches(processes, report)
+    check_task_engines(topology, processes, report)
     _check_slices(processes, report)
     _check_backends(processes, report)
     for rules in backend_rules():
@@ -130,6 +132,8 @@ def _check_roles(topology: Topology, report: Report) -> None:
         roles = {engine.role for engine in engines}
         started = {engine.role for engine in engines if not engine.is_standby}
         for verb, able in (("prefill", PREFILLING), ("decode", DECODING)):
+            if service.pools and able is DECODING:
+                continue
             if not roles.intersection(able):
                 problem = f"no engine can {verb} it; add an engine with role {able[0]} or {able[1]} for this service"
                 report.add(("services", service.name), problem)
@@ -137,7 +141,8 @@ def _check_roles(topology: Topology, report: Report) -> None:
                 problem = f"all engines that can {verb} it are on standby; let one of them start with the mesh"
                 report.add(("services", service.name), problem)
         takers = [engine for engine in engines if engine.role in DECODING]
-        if Role.PREFILL in roles and takers and all(engine.scheduling.is_static for engine in takers):
+        hands_over = Role.PREFILL in roles and not service.pools
+        if hands_over and takers and all(engine.scheduling.is_static for engine in takers):
             problem = "all that could decode what prefill engines hand over run static batches, which nobody joins"
             report.add(("services", service.name), f"{problem}; leave the prefill engines out")
 

@@ -1,0 +1,1 @@
+"""Models that make one vector of each prompt, instead of tokens."""

@@ -1,0 +1,1 @@
+"""Checks what must hold in a topology beyond the values of single keys."""

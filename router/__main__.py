@@ -20,7 +20,7 @@ from mesh.process.process import ProcessShell, run_process
 from mesh.sockets.listeners import Inheritance, handover_file, offer
 from mesh.sockets.sockets import Sockets
 from mesh.topology.checks.access import is_loopback
-from mesh.topology.schema import GatewaySpec, Topology
+from mesh.topology.schema import GatewaySpec, ServiceSpec, Topology
 from mesh.wire.hosts import HostPlace
 from mesh.wire.messages import GatewayMessage
 from mesh.wire.requests import RequestSpec
@@ -39,6 +39,7 @@ from router.api.metrics.keys import KeyUse
 from router.api.metrics.mesh import MeshHealth
 from router.api.metrics.placement import PlacementHealth
 from router.api.openai.models import Models, ServedModel
+from router.api.openai.pooled.model import PooledModel
 from router.api.orders import OrderScope
 from router.api.targets import Target, targets_of
 from router.checks import may_act, shows_page
@@ -116,9 +117,14 @@ async def serve(shell: ProcessShell) -> None:
 def _models(topology: Topology) -> Models:
     ours = [service for service in topology.services if service.model]
     return Models(
-        (ServedModel.load(service, prepared_dir(service.model)) for service in ours),
+        map(_model, ours),
         (ForwardedModel.of(service) for service in topology.services if not service.model),
     )
+
+
+def _model(service: ServiceSpec) -> ServedModel | PooledModel:
+    folder = prepared_dir(service.model)
+    return PooledModel.load(service, folder) if service.pools else ServedModel.load(service, folder)
 
 
 @contextmanager

@@ -36,6 +36,7 @@ class TokenBatch(msgspec.Struct, frozen=True):
     num_cached_tokens: int  # prompt tokens that were not computed because of a prefix hit
     logprobs: tuple[TokenLogprobs, ...] | None  # one a token, if asked for
     prompt_logprobs: tuple[TokenLogprobs | None, ...] | None  # in the first batch, if asked for
+    vector: bytes | None = None  # what a prompt that is pooled came to (`mesh.wire.requests.Delta`)
 
 
 class Generation(Protocol):

@@ -24,6 +24,7 @@ from router.api.openai.input.background import Background
 from router.api.openai.input.intake import OrderIntake
 from router.api.openai.models import Models
 from router.api.openai.openapi import describe_answers
+from router.api.openai.pooled.routes import PooledRoutes
 from router.api.openai.tokens import TokenRoutes
 from router.api.operations import HealthRoutes, MetricRoutes, ModelRoutes
 from router.api.orders import OrderRoutes, OrderScope
@@ -95,9 +96,11 @@ def create_apps(config: ApiConfig) -> Apps:
     generate.install(public)
     tokens = TokenRoutes(config.models, admission, config.max_body_bytes, background)
     tokens.install(public)
-    handlers = generate.handlers
+    pooled = _pooled(config, admission, background)
+    pooled.install(public)
+    handlers = {**generate.handlers, **pooled.handlers}
     if config.models.has_forwarded:
-        forward = _forward(config, admission, background, {**generate.handlers, **tokens.handlers})
+        forward = _forward(config, admission, background, {**handlers, **tokens.handlers})
         forward.install(public)
         handlers = forward.handlers
     ModelRoutes(config.models, int(config.wall_clock())).install(public)
@@ -120,6 +123,20 @@ def create_apps(config: ApiConfig) -> Apps:
     if config.has_page:
         _install_page(admin, clients, config)
     return Apps(clients, admin)
+
+
+def _pooled(config: ApiConfig, admission: BodyAdmission, background: Background) -> PooledRoutes:
+    return PooledRoutes(
+        config.gateway,
+        config.router,
+        config.models,
+        config.metrics,
+        admission,
+        config.clock,
+        config.wall_clock,
+        config.max_body_bytes,
+        background,
+    )
 
 
 def _forward(

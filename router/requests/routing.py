@@ -94,7 +94,7 @@ class Routing:
 
     def hash_prefix(self, request: InFlightRequest) -> None:
         """Name the blocks of its prompt, if the policy asks what engines have of them."""
-        if self.policy.offers(UsesPrefixes) is not None:
+        if self.policy.offers(UsesPrefixes) is not None and request.spec.pooling is None:
             request.hints.prefix = full_block_hashes(request.spec.prompt)
 
     def shed(self, service: str, now: float) -> list[Effect]:
@@ -240,6 +240,8 @@ class Routing:
         policy: Policy = self._last_resort if self._is_overdue(request, now) else self.policy
         avoided, broken = request.losses.avoids(now), self._broken(request, view, now)
         view = view.without(avoided | broken)
+        if request.spec.pooling is not None:  # it ends with its prompt, wherever that is computed
+            view = view.keeping(request.spec.service)
         seen_request = request.view
         if request.hints.prefix:
             seen_request = msgspec.structs.replace(

@@ -210,6 +210,15 @@ class ClusterView:
             candidates = self._candidates[service] = Candidates.of(*members)
         return candidates
 
+    def keeping(self, service: str) -> "ClusterView":
+        """Return the engines that prefill a service, as if each kept what it prefills."""
+        serving = self.serving(service)
+        prefilling = [engine for engine in serving if engine.role is not Role.DECODE] or list(serving)
+        if len(prefilling) == len(self.engines) and all(one.role is Role.MULTIPLEX for one in prefilling):
+            return self
+        kept = {one.id: msgspec.structs.replace(one, role=Role.MULTIPLEX) for one in prefilling}
+        return ClusterView(kept, peers=self.peers)
+
     def without(self, engines: Collection[str]) -> "ClusterView":
         if not engines:
             return self

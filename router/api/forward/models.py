@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from mesh.topology.schema import ServiceSpec, Slo
+from mesh.topology.schema import ServiceSpec, Slo, Task
 from router.api.forward.tokenizing import PromptTokenizer
 
 UNKNOWN_CONTEXT: Final = 2**20  # tokens of prompt and answer, where nobody says how many a server takes
@@ -26,6 +26,7 @@ class ForwardedModel:
     max_output_tokens: int | None
     tokenizer: PromptTokenizer | None = None  # None: lengths are estimated, unless ``asks_server``
     asks_server: bool = False  # how many tokens a prompt has
+    task: Task = Task.GENERATE  # that its topology says; the server judges what it is asked
 
     @classmethod
     def of(cls, spec: ServiceSpec) -> "ForwardedModel":
@@ -43,6 +44,7 @@ class ForwardedModel:
             max_output_tokens=spec.max_output_tokens,
             tokenizer=PromptTokenizer.load(spec.name, str(spec.tokenizer)) if is_here else None,
             asks_server=spec.tokenizer == SERVER,
+            task=spec.task,
         )
 
     @property

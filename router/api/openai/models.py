@@ -4,22 +4,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from engines.grammars.process import Vocabulary
 from engines.models.files.model_config import ModelConfig
+from engines.models.tasks import check_task
 from engines.models.text.detokenizer import Detokenizer
 from engines.models.text.infill import InfillTokens, infill_tokens
 from engines.models.text.pieces import Pieces
 from engines.models.text.tokenizer import Tokenizer
 from mesh.errors import UserError
 from mesh.rules import Counting
-from mesh.topology.schema import ServiceSpec, Slo
+from mesh.topology.schema import ServiceSpec, Slo, Task
 from router.api.errors import ApiError, bad_parameter, not_allowed, unknown_model
 from router.api.forward.models import ForwardedModel
 from router.api.http.callers import Caller
 from router.api.openai.input.grammar_checks import GrammarChecks
 from router.api.openai.input.words import Words
+from router.api.openai.pooled.model import PooledModel
 from router.chat.style import ChatStyle, style_of
 
 SLICE: Final = 16_384  # characters of a long text that are tokenised at a time
@@ -52,13 +54,16 @@ class ServedModel:
     starting_tokens: tuple[int, ...]  # of every text
     infill: InfillTokens | None  # None: the model was not made to fill in
     apart_token: int | None  # that ends reasoning, where promises do not count that
+    task: ClassVar = Task.GENERATE
 
     @classmethod
     def load(cls, spec: ServiceSpec, folder: Path) -> "ServedModel":
         """Load the tokenizer and the template of a model. ``folder`` holds the prepared model. Raise `ModelError` if it
         cannot be read, `UserError` if it cannot be served as its service wants.
         """
-        config, tokenizer = ModelConfig.load(folder), Tokenizer.load(folder)
+        config = ModelConfig.load(folder)
+        check_task(folder, config, spec.task)
+        tokenizer = Tokenizer.load(folder)
         style = style_of(
             tokenizer.template, tokenizer.added_id_of, tokenizer.special_ids, spec.tool_format, spec.reasoning_format
         )
@@ -127,11 +132,14 @@ class ServedModel:
         return (self.service, *self.aliases)
 
 
+Model = ServedModel | PooledModel | ForwardedModel
+
+
 class Models:
     """Finds a model by its name or an alias. ``forwarded``: those that servers of others have."""
 
-    def __init__(self, models: Iterable[ServedModel], forwarded: Iterable[ForwardedModel] = ()) -> None:
-        self._all: tuple[ServedModel | ForwardedModel, ...] = (*models, *forwarded)
+    def __init__(self, models: Iterable[ServedModel | PooledModel], forwarded: Iterable[ForwardedModel] = ()) -> None:
+        self._all: tuple[Model, ...] = (*models, *forwarded)
         self._by_name = {name: model for model in self._all for name in model.names}
         self.has_forwarded: Final = any(isinstance(model, ForwardedModel) for model in self._all)
         self.has_own: Final = any(isinstance(model, ServedModel) for model in self._all)
@@ -150,9 +158,19 @@ class Models:
         model = self.find_any(name, caller)
         if isinstance(model, ForwardedModel):
             raise bad_parameter("model", f"{name or model.service} is on servers of others, which do not do this here")
+        if isinstance(model, PooledModel):
+            raise bad_parameter("model", f"{name or model.service} makes no text; ask {model.paths}")
         return model
 
-    def find_any(self, name: str | None, caller: Caller) -> ServedModel | ForwardedModel:
+    def find_pooled(self, name: str | None, caller: Caller) -> PooledModel:
+        """Likewise one that makes vectors or scores of texts."""
+        model = self.find_any(name, caller)
+        if not isinstance(model, PooledModel):
+            problem = f'{name or model.service} has task = "generate", and makes no vectors or scores'
+            raise bad_parameter("model", f"{problem}; ask a model whose task in /v1/models is embed or score")
+        return model
+
+    def find_any(self, name: str | None, caller: Caller) -> Model:
         """Likewise, on whatever engines it is."""
         if name is None and len(self._all) > 1:
             message = f"model: is required; this gateway serves {', '.join(self._names(caller))}"
@@ -181,7 +199,8 @@ def _apart_token(spec: ServiceSpec, style: ChatStyle) -> int | None:
     return token
 
 
-def entry(name: str, model: ServedModel | ForwardedModel, created: int) -> dict[str, object]:
+def entry(name: str, model: Model, created: int) -> dict[str, object]:
+    """Return what /v1/models tells of a model."""
     return {
         "id": name,
         "object": "model",
@@ -190,4 +209,5 @@ def entry(name: str, model: ServedModel | ForwardedModel, created: int) -> dict[
         "root": model.service,
         "parent": None,
         "max_model_len": model.max_context,
+        "task": str(model.task),
     }

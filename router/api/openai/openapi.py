@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from mesh.metrics.exposition import OPENMETRICS
 
 TOKEN_PATHS: Final = ("/v1/completions", "/v1/chat/completions")
+ROUTED_PATHS: Final = (*TOKEN_PATHS, "/v1/embeddings", "/v1/rerank", "/v1/score")
 
 Json = dict[str, Any]
 
@@ -82,14 +83,14 @@ def describe_answers(app: FastAPI) -> None:
 def _describe(path: str, method: str, responses: Json) -> None:
     responses.pop("422", None)  # the framework's own, which nothing sends
     answer = responses["200"]
-    answer["headers"] = _REQUEST_ID | (_PLACEMENT | _TRACE if path in TOKEN_PATHS else {})
+    answer["headers"] = _REQUEST_ID | (_PLACEMENT | _TRACE if path in ROUTED_PATHS else {})
     if path in TOKEN_PATHS:
         answer["content"]["text/event-stream"] = {}
     if path == "/mesh/feed":
         answer["content"] = {"text/event-stream": {}}
     if path == "/metrics":
         answer["content"] = {kind: {"schema": {"type": "string"}} for kind in ("text/plain", OPENMETRICS)}
-    traced = _TRACE if path in TOKEN_PATHS else {}
+    traced = _TRACE if path in ROUTED_PATHS else {}
     for status, what in _errors(path, method):
         headers = _REQUEST_ID | (_RETRY_AFTER if status in (429, 503) else {}) | traced
         content = {"application/json": {"schema": _ERROR}}

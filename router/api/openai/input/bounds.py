@@ -15,14 +15,21 @@ from router.api.errors import bad_parameter
 from router.api.openai.input.bodies import MAX_CHOICES, SHAPES
 
 MAX_TOKEN_IDS: Final = 262_144  # of all prompts of a body
+MAX_TEXTS: Final = 2048  # that are embedded or compared at once
 MAX_STRINGS: Final = 65_536  # keys and values of a chat's messages
 MAX_SMALL_PART: Final = 65_536  # bytes of JSON
 MAX_TOOLS_PART: Final = 262_144  # bytes of JSON: agents offer dozens of tools
 MAX_MORE_OF_MESSAGE: Final = 16_384  # bytes of JSON, of a field of a message that only its template knows
 MAX_FORM_PART: Final = 98_304  # bytes of JSON, blanks included; a grammar itself has a bound of its own
 
+
+class _Document(msgspec.Struct):
+    text: str
+
+
 _BLANK: Final = b" \t\n\r"
 _TEXTS: Final = msgspec.json.Decoder(list[str])
+_DOCUMENTS: Final = msgspec.json.Decoder(list[str | _Document])
 
 Check = Callable[[str, bytes], None]
 
@@ -53,32 +60,48 @@ def check_messages(param: str, data: bytes) -> None:
         raise bad_parameter(param, f"have too many parts: more than {MAX_STRINGS} keys and texts")
 
 
-def check_prompt(param: str, data: bytes) -> None:
-    """Raise `ApiError` on more texts or token ids than the prompts of one body may have."""
+def check_prompt(param: str, data: bytes, most: int = MAX_CHOICES) -> None:
+    """Raise `ApiError` on more texts or token ids than the prompts of one body may have. ``most``: of prompts."""
     if not data.startswith(b"["):
         return
     if data[1:64].lstrip(_BLANK).startswith(b'"'):
-        _check_texts(param, data)
+        _check_texts(param, data, most)
     else:
-        check_token_lists(param, data)
+        check_token_lists(param, data, most)
 
 
-def _check_texts(param: str, data: bytes) -> None:
+def check_inputs(param: str, data: bytes) -> None:
+    """Raise `ApiError` on more texts or token ids than may be embedded at once."""
+    check_prompt(param, data, MAX_TEXTS)
+
+
+def check_texts(param: str, data: bytes) -> None:
+    """Raise `ApiError` on more texts than may be compared at once. Each may be an object with one."""
+    if _num_strings(data) > 2 * MAX_TEXTS or data.count(b"[") > 1 + data.count(b'"'):
+        raise bad_parameter(param, f"can have at most {MAX_TEXTS} texts")
+    if data.startswith(b"["):
+        try:
+            _DOCUMENTS.decode(data)
+        except msgspec.ValidationError:
+            raise bad_parameter(param, f"must be {SHAPES[param]}") from None
+
+
+def _check_texts(param: str, data: bytes, most: int) -> None:
     """What the texts hold cannot be told from what is between them, so they are read: that stops at anything else."""
-    if _num_strings(data) > MAX_CHOICES:
-        raise bad_parameter(param, f"can have at most {MAX_CHOICES} texts")
+    if _num_strings(data) > most:
+        raise bad_parameter(param, f"can have at most {most} texts")
     try:
         _TEXTS.decode(data)
     except msgspec.ValidationError:
         raise bad_parameter(param, f"must be {SHAPES[param]}") from None
 
 
-def check_token_lists(param: str, data: bytes) -> None:
+def check_token_lists(param: str, data: bytes, most: int = MAX_CHOICES) -> None:
     """Raise `ApiError` on more token ids, or more lists of them, than one body may have."""
     if b'"' in data:
         raise bad_parameter(param, f"must be {SHAPES[param]}")
-    if data.count(b"[") > MAX_CHOICES + 1:
-        raise bad_parameter(param, f"can have at most {MAX_CHOICES} lists of token ids")
+    if data.count(b"[") > most + 1:
+        raise bad_parameter(param, f"can have at most {most} lists of token ids")
     if data.count(b",") > MAX_TOKEN_IDS:
         raise bad_parameter(param, f"can have at most {MAX_TOKEN_IDS} token ids")
 
@@ -88,10 +111,13 @@ def _num_strings(data: bytes) -> int:
     return (data.count(b'"') - data.count(b'\\"')) // 2
 
 
-# By the names of the fields, which mean the same in all bodies.
+# By the names of the fields.
 CHECKS: Final[Mapping[str, Check]] = {
     "prompt": check_prompt,
     "tokens": check_token_lists,
+    "input": check_inputs,
+    "text_1": check_texts,
+    "text_2": check_texts,
     "messages": check_messages,
     "logit_bias": check_small,
     "stop_token_ids": check_small,
@@ -104,3 +130,5 @@ CHECKS: Final[Mapping[str, Check]] = {
     "response_format": check_form,
     "structured_outputs": check_form,
 }
+# Of fields that mean something else in one body.
+OWN_CHECKS: Final[Mapping[str, Mapping[str, Check]]] = {"RerankBody": {"documents": check_texts}}

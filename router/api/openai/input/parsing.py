@@ -15,7 +15,7 @@ import msgspec
 
 from router.api.errors import ApiError, bad_parameter
 from router.api.openai.input.bodies import SHAPES, Body, Message, MessageWithMore
-from router.api.openai.input.bounds import CHECKS, MAX_MORE_OF_MESSAGE
+from router.api.openai.input.bounds import CHECKS, MAX_MORE_OF_MESSAGE, OWN_CHECKS, Check
 
 LARGE_BODY: Final = 16_384  # bytes; smaller ones are decoded within a millisecond, whatever they hold
 
@@ -61,13 +61,18 @@ class _Reader(Generic[B]):
     kind: type[B]
     whole: msgspec.json.Decoder[B]
     envelope: msgspec.json.Decoder[Any]
-    parts: Mapping[str, msgspec.json.Decoder[Any]]
+    parts: Mapping[str, tuple[Check, msgspec.json.Decoder[Any]]]
 
 
 @cache
 def _reader(kind: type[B]) -> _Reader[B]:
     fields = msgspec.structs.fields(kind)
-    parts = {field.encode_name: msgspec.json.Decoder(field.type) for field in fields if field.encode_name in CHECKS}
+    checks = {**CHECKS, **OWN_CHECKS.get(kind.__name__, {})}
+    parts = {
+        field.encode_name: (checks[field.encode_name], msgspec.json.Decoder(field.type))
+        for field in fields
+        if field.encode_name in checks
+    }
     envelope = [
         (field.name, msgspec.Raw if field.encode_name in parts else field.type, _default(field)) for field in fields
     ]
@@ -91,14 +96,14 @@ def _whole(data: bytes, reader: _Reader[B]) -> B:
 def _in_parts(data: bytes, reader: _Reader[B]) -> B:
     envelope = reader.envelope.decode(data)
     values = {name: getattr(envelope, name) for name in envelope.__struct_fields__}
-    for name, decoder in reader.parts.items():
+    for name, (check, decoder) in reader.parts.items():
         if isinstance(part := values[name], msgspec.Raw):
+            check(name, bytes(part))
             values[name] = _part(name, bytes(part), decoder)
     return reader.kind(**values)
 
 
 def _part(param: str, data: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
-    CHECKS[param](param, data)
     try:
         return decoder.decode(data)
     except msgspec.ValidationError as error:

@@ -1,0 +1,238 @@
+"""The routes /v1/embeddings, /v1/rerank and /v1/score."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import structlog
+from fastapi import FastAPI, Request, Response
+from structlog.typing import FilteringBoundLogger
+
+from engines.models.text.text_encoder import EncodedText
+from mesh.clock import Clock
+from mesh.topology.schema import Task
+from router.api.access.promises import Promise
+from router.api.errors import bad_parameter
+from router.api.http.admission import BodyAdmission
+from router.api.http.callers import Caller, caller_of
+from router.api.http.disconnect import disconnected
+from router.api.http.fast_path import Handler
+from router.api.http.headers import Wishes, headers_of, route_headers
+from router.api.metrics.gateway import GatewayMetrics
+from router.api.openai.input.background import Background
+from router.api.openai.input.ids import CallId
+from router.api.openai.input.reading import read_body
+from router.api.openai.input.schema import body_schema
+from router.api.openai.models import Models
+from router.api.openai.pooled.bodies import EmbeddingBody, PooledBody, RerankBody, ScoreBody
+from router.api.openai.pooled.call import PooledCall, PooledOrder
+from router.api.openai.pooled.model import PooledModel
+from router.api.openai.pooled.reading import Pair, TextReader
+from router.api.openai.pooled.vectors import (
+    Vectors,
+    check_dimensions,
+    check_task_of,
+    cosines,
+    cut,
+    vectors_of,
+    written,
+)
+from router.generation import RequestRouter
+
+EMBEDDINGS: Final = "/v1/embeddings"
+RERANK: Final = "/v1/rerank"
+SCORE: Final = "/v1/score"
+BODIES: Final[Mapping[str, type[PooledBody]]] = {EMBEDDINGS: EmbeddingBody, RERANK: RerankBody, SCORE: ScoreBody}
+LARGE_ANSWER: Final = 16_384  # numbers; more are written beside the event loop
+
+
+class PooledRoutes:
+    """What they give is bounded by the texts of a body and the model's dimensions."""
+
+    def __init__(
+        self,
+        gateway: str,
+        router: RequestRouter,
+        models: Models,
+        metrics: GatewayMetrics,
+        admission: BodyAdmission,
+        clock: Clock,
+        wall_clock: Callable[[], float],
+        max_body_bytes: int,
+        background: Background,
+    ) -> None:
+        self._gateway = gateway
+        self._router = router
+        self._models = models
+        self._metrics = metrics
+        self._admission = admission
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._max_body_bytes = max_body_bytes
+        self._background = background
+        self._texts = TextReader(background)
+        self._log: FilteringBoundLogger = structlog.get_logger().bind()
+
+    @property
+    def handlers(self) -> dict[str, Handler]:
+        """The handlers by path; all take POST."""
+        return {EMBEDDINGS: self.embed, RERANK: self.rerank, SCORE: self.score}
+
+    def install(self, app: FastAPI) -> None:
+        for path, handle in self.handlers.items():
+            app.add_api_route(path, handle, methods=["POST"], openapi_extra=body_schema(BODIES[path]))
+
+    async def embed(self, request: Request) -> Response:
+        caller = caller_of(request.scope)
+        with self._admission.enter(caller.peer) as entry:
+            body = await read_body(request, EmbeddingBody, self._max_body_bytes, entry, self._background)
+            _check_embedding(body)
+            model = self._models.find_pooled(body.model, caller)
+            check_task_of(EMBEDDINGS, model)
+            check_dimensions(body.dimensions, model)
+            texts = await self._texts.inputs(body, model, caller.tenant)
+            order = self._order("embeddings", request, body, model, texts)
+        call = await self._run(order, request)
+        return await self._answer(call, lambda: _embeddings(call, body))
+
+    async def rerank(self, request: Request) -> Response:
+        caller = caller_of(request.scope)
+        with self._admission.enter(caller.peer) as entry:
+            body = await read_body(request, RerankBody, self._max_body_bytes, entry, self._background)
+            if body.max_tokens_per_doc is not None:
+                raise bad_parameter("max_tokens_per_doc", "is not supported; use truncate_prompt_tokens")
+            model = self._models.find_pooled(body.model, caller)
+            documents = [one if isinstance(one, str) else one.text for one in body.documents]
+            texts = await self._compared(("query", [body.query]), ("documents", documents), body, model, caller)
+            order = self._order("rerank", request, body, model, texts)
+        call = await self._run(order, request)
+        return await self._answer(call, lambda: _reranked(call, body, documents))
+
+    async def score(self, request: Request) -> Response:
+        caller = caller_of(request.scope)
+        with self._admission.enter(caller.peer) as entry:
+            body = await read_body(request, ScoreBody, self._max_body_bytes, entry, self._background)
+            first, second = _listed(body.text_1), _listed(body.text_2)
+            if len(first) not in (1, len(second)):
+                problem = f"must be one text, or as many as text_2 has: {len(second)}, not {len(first)}"
+                raise bad_parameter("text_1", problem)
+            model = self._models.find_pooled(body.model, caller)
+            texts = await self._compared(("text_1", first), ("text_2", second), body, model, caller)
+            order = self._order("score", request, body, model, texts)
+        call, created = await self._run(order, request), int(self._wall_clock())
+        return await self._answer(call, lambda: _scored(call, len(first), created))
+
+    async def _compared(
+        self,
+        first: tuple[str, Sequence[str]],
+        second: tuple[str, Sequence[str]],
+        body: PooledBody,
+        model: PooledModel,
+        caller: Caller,
+    ) -> list[EncodedText]:
+        """Prompts for texts that are compared: pairs, or, of a model that makes vectors, the first and the second."""
+        for param, texts in (first, second):
+            if not all(texts):
+                raise bad_parameter(param, "must not be empty")
+        if model.task is Task.SCORE:
+            pairs: list[Pair] = list(zip(list(first[1]) * (len(second[1]) // len(first[1])), second[1], strict=True))
+            return await self._texts.pairs(second[0], pairs, body, model, caller.tenant)
+        ones = await self._texts.texts(*first, body, model, caller.tenant)
+        return ones + await self._texts.texts(*second, body, model, caller.tenant)
+
+    def _order(
+        self, operation: str, request: Request, body: PooledBody, model: PooledModel, texts: Sequence[EncodedText]
+    ) -> PooledOrder:
+        scope, caller = request.scope, caller_of(request.scope)
+        return PooledOrder(
+            id=CallId.draw(scope["state"]["request_id"]),
+            gateway=self._gateway,
+            operation=operation,
+            model=model,
+            name=body.model or model.service,
+            promise=Promise.of(Wishes.of(headers_of(scope)), model, caller),
+            caller=caller,
+            texts=texts,
+            trace=scope["state"].get("trace"),
+        )
+
+    async def _run(self, order: PooledOrder, request: Request) -> PooledCall:
+        metrics = self._metrics.of(order.model.service)
+        call = PooledCall(order, self._router, metrics, self._clock, self._log)
+        await call.run(disconnected(request.receive))
+        return call
+
+    async def _answer(self, call: PooledCall, make: Callable[[], dict[str, Any]]) -> Response:
+        """Write what was asked for, beside the event loop if it is long."""
+
+        def write() -> bytes:
+            return msgspec.json.encode(make())
+
+        is_large = len(call.vectors) * call.order.model.num_dimensions > LARGE_ANSWER
+        body = await asyncio.to_thread(write) if is_large else write()
+        headers = route_headers(call.route) if call.route else {}
+        return Response(body, headers=headers, media_type="application/json")
+
+
+def _check_embedding(body: EmbeddingBody) -> None:
+    """Refuse what would change the vectors and is not supported."""
+    if body.messages is not None:
+        raise bad_parameter("messages", "are not supported here; write the text as input")
+    if body.normalize is not None:
+        raise bad_parameter("normalize", "is not supported: vectors are normalised if the model's files say so")
+    if body.add_special_tokens is False:
+        raise bad_parameter("add_special_tokens", "false is not supported; give token ids as input")
+
+
+def _listed(texts: str | list[str]) -> list[str]:
+    return [texts] if isinstance(texts, str) else texts
+
+
+def _usage(call: PooledCall) -> dict[str, int]:
+    return {"prompt_tokens": call.order.num_tokens, "total_tokens": call.order.num_tokens}
+
+
+def _vectors(call: PooledCall) -> Vectors:
+    return vectors_of(call.vectors, call.order.model)
+
+
+def _embeddings(call: PooledCall, body: EmbeddingBody) -> dict[str, Any]:
+    rows = written(cut(_vectors(call), body.dimensions), body.encoding_format or "float")
+    return {
+        "object": "list",
+        "data": [{"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(rows)],
+        "model": call.order.name,
+        "usage": _usage(call),
+    }
+
+
+def _scores(call: PooledCall, num_first: int) -> list[float]:
+    """One for each pair: the model's own, or the cosine of its vectors."""
+    vectors = _vectors(call)
+    if call.order.model.task is Task.SCORE:
+        return [float(value) for value in vectors[:, 0]]
+    return cosines(vectors[:num_first], vectors[num_first:])
+
+
+def _reranked(call: PooledCall, body: RerankBody, documents: Sequence[str]) -> dict[str, Any]:
+    """The best first; of equal ones, in their order."""
+    scores = _scores(call, 1)
+    best = sorted(range(len(scores)), key=lambda index: -scores[index])
+    results = [{"index": index, "relevance_score": scores[index]} for index in best[: body.top_n or len(best)]]
+    if body.return_documents is not False:
+        for result in results:
+            result["document"] = {"text": documents[int(result["index"])]}  # type: ignore[assignment]
+    return {"id": call.order.answer_id, "model": call.order.name, "usage": _usage(call), "results": results}
+
+
+def _scored(call: PooledCall, num_first: int, created: int) -> dict[str, Any]:
+    scores = _scores(call, num_first)
+    return {
+        "id": call.order.answer_id,
+        "object": "list",
+        "created": created,
+        "model": call.order.name,
+        "data": [{"index": index, "object": "score", "score": score} for index, score in enumerate(scores)],
+        "usage": _usage(call),
+    }

@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from engines.models.text.call_arguments import arguments_object
+
 Messages = Sequence[Mapping[str, Any]]
 
 _LESSON: Final = """You have access to these functions, each described by JSON:
@@ -45,7 +47,7 @@ def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
 
 def _call(call: Mapping[str, Any]) -> str:
     function = call.get("function") or {}
-    shown = {"name": function.get("name"), "arguments": function.get("arguments")}
+    shown = {"name": function.get("name"), "arguments": arguments_object(function.get("arguments"))}
     return f"<tool_call>\n{json.dumps(shown, ensure_ascii=False)}\n</tool_call>"
 
 

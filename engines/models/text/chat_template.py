@@ -1,18 +1,16 @@
 """Chat templates, rendered as Hugging Face tools render them."""
 
-import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from jinja2 import TemplateError, TemplateSyntaxError, nodes
-from jinja2.ext import Extension, loopcontrols
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2 import Template, TemplateSyntaxError
 
 from engines.models.errors import ModelError
+from engines.models.text.call_arguments import with_objects
+from engines.models.text.template_environment import template_environment
 from engines.models.text.template_facts import TemplateFacts, facts_of
 
 REASONING_NAMES: Final = ("reasoning_content", "thinking", "reasoning")
@@ -26,7 +24,7 @@ class ChatError(ValueError):
 @dataclass(frozen=True, slots=True)
 class Chat:
     """What a prompt is made of. ``parameters``: further variables of the template; ``continues``: the answer goes on
-    with the last message.
+    with the last message. Arguments of calls are JSON text, as APIs have them.
     """
 
     messages: Sequence[Mapping[str, Any]]
@@ -40,11 +38,12 @@ class Chat:
 class ChatTemplate:
     """A model's templates by name; ``default`` is for chats, ``tool_use`` (if there is one) for chats with tools.
 
-    What it renders equals what transformers' ``apply_chat_template`` renders of the same messages.
+    What it renders equals what transformers' ``apply_chat_template`` renders of the same messages. Arguments of calls
+    become objects, which is what nearly all templates want; those that fail on objects get the text as it came.
     """
 
     def __init__(self, sources: Mapping[str, str], special_tokens: Mapping[str, str], origin: Path) -> None:
-        environment = _environment()
+        environment = template_environment()
         try:
             self._templates = {name: environment.from_string(source) for name, source in sources.items()}
         except TemplateSyntaxError as error:
@@ -74,11 +73,19 @@ class ChatTemplate:
             "documents": chat.documents,
             "add_generation_prompt": chat.add_generation_prompt,
         }  # fmt: skip
-        try:
-            text = template.render(variables, messages=[_with_reasoning(message) for message in messages])
-        except Exception as error:  # the template is the model's program: whatever it raises is about these messages
-            raise ChatError(f"the model's chat template does not take these messages: {_line(error)}") from error
-        return _up_to_mark(text) if chat.continues else text
+        text = _rendered(template, variables, [_with_reasoning(message) for message in messages])
+        return _up_to_mark(text, chat.messages[-1]) if chat.continues else text
+
+
+def _rendered(template: Template, variables: Mapping[str, Any], messages: list[dict[str, Any]]) -> str:
+    objects = [with_objects(message) for message in messages]
+    try:
+        return template.render(variables, messages=objects)
+    except Exception as error:  # the template is the model's program: whatever it raises is about these messages
+        if objects != messages:
+            with suppress(Exception):
+                return template.render(variables, messages=messages)
+        raise ChatError(f"the model's chat template does not take these messages: {_line(error)}") from error
 
 
 def _with_plain_content(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,50 +116,14 @@ def _marked(message: dict[str, Any]) -> dict[str, Any]:
     raise ChatError("the last message has no content to continue")
 
 
-def _up_to_mark(text: str) -> str:
+def _up_to_mark(text: str, last: Mapping[str, Any]) -> str:
+    content = last["content"]
+    said = content if isinstance(content, str) else content[-1]["text"]
     at = text.rfind(_MARK.strip())
-    if at < 0:
+    if at < 0 or said.strip() not in text:
         raise ChatError("the model's chat template does not show the last message as it is, so it cannot be continued")
     return text[:at] if text.startswith(_MARK, at) else text[:at].rstrip()
 
 
 def _line(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
-
-
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationBlocks, loopcontrols]
-    )
-    environment.filters["tojson"] = _to_json
-    environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
-    return environment
-
-
-class _GenerationBlocks(Extension):
-    """``{% generation %}`` marks the assistant's words for training; here it shows what it holds."""
-
-    tags = {"generation"}  # noqa: RUF012 (jinja2's own name and type)
-
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-def _raise_exception(message: str) -> None:
-    raise TemplateError(message)
-
-
-def _strftime_now(pattern: str) -> str:
-    return datetime.now().strftime(pattern)
-
-
-def _to_json(
-    value: object,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """Unlike jinja2's own filter, this escapes no HTML."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)

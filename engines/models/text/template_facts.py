@@ -48,6 +48,8 @@ def _is_content(node: nodes.Node, aliases: frozenset[str]) -> bool:
             return True
         case nodes.Getitem(arg=nodes.Const(value="content")):
             return True
+        case nodes.Call(node=nodes.Getattr(attr="get"), args=[nodes.Const(value="content"), *_]):
+            return True
         case nodes.Name(name=name):
             return name in aliases
         case nodes.Filter(node=inner) if inner is not None:

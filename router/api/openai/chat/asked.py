@@ -3,7 +3,6 @@
 Every field of a message reaches the template. What the model's template cannot show is refused by name.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -201,21 +200,9 @@ def _part(part: ContentPart, index: int) -> dict[str, str]:
 
 
 def _call(call: ToolCall, param: str) -> dict[str, Any]:
-    """Return a call with its arguments as an object, which is what templates want; what is no object stays text."""
     function = call.get("function")
     if not isinstance(function, dict) or not function.get("name"):
         raise bad_parameter(f"{param}.function.name", "is required", "missing_required_parameter")
     if call.get("type") not in (None, "function"):
         raise bad_parameter(f"{param}.type", "must be function")
-    arguments = function.get("arguments")
-    return (
-        {**call, "function": {**function, "arguments": _arguments(arguments)}} if arguments is not None else dict(call)
-    )
-
-
-def _arguments(text: str) -> object:
-    try:
-        value = json.loads(text) if text.strip() else {}
-    except (ValueError, RecursionError):
-        return text
-    return value if isinstance(value, dict) else text
+    return dict(call)

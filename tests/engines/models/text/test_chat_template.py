@@ -72,3 +72,39 @@ def test_a_model_without_a_template_points_to_completions():
 def test_a_malformed_template_is_a_fault_of_the_model():
     with pytest.raises(ModelError, match="model: the chat template is malformed"):
         template(default="{% for %}")
+
+
+CALL = {"function": {"name": "f", "arguments": '{"a":1}'}}
+CALLING = [{"role": "assistant", "content": None, "tool_calls": [CALL]}]
+
+
+@pytest.mark.parametrize(
+    ("shown", "text"),
+    [
+        ("call.function.arguments.a", "1"),
+        ("call.function.arguments | tojson", '{"a": 1}'),
+        ("'arguments: ' + call.function.arguments", 'arguments: {"a":1}'),
+    ],
+)
+def test_arguments_are_objects_unless_a_template_wants_text(shown: str, text: str):
+    source = "{% for m in messages %}{% for call in m.tool_calls %}{{ " + shown + " }}{% endfor %}{% endfor %}"
+    assert template(default=source).render(Chat(CALLING)) == text
+
+
+def test_the_first_failure_is_told_where_objects_and_text_fail():
+    source = "{{ raise_exception('text' if messages[0].tool_calls[0].function.arguments is string else 'object') }}"
+    with pytest.raises(ChatError, match=r"does not take these messages: object$"):
+        template(default=source).render(Chat(CALLING))
+
+
+def test_a_last_message_that_is_not_shown_whole_is_not_continued():
+    source = "{{ messages[-1].content.split('|')[-1] }}"
+    with pytest.raises(ChatError, match="does not show the last message as it is"):
+        template(default=source).render(Chat([{"role": "assistant", "content": "a|b"}], continues=True))
+
+
+@pytest.mark.parametrize("content", ["m.content", "m['content']", "m.get('content')", "m.content | list"])
+def test_a_template_that_goes_through_parts_gets_them(content: str):
+    source = "{% for m in messages %}{% for part in " + content + " %}[{{ part.text }}]{% endfor %}{% endfor %}"
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    assert template(default=source).render(Chat([{"role": "user", "content": parts}])) == "[a][b]"

@@ -19,6 +19,7 @@ from engines.costs.pace import Pace
 from engines.costs.step_cost import StepLoad
 from engines.effects import Copied, DropModel, Effect
 from engines.engine_request import EngineRequest
+from engines.filling.filling import Filling
 from engines.memory.residency import Residency
 from engines.requests import OwnedRequests
 from engines.scheduling.account import Account
@@ -97,6 +98,7 @@ class EngineCore:
             settings.deliver_every,
             self._running,
             owned,
+            Filling(services, settings.limits, standing, is_static=is_static),
         )
         self._moves = Moves(settings, residency, backlog, handovers, owned, room, peers, lambda: pace.seconds)
 
@@ -323,10 +325,9 @@ class EngineCore:
     def _is_empty(self, service: Service) -> bool:
         """Nobody holds or wants anything of it here."""
         queue, step = service.queue, self._running.step
-        is_used = any((queue.waiting, queue.unreserved, queue.running, queue.pinned, queue.away, service.pool.is_used))
-        return (
-            not is_used and not self._handovers.concern(service.name) and (step is None or step.service is not service)
-        )
+        owned = queue.waiting, queue.unreserved, queue.running, queue.pinned, queue.away, queue.fillers.all()
+        is_used = any(owned) or service.pool.is_used or (step is not None and step.service is service)
+        return not is_used and not self._handovers.concern(service.name)
 
     # --- iterations ---------------------------------------------------------------------------------------------------
 
@@ -382,14 +383,12 @@ class EngineCore:
         for service in self._services.values():
             service.pool.check_invariants()
             queue = service.queue
-            places = [*queue.waiting, *queue.unreserved, *queue.running, *queue.away]
+            places = [*queue.waiting, *queue.unreserved, *queue.running, *queue.away, *queue.fillers.all()]
             assert len(set(places)) == len(places), "a request stands in two places"
-            assert all(self._requests.get(request.id) is request for request in queue.running), (
-                "an unowned request runs"
-            )
-            assert not any(request.blocks for request in (*queue.waiting, *queue.unreserved, *queue.offloaded)), (
-                "a waiting request holds"
-            )
+            owned = [self._requests.get(request.id) is request for request in queue.running]
+            assert all(owned), "an unowned request runs"
+            blockless = *queue.waiting, *queue.unreserved, *queue.offloaded, *queue.fillers.waiting
+            assert not any(request.blocks for request in blockless), "a waiting request holds"
             is_owned = [self._requests.get(request.id) is request for request in queue.offloaded]
             assert all(is_owned), "an unowned request is offloaded"
         self._slicing.check_invariants()

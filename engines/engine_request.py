@@ -83,6 +83,10 @@ class EngineRequest:
         return self.spec.id
 
     @property
+    def is_filler(self) -> bool:
+        return self.spec.is_filler
+
+    @property
     def num_prompt(self) -> int:
         return len(self.spec.prompt)
 

@@ -75,7 +75,9 @@ class OwnedRequests:
         """The request was accepted. ``reserve_at``: the engine that is to keep blocks for it before it begins."""
         self.by_id[request.id] = request
         self._standing.has_news = True
-        if reserve_at is None:
+        if request.is_filler:
+            service.queue.fillers.waiting.append(request)
+        elif reserve_at is None:
             self._may_begin(service, request)
         else:
             request.decode_engine = reserve_at
@@ -96,7 +98,7 @@ class OwnedRequests:
         self.by_id[request.id] = request
         self._standing.has_news = True
         missing = max(0, service.pool.blocks_for(len(request.tokens)) - len(request.blocks))
-        if request.is_decoding or service.pool.can_allocate(missing):
+        if request.is_decoding or service.queue.can_have(missing):
             request.blocks += service.pool.allocate(0 if request.is_decoding else missing)
             self._slicing.begin(service, request)
             service.queue.running.append(request)
@@ -155,7 +157,8 @@ class OwnedRequests:
             return []
         self._running.settle()
         request.is_over = self._standing.has_news = True
-        self._discipline.ended(request)
+        if not request.is_filler:
+            self._discipline.ended(request)
         self._ended[request.id] = request.epoch
         if len(self._ended) > MOST_ENDED:
             del self._ended[next(iter(self._ended))]

@@ -150,7 +150,7 @@ class Service:
         return ServiceStatus(
             self.name,
             self.pool.num_blocks,
-            self.pool.num_free,
+            self.queue.num_free,
             self.pool.block_size,
             cost.prefill,
             cost.decode,
@@ -162,9 +162,11 @@ class Service:
             demand,
             self.weight_bytes,
             0 if self.queue.slice_tokens is None else self.queue.growth_blocks,
-            self._held_by_priority() if 2 * self.pool.num_free < self.pool.num_blocks else [],
+            self._held_by_priority() if 2 * self.queue.num_free < self.pool.num_blocks else [],
             self.identity,
             len(self.queue.waiting) + len(self.queue.unreserved),
+            len(self.queue.fillers.waiting),
+            len(self.queue.fillers.running),
         )
 
     def _held_by_priority(self) -> list[tuple[int, int]]:

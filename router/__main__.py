@@ -177,7 +177,7 @@ def _readers(
         record = record_of(timeline, origin_s)
         tallies.ended(record)
         metrics.ended(record, timeline.reason, timeline.trace_id)
-        if keyring is not None and record.outcome is not Outcome.CANCELLED:
+        if keyring is not None and record.outcome is not Outcome.CANCELLED and not record.is_filler:
             held = keyring.named(timeline.facts.tenant)
             if held is not None:
                 held.meter.judge(is_kept=record.meets_slo)

@@ -1,6 +1,7 @@
 """Decides whether an engine takes a request. What it knows of itself is fresher than any gateway's view."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from engines.engine_request import EngineRequest
 from engines.scheduling.backlog import Backlog
@@ -8,9 +9,11 @@ from engines.scheduling.slack import tightest_foreseen
 from engines.scheduling.step import Step
 from engines.status import Service
 from mesh.wire.control import PrefillMode
-from mesh.wire.requests import Epoch, RefusalCode, Submit
+from mesh.wire.requests import Epoch, RefusalCode, RequestSpec, Submit
 
 Refusal = tuple[RefusalCode, str]
+
+MAX_WAITING_FILLERS: Final = 64  # of a service
 
 
 class Admission:
@@ -30,11 +33,16 @@ class Admission:
         if service.pool.blocks_for(spec.num_tokens + 1) > service.pool.num_blocks:
             capacity = service.pool.num_blocks * service.pool.block_size
             return RefusalCode.NO_MEMORY, f"{spec.num_tokens} tokens do not fit the KV pool of {capacity}"
-        if len(self._backlog.not_started(service)) >= self._max_waiting:
-            return RefusalCode.FULL, f"{self._max_waiting} requests wait already"
-        if message.multiplex:
+        if self._is_full(service, spec):
+            return RefusalCode.FULL, "as many requests as may wait wait already"
+        if message.multiplex and not spec.is_filler:
             return self._multiplex_refusal(service, message, step, now)
         return None
+
+    def _is_full(self, service: Service, spec: RequestSpec) -> bool:
+        if spec.is_filler:
+            return len(service.queue.fillers.waiting) >= MAX_WAITING_FILLERS
+        return len(self._backlog.not_started(service)) >= self._max_waiting
 
     def _multiplex_refusal(self, service: Service, message: Submit, step: Step | None, now: float) -> Refusal | None:
         """Tropical's rule 3 with today's numbers: the prefill must fit the smallest slack of the running decodes.
@@ -42,8 +50,8 @@ class Admission:
         For prompts in foreseen slack it is the smallest one that is foreseen.
         """
         spec = message.spec
-        if service.pool.blocks_for(spec.num_tokens) > service.pool.num_free:
-            return RefusalCode.NO_MEMORY, f"{service.pool.num_free} blocks are free"
+        if service.pool.blocks_for(spec.num_tokens) > service.queue.num_free:
+            return RefusalCode.NO_MEMORY, f"{service.queue.num_free} blocks are free"
         slack = self._foreseen_s(now) if message.prefill is PrefillMode.FORESEEN else _saved_s(service, now)
         request = EngineRequest.of(spec, Epoch(0), now, service.eos_token_ids, service.context_limit, service.ttft_s)
         stall = self._backlog.ahead_s(service, request, step, now)

@@ -42,6 +42,7 @@ class Account:
     def status(self, requests: Collection[EngineRequest], step: Step | None, now: float) -> EngineStatus:
         """A fresh one, numbered. ``requests``: all that the engine owns."""
         standing = self._standing
+        requests = [request for request in requests if not request.is_filler]
         standing.seq += 1
         standing.has_news = False
         services = list(self._residency.services.values())

@@ -47,7 +47,8 @@ class Backlog:
 
     def places(self, requests: Iterable[EngineRequest]) -> list[Holding]:
         """Return where these stand, in the order of the queues; a scheduler may let others pass."""
-        queues = map(self.not_started, self._services.values())
+        queues = [self.not_started(service) for service in self._services.values()]
+        queues += [tuple(service.queue.fillers.all()) for service in self._services.values()]
         ahead = {request: index for queue in queues for index, request in enumerate(queue)}
         return [Holding(request.id, request.epoch.attempt, ahead.get(request)) for request in requests]
 

@@ -5,9 +5,10 @@ from contextlib import closing
 
 from engines.costs.pace import Pace
 from engines.engine_request import EngineRequest
+from engines.filling.filling import Filling
 from engines.requests import OwnedRequests
 from engines.scheduling.answers import Answers
-from engines.scheduling.batch import StepResult, Unsampled
+from engines.scheduling.batch import Rows, StepResult, Unsampled
 from engines.scheduling.disciplines.discipline import Discipline, Turn
 from engines.scheduling.disciplines.static import StaticBatches
 from engines.scheduling.queue import ServiceQueue
@@ -39,6 +40,7 @@ class Iterations:
         deliver_every: int,
         running: RunningStep,
         requests: OwnedRequests,
+        filling: Filling,
     ) -> None:
         self._services = services
         self._schedulers = schedulers
@@ -52,6 +54,7 @@ class Iterations:
         self._deliver_every = deliver_every
         self._running = running
         self._requests = requests
+        self._filling = filling
 
     def __repr__(self) -> str:
         return f"<Iterations of {list(self._services)}>"
@@ -72,21 +75,30 @@ class Iterations:
 
     def _choose(self, now: float) -> tuple[Step | None, list[EngineOutcome]]:
         outcomes: list[EngineOutcome] = []
+        is_filling = self._filling.is_needed
+        if is_filling and not self._running.failed_parts:
+            self._filling.make_room()
         for service, shares, planned in self._choices(now):
             outcomes += planned
             if shares:
-                prompts = [share for share in shares if not share.request.is_decoding]
                 rows = None if self._static is None else self._static.rows([share.request for share in shares])
-                step = Step(service, shares, prompts, now, rows)
-                self._running.start(step)
-                return step, outcomes
+                beside = self._filling.beside(service, shares, now) if is_filling else []
+                return self._start(service, [*shares, *beside], rows, now), outcomes
+        if is_filling and (alone := self._filling.alone()) is not None:
+            return self._start(*alone, None, now), outcomes
         return None, outcomes
+
+    def _start(self, service: Service, shares: Sequence[Share], rows: Rows | None, now: float) -> Step:
+        prompts = [share for share in shares if not share.request.is_decoding]
+        step = Step(service, shares, prompts, now, rows)
+        self._running.start(step)
+        return step
 
     def _choices(self, now: float) -> Iterator[tuple[Service, Sequence[Share], list[EngineOutcome]]]:
         """What could be computed next: parts of a batch that failed, then what is planned for each turn."""
         while self._running.failed_parts:
             service, shares = self._running.failed_parts.popleft()
-            yield service, [share for share in shares if not share.request.is_over], []
+            yield service, [share for share in shares if _still_runs(share.request)], []
         for turn in self._discipline.turns(now):
             yield self._services[turn.service], *self._plan(turn, now)
 
@@ -272,7 +284,9 @@ class Iterations:
 
     def _charge(self, step: Step, now: float) -> None:
         """Let its requests pay for it. Who has ended has paid."""
-        self._discipline.ran(step.service.name, [share.request for share in step.shares], now - step.started_at)
+        requests = [share.request for share in step.shares if not share.request.is_filler]
+        if requests:
+            self._discipline.ran(step.service.name, requests, now - step.started_at)
 
     def fail(self, reason: str, now: float) -> list[EngineOutcome]:
         """The batch could not be computed. Its halves are tried by themselves until the request is found that fails."""
@@ -291,3 +305,8 @@ class Iterations:
         for request in [share.request for share in alive]:
             outcomes += self._give_up(request, reason, FailureCode.STEP, now)
         return outcomes
+
+
+def _still_runs(request: EngineRequest) -> bool:
+    """A filler may have lost its blocks since it failed."""
+    return not request.is_over and (not request.is_filler or bool(request.blocks))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from engines.engine_request import EngineRequest
+from engines.filling.fillers import Fillers
 from engines.memory.block_pool import BlockPool
 from engines.scheduling.steady import SteadyBatch
 
@@ -26,6 +27,7 @@ class ServiceQueue:
     restoring: list[EngineRequest] = field(default_factory=list)  # it is on its way back to blocks that they hold
     slice_tokens: int | None = None  # as in `Limits`
     is_claimed: bool = False  # the next memory is that of a offloaded sequence
+    fillers: Fillers = field(default_factory=Fillers)  # beside all of the above, which count for others
     steady: SteadyBatch | None = None  # the first ones of ``running``, while their steps repeat: not all is booked
 
     @property
@@ -89,9 +91,23 @@ class ServiceQueue:
 
     def remove(self, request: EngineRequest) -> None:
         """Take a sequence out, wherever it stands. Its blocks stay its own."""
+        if request.is_filler:
+            self.fillers.remove(request)
+            return
         for place in (self.unreserved, self.waiting, self.running, self.offloaded):
             if request in place:
                 place.remove(request)
+
+    def can_have(self, num_blocks: int) -> bool:
+        """Return whether so many blocks can be allocated now. Fillers give way for that."""
+        if not self.pool.can_allocate(num_blocks) and self.fillers.running:
+            self.fillers.give_way(self.pool, lambda: self.pool.can_allocate(num_blocks))
+        return self.pool.can_allocate(num_blocks)
+
+    @property
+    def num_free(self) -> int:
+        """Blocks that are free, or would be if fillers gave way."""
+        return min(self.pool.num_blocks, self.pool.num_free + self.fillers.num_blocks(self.pool))
 
     def preempt(self, request: EngineRequest) -> None:
         """One that runs loses its blocks and waits again."""

@@ -54,6 +54,9 @@ class RunningStep:
     def start(self, step: Step) -> None:
         """This one runs from now on."""
         self.step, self._due_in = step, None
+        fillers = step.service.queue.fillers
+        if fillers:
+            fillers.computing = tuple([share.request for share in step.shares if share.request.is_filler])
 
     def computes(self, request: EngineRequest) -> bool:
         """Return whether the running step computes the request."""
@@ -75,6 +78,8 @@ class RunningStep:
     def end(self) -> None:
         """The step has ended: its requests are to be seen as they are."""
         self.settle()
+        if self.step is not None:
+            self.step.service.queue.fillers.computing = ()
         self.step = None
 
     def num_steady_steps(self) -> int:
@@ -84,6 +89,8 @@ class RunningStep:
         """
         step = self.step
         if step is None or self.failed_parts or [1 for queue in self._others(step) if queue.unreserved]:
+            return 0
+        if [1 for service in self._services.values() if service.queue.fillers]:
             return 0
         queue = step.service.queue
         may_change = queue.waiting or queue.unreserved or queue.num_away or len(queue.running) != len(step.shares)

@@ -142,7 +142,7 @@ class IncomingTransfers:
         blocks = pool.match(tokens, reserve.num_tokens)
         num_matched = len(blocks) * pool.block_size
         missing = pool.blocks_for(reserve.num_tokens) - len(blocks)
-        if not pool.can_allocate(missing + self._headroom(service)):
+        if not service.queue.can_have(missing + self._headroom(service)):
             pool.release(blocks)
             return self.decline(sender, reserve, RefusalCode.NO_MEMORY, f"{pool.num_free} blocks are free")
         blocks += pool.allocate(missing)
@@ -208,7 +208,7 @@ class IncomingTransfers:
     def _grow(self, incoming: Incoming, num_blocks: int, now: float) -> list[EngineOutcome]:
         pool, headroom = incoming.service.pool, self._headroom(incoming.service)
         event: Grown | NotGrown = NotGrown(f"{num_blocks} more blocks were wanted, {pool.num_free} are free")
-        if pool.can_allocate(num_blocks + headroom):
+        if incoming.service.queue.can_have(num_blocks + headroom):
             event = Grown(pool.allocate(num_blocks))
         return self._after_receive(incoming, incoming.machine.handle(event, now), now)
 

@@ -160,6 +160,6 @@ class Moves:
         effects: list[EngineOutcome] = []
         for service in leaving:
             waiting = self._backlog.not_started(service) if self._peers.any_for(service.name) else ()
-            for request in waiting:
+            for request in [*waiting, *service.queue.fillers.all()]:
                 effects += self._requests.give_back(request, RefusalCode.DRAINING, reason, now)
         return effects

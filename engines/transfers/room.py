@@ -34,7 +34,7 @@ class Room:
         head = self.head(service, now)
         free = free_tokens(
             pool.num_blocks * pool.block_size,
-            pool.num_held * pool.block_size,
+            (pool.num_blocks - queue.num_free) * pool.block_size,
             0 if head is None else len(head.tokens),
             is_emptied=service.is_leaving or self._standing.state is not ProcessState.READY,
         )

@@ -1,12 +1,14 @@
 """Requests on the wire: from gateways to engines, and the engines' answers."""
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from mesh.wire.bounds import Count, Finite, Name, Priority, Promise, Seconds, TokenId, Tokens, Vector
 from mesh.wire.control import PrefillMode, PrefillOrder
+
+PRIORITY_BATCH: Final = -1_000_000  # below whatever clients and topologies may say
 
 
 class Epoch(NamedTuple):
@@ -86,6 +88,11 @@ class RequestSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def num_tokens(self) -> int:
         return len(self.prompt) + len(self.generated)
+
+    @property
+    def is_filler(self) -> bool:
+        """Return whether nothing was promised for it: it only gets what promises leave."""
+        return self.priority <= PRIORITY_BATCH
 
     def answer_tokens(self, num_generated: int) -> int:
         """Return how many tokens the answer is expected to have, now that it has ``num_generated``. Without an

@@ -96,6 +96,8 @@ class ServiceStatus(msgspec.Struct, frozen=True):
     held_by_priority: list[tuple[Priority, Count]] = []  # blocks of what runs; nothing while half of all are free
     model: Name = ""  # which one it is (`engines.models.identity`); empty: not known
     num_waiting: Count = 0  # requests that hold no blocks here: accepted, not begun
+    fillers_waiting: Count = 0  # requests without a promise, which nothing else here counts: their blocks count as free
+    fillers_running: Count = 0  # likewise; these hold blocks
 
 
 class PendingPrefill(NamedTuple):

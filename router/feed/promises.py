@@ -34,6 +34,8 @@ class _Sums:
     prediction: list[float] = field(default_factory=list)
 
     def take(self, timeline: RequestTimeline) -> None:
+        if timeline.facts.is_filler:
+            return
         record = record_of(timeline)
         self.ended += 1
         self.kept_ttft += record.meets_ttft

@@ -149,5 +149,5 @@ def _ended(plain: RequestEvent, ended: Ended, timeline: RequestTimeline) -> Requ
         tokens=ended.num_tokens,
         ttft_s=timeline.ttft_s,
         tpot_s=ended.tpot_s,
-        kept=None if ended.outcome is Outcome.CANCELLED else record_of(timeline).meets_slo,
+        kept=None if ended.outcome is Outcome.CANCELLED or timeline.facts.is_filler else record_of(timeline).meets_slo,
     )

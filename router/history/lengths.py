@@ -50,6 +50,11 @@ class Prediction(NamedTuple):
     limit: int
     is_exact: bool
 
+    @classmethod
+    def exactly(cls, limit: int) -> "Prediction":
+        """It has as many as it may have."""
+        return cls((limit,), limit, limit, limit, is_exact=True)
+
 
 @dataclass(slots=True)
 class Calibration:
@@ -114,7 +119,7 @@ class LengthPredictor:
         """
         limit, is_exact = self._asked(spec)
         if is_exact:
-            return Prediction((limit,), limit, limit, limit, is_exact)
+            return Prediction.exactly(limit)
         _, similar, distribution = self._known_of(spec)
         known = similar.kept.get((limit, quantile))
         if known is None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import msgspec
 
+from mesh.wire.requests import PRIORITY_BATCH
+
 RECORDING_FORMAT = 1
 PROMPT_BLOCK = 512  # tokens that one of ``hash_ids`` stands for, as in Mooncake's traces
 
@@ -58,6 +60,11 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     priority: int | None = None
     partial_tokens: int = 0  # generated, if it did not finish
     hash_ids: tuple[int, ...] = ()  # of the prompt's blocks; equal ones are the same block after the same past
+
+    @property
+    def is_filler(self) -> bool:
+        """Return whether nothing was promised for it."""
+        return self.priority is not None and self.priority <= PRIORITY_BATCH
 
     @property
     def meets_ttft(self) -> bool:

@@ -36,13 +36,17 @@ class Tallies:
         return f"<Tallies {self.read()}>"
 
     def arrived(self, spec: RequestSpec) -> None:
+        if spec.is_filler:
+            return
         sums, length = self._services.setdefault(spec.service, _Sums()), len(spec.prompt)
         sums.arrived += 1
         sums.input_tokens += length
         sums.input_squares += length * length
 
     def ended(self, record: Record) -> None:
-        """A client that goes away says nothing about the service."""
+        """A client that goes away says nothing about the service, and a request without promises neither."""
+        if record.is_filler:
+            return
         sums = self._services.setdefault(record.service, _Sums())
         if record.outcome is Outcome.CANCELLED:
             sums.gone += 1

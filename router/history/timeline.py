@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from mesh.wire.requests import RefusalCode, RequestSpec
+from mesh.wire.requests import PRIORITY_BATCH, RefusalCode, RequestSpec
 from router.generation import Route, TokenBatch
 from router.history.records import Outcome
 from router.history.trace import RequestTrace
@@ -142,6 +142,11 @@ class RequestFacts(msgspec.Struct, frozen=True):
     slo_tpot_s: float
     admitted_s: float
     tenant: str = ""  # whom it is counted for: a key, or a client's address
+
+    @property
+    def is_filler(self) -> bool:
+        """Return whether nothing was promised for it."""
+        return self.priority <= PRIORITY_BATCH
 
     @classmethod
     def of(cls, spec: RequestSpec, tenant: str = "") -> "RequestFacts":

@@ -33,7 +33,7 @@ from mesh.wire.requests import (
 )
 from mesh.wire.status import EngineStatus, GatewayStatus, Wanted
 from router.effects import Deliver, Effect, SendToEngine
-from router.history.lengths import LengthPredictor
+from router.history.lengths import LengthPredictor, Prediction
 from router.history.records import Outcome
 from router.history.timeline import RequestTimeline
 from router.history.timelines import Timelines
@@ -53,6 +53,7 @@ from router.view.monitor import Monitor
 from router.view.shares import Shares
 
 MAX_LOCATED = 64
+FILLER_PLACES = 4  # requests without promises are at most one for so many with promises
 
 
 class Dispatcher:
@@ -97,12 +98,17 @@ class Dispatcher:
         return len(self._in_flight)
 
     @property
+    def num_filling(self) -> int:
+        """Return how many requests without promises wait for an engine with something to spare."""
+        return len(self._in_flight.filling)
+
+    @property
     def num_waiting(self) -> int:
         return len(self._in_flight.waiting)
 
     def num_by_service(self) -> Counter[str]:
         """Return how many requests of each service are in flight, those that wait among them."""
-        return Counter(request.spec.service for request in self._in_flight)
+        return Counter(request.spec.service for request in self._in_flight.promised)
 
     def num_waiting_by_service(self) -> Counter[str]:
         return Counter(request.spec.service for request in self._in_flight.waiting)
@@ -130,6 +136,8 @@ class Dispatcher:
         """
         if spec.id in self._in_flight:
             raise ValueError(f"request {spec.id} is in flight already")
+        if spec.is_filler:
+            return self._submit_filler(spec, timeline, now, tenant)
         is_new = self._fairness.arrived(tenant, now)
         effects: list[Effect] = []
         if reason := self._why_full(tenant):
@@ -150,6 +158,17 @@ class Dispatcher:
         self._in_flight.arm(request, now)
         return effects
 
+    def _submit_filler(self, spec: RequestSpec, timeline: RequestTimeline, now: float, tenant: str) -> list[Effect]:
+        """It takes no place from requests with promises, and is no part of what tenants share."""
+        if self._in_flight.num_fillers >= max(1, self._limits.max_requests // FILLER_PLACES):
+            raise self._routing.overloaded(spec.service, f"{self._in_flight.num_fillers} lines of batches run", now)
+        request = InFlightRequest.of(spec, timeline, 0.0, Prediction.exactly(spec.sampling.max_tokens), tenant)
+        self._in_flight.add(request)
+        self._recovery.probing.begin(now)
+        effects = self._routing.fill(now)
+        self._in_flight.arm(request, now)
+        return effects
+
     def _expect(self, request: InFlightRequest) -> None:
         """Tell of the length of its answer, if the policy asks for it."""
         lengths = self._routing.policy.offers(UsesLengths)
@@ -163,8 +182,9 @@ class Dispatcher:
         num_places = self._limits.max_requests
         if self._fairness.has_its_share(tenant, num_places):
             num_places -= num_places // LAST_PLACES
-        if self.num_requests >= num_places:
-            return f"{self.num_requests} requests are in flight"
+        num_requests = self.num_requests - self._in_flight.num_fillers
+        if num_requests >= num_places:
+            return f"{num_requests} requests are in flight"
         if self.num_waiting >= self._limits.max_waiting:
             return f"{self._limits.max_waiting} requests wait already"
         return None
@@ -184,7 +204,7 @@ class Dispatcher:
     def switch(self, policy: Policy, now: float) -> list[Effect]:
         """Decide by this policy from now on, first about all that wait. What was sent stays where it is."""
         self._routing.adopt(policy)
-        for request in self._in_flight:
+        for request in self._in_flight.promised:
             request.queue.reason, request.deadline.grace_s = "", self._routing.grace_s
             self._expect(request)
             self._in_flight.arm(request, now)

@@ -176,7 +176,7 @@ class InFlightRequest:
         num_tokens = len(self.stream.tokens)
         if num_tokens:
             self.losses.is_recovering = True
-        if self.losses.is_recovering:
+        if self.losses.is_recovering and not self.spec.is_filler:
             self.deadline.move(num_tokens, self.spec.slo_ttft_s, now)
         self._renew_view()
 

@@ -29,7 +29,9 @@ class InFlightRequests:
         lengths: LengthPredictor,
         fairness: Fairness,
     ) -> None:
-        self.waiting = WaitingQueue()
+        self.waiting = WaitingQueue()  # those with promises
+        self.filling = WaitingQueue()  # those without
+        self.num_fillers = 0
         self._limits = limits
         self._monitor = monitor
         self._breakers = breakers
@@ -61,9 +63,27 @@ class InFlightRequests:
 
     def add(self, request: InFlightRequest) -> None:
         """A new one, which waits."""
-        self._fairness.add(request)
+        if request.spec.is_filler:
+            self.num_fillers += 1
+        else:
+            self._fairness.add(request)
         self._in_flight[request.id] = request
-        self.waiting.add(request)
+        self._queue_of(request).add(request)
+
+    def _queue_of(self, request: InFlightRequest) -> WaitingQueue:
+        return self.filling if request.spec.is_filler else self.waiting
+
+    @property
+    def promised(self) -> list[InFlightRequest]:
+        """Return the requests with promises."""
+        if not self.num_fillers:
+            return list(self._in_flight.values())
+        return [request for request in self._in_flight.values() if not request.spec.is_filler]
+
+    @property
+    def fillers(self) -> list[InFlightRequest]:
+        """Return the requests without."""
+        return [one for one in self._in_flight.values() if one.spec.is_filler] if self.num_fillers else []
 
     def wait_again(
         self, request: InFlightRequest, avoided: tuple[str, ...], now: float, *, has_slice_ended: bool = False
@@ -71,7 +91,7 @@ class InFlightRequests:
         self._leave_engines(request)
         request.losses.avoid(avoided, now)
         request.wait_again(now, has_slice_ended=has_slice_ended)
-        self.waiting.add(request)
+        self._queue_of(request).add(request)
         self.arm(request, now)
 
     # --- alarms -------------------------------------------------------------------------------------------------------
@@ -107,18 +127,21 @@ class InFlightRequests:
     def _remove(self, request: InFlightRequest, finish: FinishReason | None) -> None:
         """``finish``: None if its answer is not whole."""
         if request.assignment.is_waiting:
-            self.waiting.remove(request)
+            self._queue_of(request).remove(request)
         del self._in_flight[request.id]
-        self._fairness.remove(request)
         self._alarms.clear(request.id)
-        num_generated = len(request.spec.generated) + len(request.stream.tokens)
-        self._lengths.ended(request.spec, request.hints.answer, num_generated, finish)
+        if request.spec.is_filler:
+            self.num_fillers -= 1
+        else:
+            self._fairness.remove(request)
+            num_generated = len(request.spec.generated) + len(request.stream.tokens)
+            self._lengths.ended(request.spec, request.hints.answer, num_generated, finish)
         self._leave_engines(request)
 
     def _leave_engines(self, request: InFlightRequest) -> None:
         self._monitor.release(request.id)
         if request.assignment.dispatch is not None:
-            if self.on_left is not None:
+            if self.on_left is not None and not request.spec.is_filler:
                 self.on_left(request.id)
             self._breakers.left(
                 request.id, (request.assignment.dispatch.prefill_engine, request.assignment.dispatch.decode_engine)
@@ -126,8 +149,9 @@ class InFlightRequests:
 
     def check_invariants(self) -> None:
         """Check the state, for tests."""
-        waiting = list(self.waiting)
-        assert waiting == sorted(waiting, key=lambda request: request.order), f"out of order: {self.waiting!r}"
+        waiting = [*self.waiting, *self.filling]
+        assert waiting == sorted(waiting, key=lambda request: request.order), f"out of order: {waiting!r}"
+        assert self.num_fillers == len(self.fillers)
         assert {f.id for f in waiting} == {f.id for f in self if f.assignment.is_waiting}
         for request in self:
             assert (request.assignment.is_waiting) == (not request.engines), f"{request.id} is nowhere or twice"

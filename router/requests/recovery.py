@@ -184,7 +184,7 @@ class Recovery:
         if request.losses.num_deaths > self._limits.max_deaths:
             error = f"given up after {request.losses.num_deaths} engines failed; the last: {reason}"
             return [*effects, self._in_flight.fail(request, RequestFailed(error, Fault.SERVER), now)]
-        if now > request.losses.fruitless_since + self._limits.stall_s:
+        if now > request.losses.fruitless_since + self._limits.stall_s and not request.spec.is_filler:
             error = f"given up after {self._limits.stall_s:g} s without a token, on whatever engine; the last: {reason}"
             return [*effects, self._in_flight.fail(request, RequestFailed(error, Fault.SERVER), now)]
         self._in_flight.wait_again(request, tuple(culprits), now)

@@ -7,7 +7,7 @@ from math import inf
 import msgspec
 
 from mesh.wire.control import Role
-from mesh.wire.requests import Recall
+from mesh.wire.requests import Recall, Submit
 from mesh.wire.status import Wanted
 from router.effects import Effect, SendToEngine, SetRoute, in_batches
 from router.generation import Fault, NoEngines, Overloaded, RequestFailed, RouterError
@@ -24,6 +24,7 @@ from router.policies.capabilities import (
     WantsEngines,
 )
 from router.policies.least_loaded import LeastLoaded
+from router.policies.parts.least_filled import LeastFilled
 from router.policies.parts.own_part import OwnPart
 from router.policies.policy import Decision, Dispatch, GiveUp, Policy, Reject, Wait
 from router.requests.breakers import Breakers
@@ -65,6 +66,7 @@ class Routing:
         self._shares = Shares({}) if shares is None else shares
         self._last_resort = LeastLoaded()
         self._own_part = OwnPart()
+        self._filling = LeastFilled()
         self._in_flight = in_flight
         self._monitor = monitor
         self._breakers = breakers
@@ -130,7 +132,7 @@ class Routing:
             return []
         self._recalls_at = now + RECALL_S
         not_begun: defaultdict[str, list[RequestView]] = defaultdict(list)
-        for request in self._in_flight:
+        for request in self._in_flight.promised:
             if request.may_be_recalled:
                 not_begun[request.engines[-1]].append(request.view)
         effects: list[Effect] = []
@@ -145,8 +147,8 @@ class Routing:
         view = self._monitor.view()
         if not self._fairness.is_shared or self._rounds is not None:
             return []
-        self._fairness.count(self._in_flight)
-        of_service = [request for request in self._in_flight if request.spec.service == service]
+        self._fairness.count(self._in_flight.promised)
+        of_service = [request for request in self._in_flight.promised if request.spec.service == service]
         effects: list[Effect] = []
         for request in self._fairness.recalled(of_service, self._num_prefilling(view, service)):
             request.assignment.was_recalled = True
@@ -165,7 +167,7 @@ class Routing:
         """Dispatch what can be dispatched, earliest deadline first."""
         effects: list[Effect] = []
         if not self._in_flight.waiting:
-            return effects
+            return self.fill(now)
         num_in_vain: Counter[str] = Counter()  # by service: none takes the turns of another
         view: ClusterView | None = None
         held: set[tuple[str, str]] = set()  # services and tenants, to the end of this round
@@ -187,10 +189,28 @@ class Routing:
                 view = None
         self.holds_back = bool(held)
         effects = in_batches(effects)
+        effects += self.fill(now)
         if self._roles is None:
             return effects
         changes = self._roles.rebalance(view or self._monitor.view(), num_in_vain.total(), now)
         return [*effects, *(SendToEngine(change.engine, change.message) for change in changes)]
+
+    def fill(self, now: float) -> list[Effect]:
+        """Send requests without promises where there is something to spare, those first whose time is over first."""
+        effects: list[Effect] = []
+        if not self._in_flight.filling:
+            return effects
+        self._filling.count(one.engines[0] for one in self._in_flight.fillers if one.engines and not one.has_begun)
+        full: set[str] = set()  # services
+        for request in self._in_flight.filling:
+            if request.spec.service in full:
+                continue
+            decision = self._decide(request, self._monitor.view(), now)
+            if isinstance(decision, Wait):
+                full.add(request.spec.service)
+            else:
+                effects += self._carry_out(request, decision, now)
+        return effects
 
     def _is_open(self, now: float) -> bool:
         return self._rounds is None or now >= self._rounds.opens_at
@@ -212,7 +232,7 @@ class Routing:
         ranked = self._ranked(now)
         if not self._fairness.is_shared:
             return ranked
-        self._fairness.count(self._in_flight)
+        self._fairness.count(self._in_flight.promised)
         return self._fairness.in_turn(ranked)
 
     def _holds(self, request: InFlightRequest, view: ClusterView) -> bool:
@@ -237,7 +257,7 @@ class Routing:
         return request.losses.is_recovering and now >= request.deadline.at and not is_in_turn
 
     def _decide(self, request: InFlightRequest, view: ClusterView, now: float) -> Decision:
-        policy: Policy = self._last_resort if self._is_overdue(request, now) else self.policy
+        policy: Policy = self._policy_for(request, now)
         avoided, broken = request.losses.avoids(now), self._broken(request, view, now)
         view = view.without(avoided | broken)
         if request.spec.pooling is not None:  # it ends with its prompt, wherever that is computed
@@ -262,6 +282,11 @@ class Routing:
         if isinstance(decision, Wait):
             request.queue.reason = decision.reason
         return decision
+
+    def _policy_for(self, request: InFlightRequest, now: float) -> Policy:
+        if request.spec.is_filler:
+            return self._filling
+        return self._last_resort if self._is_overdue(request, now) else self.policy
 
     def _trials(self, request: InFlightRequest, view: ClusterView) -> Sequence[set[str]]:
         """Which engines to leave out for their weights, one time after the other."""
@@ -288,7 +313,7 @@ class Routing:
 
     def _ask(self, policy: Policy, request: RequestView, view: ClusterView, now: float) -> tuple[Decision, ClusterView]:
         """Return the policy's decision, and the view that it was made from."""
-        if self._monitor.may_be_late:
+        if self._monitor.may_be_late and policy is not self._filling:
             return self._own_part.decide(policy, request, view, now)
         return policy.decide(request, view, now), view
 
@@ -309,11 +334,7 @@ class Routing:
             return [self._in_flight.fail(request, RequestFailed(decision.reason, Fault.CLIENT), now)]
         if isinstance(decision, GiveUp):
             return [self._in_flight.fail(request, self.overloaded(request.spec.service, decision.reason, now), now)]
-        self._in_flight.waiting.remove(request)
-        self._shedding.dispatched(request.view, self._num_waiting(request.spec.service), now)
-        self._fairness.dispatched(request, decision.prefill_s)
-        submit = request.send(decision, now)
-        self._monitor.reserve(request.reservations(decision, now))
+        submit = self._leave_queue(request, decision, now)
         self._breakers.sent(request.id, request.engines, now)
         self._shares.dispatched(decision.prefill_engine)
         self._links.sent(decision, now)
@@ -326,6 +347,18 @@ class Routing:
         assert request.timeline.route is not None, "it was decided about"
         return [SetRoute(request.id, request.timeline.route), send]
 
+    def _leave_queue(self, request: InFlightRequest, decision: Dispatch, now: float) -> Submit:
+        if request.spec.is_filler:
+            self._in_flight.filling.remove(request)
+            self._filling.sent(decision.prefill_engine)
+            return request.send(decision, now)
+        self._in_flight.waiting.remove(request)
+        self._shedding.dispatched(request.view, self._num_waiting(request.spec.service), now)
+        self._fairness.dispatched(request, decision.prefill_s)
+        submit = request.send(decision, now)
+        self._monitor.reserve(request.reservations(decision, now))
+        return submit
+
     def _num_waiting(self, service: str) -> int:
         return sum(request.spec.service == service for request in self._in_flight.waiting)
 
@@ -334,7 +367,7 @@ class Routing:
     def end_expired(self, now: float) -> list[Effect]:
         """Rule 4: what has waited for too long is rejected, once it was tried for the last time."""
         effects: list[Effect] = []
-        for request in self._in_flight.waiting:
+        for request in [*self._in_flight.waiting, *self._in_flight.filling]:
             if request.losses.is_recovering and self._could_run(request):
                 request.queue.engine_seen_at = now
             if now >= request.expires_at(self._limits):

@@ -56,6 +56,8 @@ class ServiceView(msgspec.Struct, frozen=True):
     num_sharers: int = 0  # requests that freeness is shared by: those that run, wait or are reserved for
     expected: Demand | None = None  # until they end, reservations included; None: nobody tells
     held_by_priority: Sequence[tuple[int, int]] = ()  # blocks of running requests, told when memory is short
+    fillers_waiting: int = 0  # requests without a promise; nothing else counts them
+    fillers_running: int = 0
 
     @property
     def watermark(self) -> float:
@@ -313,6 +315,8 @@ def _service_view(
         *_freeness(status, engine, len(reserved), num_reserved * status.block_size),
         _expected(status, held) if held else status.demand,
         status.held_by_priority,
+        status.fillers_waiting,
+        status.fillers_running,
     )
 
 

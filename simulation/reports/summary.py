@@ -54,6 +54,7 @@ class Summary:
     moments: tuple[Moment, ...] = ()
     first_failure: str | None = None  # why the first request that failed did so
     services: Mapping[str, "Summary"] = field(default_factory=dict)  # each one's part, if there are several
+    batch_tokens_per_s: float = 0.0  # of answers to lines of batches, for which nothing is promised
     notes: tuple[str, ...] = ()  # what the placement daemon said, and when
 
     @property
@@ -62,7 +63,13 @@ class Summary:
 
 
 def summarize(policy: str, records: Sequence[Record], wanted_rate: float | None) -> Summary:
-    """Summarise at least one record. ``wanted_rate`` is what the run was asked for; None: what came."""
+    """Summarise at least one record; lines of batches count apart. ``wanted_rate``: that the run was asked for; None:
+    what came.
+    """
+    lines = [record for record in records if record.is_filler]
+    if lines and len(lines) < len(records):
+        promised = [record for record in records if not record.is_filler]
+        return replace(summarize(policy, promised, wanted_rate), batch_tokens_per_s=_tokens_per_s(lines))
     summary = _summarize(policy, records, wanted_rate)
     names = sorted({record.service for record in records})
     if len(names) == 1:
@@ -99,6 +106,13 @@ def _summarize(policy: str, records: Sequence[Record], wanted_rate: float | None
         moments=over_time(records),
         first_failure=next((record.reason for record in records if record.outcome is Outcome.FAILED), None),
     )
+
+
+def _tokens_per_s(lines: Sequence[Record]) -> float:
+    ended_s = [record.arrived_s + (record.e2e_s or 0.0) for record in lines]
+    span_s = max(ended_s) - min(record.arrived_s for record in lines)
+    finished = [record for record in lines if record.outcome is Outcome.FINISHED]
+    return sum(record.output_tokens for record in finished) / span_s if span_s > 0 else 0.0
 
 
 def _ratio(value_s: float | None, slo_s: float) -> float | None:

@@ -182,7 +182,7 @@ class ForwardRoutes:
         self, call: ForwardedCall, spec: RequestSpec, caller: Caller, trace: CallTrace | None, call_id: CallId
     ) -> ForwardingCall:
         """Raise `RouterError` if the router does not take it; then nothing of it runs."""
-        parts, metrics = self._parts, self._parts.metrics.of(spec.service)
+        parts, metrics = self._parts, self._parts.metrics.of_call(spec.service, spec.priority)
         charge = caller.begin(len(spec.prompt) + spec.sampling.max_tokens)
         named = {} if trace is None else {"trace": trace.name}
         parts.calls.add(call)

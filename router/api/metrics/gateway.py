@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 
 from mesh.metrics.plain import Counter, Histogram
 from mesh.topology.schema import Slo
+from mesh.wire.requests import PRIORITY_BATCH
 from router.history.lengths import Calibration
 from router.history.records import Outcome, Record
 from router.history.timeline import RequestTimeline
@@ -85,11 +86,16 @@ class GatewayMetrics:
         self.failures = count("meshserve_request_failures", "Requests refused, failed or left by their client", "code")
         self.slo_requests = count("meshserve_slo_requests", "Requests that were promised a latency")
         self.slo_attained = count("meshserve_slo_attained", "Requests that met their promises", "promise")
+        self.batch_tokens = count("meshserve_batch_tokens", "Tokens of requests of batches", "kind")
+        self.batch_lines = count("meshserve_batch_requests", "Requests of batches that ended", "outcome")
         self._of: dict[str, ServiceMetrics] = {}
 
     def delivered(self, timeline: RequestTimeline, num_tokens: int, gap_s: float | None) -> None:
         """Tokens go to a client, so long after those before; None: they are the first ones."""
         if num_tokens == 0:
+            return
+        if timeline.facts.is_filler:
+            self.batch_tokens.labels(timeline.facts.service, "answer").value += num_tokens
             return
         service = self.of(timeline.facts.service)
         if gap_s is None:
@@ -100,13 +106,37 @@ class GatewayMetrics:
 
     def ended(self, record: Record, finish: str, trace: str | None = None) -> None:
         """A request is over. Calls count those that did not finish, as one call may ask for several requests."""
-        if record.outcome is Outcome.FINISHED:
+        if record.is_filler:
+            self._ended_of_batch(record)
+        elif record.outcome is Outcome.FINISHED:
             self.of(record.service).ended(record, finish, trace)
+
+    def of_call(self, service: str, priority: int) -> "ServiceMetrics | BatchMetrics":
+        """Return what counts of a call of that priority."""
+        return BatchMetrics(self, service) if priority <= PRIORITY_BATCH else self.of(service)
+
+    def _ended_of_batch(self, record: Record) -> None:
+        """Nothing was promised for it, so it is no part of any latency."""
+        self.batch_lines.labels(record.service, str(record.outcome)).value += 1
+        if record.outcome is Outcome.FINISHED:
+            self.batch_tokens.labels(record.service, "prompt").value += record.input_tokens
 
     def of(self, service: str) -> "ServiceMetrics":
         if (found := self._of.get(service)) is None:
             found = self._of[service] = ServiceMetrics(self, service)
         return found
+
+
+class BatchMetrics:
+    """What counts of calls that are lines of a batch: no promise of them can be broken."""
+
+    def __init__(self, metrics: GatewayMetrics, service: str) -> None:
+        self._failures = metrics.failures
+        self._service = service
+
+    def failed(self, code: str, *, broke_promise: bool) -> None:
+        """A request without a proper end."""
+        self._failures.labels(self._service, code).value += 1
 
 
 class ServiceMetrics:

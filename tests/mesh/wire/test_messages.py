@@ -327,6 +327,8 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
                     "held_by_priority": [],
                     "model": "",
                     "num_waiting": 0,
+                    "fillers_waiting": 0,
+                    "fillers_running": 0,
                 }
             ],
             "num_running": 1,

@@ -11,7 +11,7 @@ from mesh.wire.requests import FailureCode
 from router.api.access.rates import Charge
 from router.api.errors import ApiError, ClientGoneError, api_error
 from router.api.http.disconnect import run_until
-from router.api.metrics.gateway import ServiceMetrics
+from router.api.metrics.gateway import BatchMetrics, ServiceMetrics
 from router.api.openai.answers.choice import Choice, Piece
 from router.api.openai.input.grammar_checks import CheckedGrammar
 from router.generation import RequestFailed, Route, RouterError
@@ -65,7 +65,7 @@ class Call:
 
     request_id: str
     choices: Sequence[Choice]
-    metrics: ServiceMetrics
+    metrics: ServiceMetrics | BatchMetrics
     n: int
     log: FilteringBoundLogger
     grammar: CheckedGrammar | None = None

@@ -109,7 +109,7 @@ class OrderIntake:
 
     async def submit(self, order: Order) -> Call:
         """Raise `ApiError` on bad parameters, `RouterError` if the router does not take it; then nothing of it runs."""
-        metrics = self._metrics.of(order.model.service)
+        metrics = self._metrics.of_call(order.model.service, order.promise.priority)
         choices: list[Choice] = []
         samplings = order.samplings()
         stops = StopStrings(found) if (found := stop_strings(order.body)) else None

@@ -24,6 +24,7 @@ from mesh.topology.schema import GatewaySpec, ServiceSpec, Topology
 from mesh.wire.hosts import HostPlace
 from mesh.wire.messages import GatewayMessage
 from mesh.wire.requests import RequestSpec
+from router.api.access.batches import KeyedBatchCallers, open_batch_callers
 from router.api.access.keyed import KeyedCallers
 from router.api.access.keyring import Keyring
 from router.api.app import ApiConfig, Apps, create_apps
@@ -42,6 +43,7 @@ from router.api.openai.models import Models, ServedModel
 from router.api.openai.pooled.model import PooledModel
 from router.api.orders import OrderScope
 from router.api.targets import Target, targets_of
+from router.batches.parts import BatchParts
 from router.checks import may_act, shows_page
 from router.feed.broadcast import FeedBroadcast
 from router.feed.feed import FeedSources
@@ -96,9 +98,9 @@ async def serve(shell: ProcessShell) -> None:
             registry.register(KeyUse(keyring.__iter__))
         callers = _callers(shell, router, peers, keyring)
         broadcast, simulations = _broadcast(shell, router), Simulations()
-        apps = _apps(
-            shell, spec, router, models, registry, metrics, callers, sockets.place, tracer, broadcast, simulations
-        )
+        batches = _batches(shell, router, keyring)
+        given = callers, sockets.place, tracer, broadcast, simulations, batches
+        apps = _apps(shell, spec, router, models, registry, metrics, *given)
         connections = connections_of(spec)
         registry.register(ConnectionHealth(connections.__len__, connections.refused))
         server = HttpServer(apps.public, listeners.public, STOP_S, connections, peers, certificate)
@@ -108,7 +110,7 @@ async def serve(shell: ProcessShell) -> None:
         try:
             url = url_of(spec.address, listeners.public, spec.scheme)
             admin_url = url_of(spec.admin_address, listeners.admin)
-            gateway = Gateway(shell, router, (server, admin), keyring, listeners, broadcast, simulations)
+            gateway = Gateway(shell, router, (server, admin), keyring, listeners, broadcast, simulations, batches)
             await gateway.run((url, admin_url), inherited)
         finally:
             await sockets.close()
@@ -200,6 +202,7 @@ def _apps(
     tracer: Tracer | None,
     broadcast: FeedBroadcast,
     simulations: Simulations,
+    batches: BatchParts,
 ) -> Apps:
     def targets() -> list[Target]:
         return list(targets_of(shell.topology, router.admin_urls(), router.statuses(), address_of))
@@ -236,8 +239,14 @@ def _apps(
             orders=_orders(shell.topology, router) if acts else None,
             played=played_topology(shell.topology) if acts else None,
             simulations=simulations,
+            batches=batches,
         )
     )
+
+
+def _batches(shell: ProcessShell, router: Router, keyring: Keyring | None) -> BatchParts:
+    callers = open_batch_callers if keyring is None else KeyedBatchCallers(keyring, time.time)
+    return BatchParts.of(shell.topology, shell.me.process, callers, lambda: router.num_filling, time.time)
 
 
 def _orders(topology: Topology, router: Router) -> OrderScope:
@@ -282,6 +291,7 @@ class Gateway:
         listeners: Listeners,
         broadcast: FeedBroadcast,
         simulations: Simulations,
+        batches: BatchParts,
     ) -> None:
         """Make a gateway of its parts. ``servers``: for clients, for operators."""
         self._shell = shell
@@ -291,6 +301,7 @@ class Gateway:
         self._listeners = listeners
         self._broadcast = broadcast
         self._simulations = simulations
+        self._batches = batches
 
     async def run(self, urls: tuple[str, str], inherited: Inheritance | None) -> None:
         """Run all servers. ``urls``: for clients, for operators."""
@@ -303,10 +314,13 @@ class Gateway:
             serving, operating = tasks.create_task(self._server.run()), tasks.create_task(self._admin.run())
             await self._server.started()
             self._router.open(*urls)
+            running = tasks.create_task(self._batches.runner.run())
             log.info("serving", url=urls[0], admin_url=urls[1])
             if inherited is not None:
                 inherited.serving()
             await self._until_over()
+            self._batches.runner.stop()
+            await running
             await self._router.drain()
             self._server.stop()
             await serving
@@ -314,6 +328,7 @@ class Gateway:
             self._simulations.end()
             self._admin.stop()
             await operating
+            self._batches.stored.close()
             for task in background:
                 task.cancel()
 
@@ -330,6 +345,7 @@ class Gateway:
     async def _leave_to_successor(self) -> None:
         await self._until_succeeded()
         log.info("a successor serves")
+        self._batches.runner.stop()
         self._router.leave()
         self._admin.stop_accepting()
         self._broadcast.end()

@@ -118,6 +118,11 @@ class Router:
         """Ask a server how it would tokenise the prompt of a call; None: none tells."""
         return await self._servers.tokenize(service, body)
 
+    @property
+    def num_filling(self) -> int:
+        """Return how many lines of batches wait for an engine with something to spare."""
+        return self._core.dispatcher.num_filling
+
     def view(self) -> ClusterView:
         """The engines as this gateway sees them now."""
         return self._core.monitor.view()

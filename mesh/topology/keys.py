@@ -175,6 +175,13 @@ GATEWAY: Keys = {
     "cors_origins": Key("cors_origins", names),
 }
 
+BATCHES: Keys = {
+    "folder": Key("folder", text),
+    "max_bytes": Key("max_bytes", size),
+    "max_file": Key("max_file_bytes", size),
+    "max_in_flight": Key("max_in_flight", integer(1, 65536)),
+}
+
 CLUSTER: Keys = {
     "on": Key("on", choice([engine.value for engine in ClusterEngine], "a cluster's engine", ClusterEngine)),
     "address": Key("address", text),

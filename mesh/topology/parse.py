@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from mesh.access.keys import KeyLimits
+from mesh.batches import BatchesSpec
 from mesh.topology import keys
 from mesh.topology.backends import backend_rules
 from mesh.topology.checks.parts import check_topology
@@ -44,7 +45,7 @@ from mesh.wire.control import Role
 
 SECTIONS = (
     "mesh", "services", "engines", "gateways", "policy", "transfer", "rescheduling", "scaling", "placement", "hosts",
-    "access", "traces", "cluster",
+    "access", "batches", "traces", "cluster",
 )  # fmt: skip
 DEFAULT_TTFT_S = 5.0
 DEFAULT_TPOT_S = 0.25
@@ -96,6 +97,7 @@ def load(path: Path, text: str | None = None, counts: Mapping[str, int] | None =
         scaling=_scaling(source),
         placement=placement,
         access=_access(source),
+        batches=_batches(source),
         traces=_traces(source),
         **_mesh(source, len(engines) + len(gateways) + len(hosts)),
     )
@@ -148,6 +150,12 @@ def _access(source: _Source) -> AccessSpec | None:
     fields = _section(source, "access", keys.ACCESS)
     path, is_open = fields.pop("keys", None), fields.pop("open", False)
     return AccessSpec(None if path is None else Path(source.resolve(path)), is_open, KeyLimits(**fields))
+
+
+def _batches(source: _Source) -> BatchesSpec:
+    fields = _section(source, "batches", keys.BATCHES)
+    folder = fields.pop("folder", None)
+    return BatchesSpec(None if folder is None else Path(source.resolve(folder)), **fields)
 
 
 def _traces(source: _Source) -> TracesSpec | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mesh.access.keys import UNLIMITED, KeyLimits
+from mesh.batches import USUAL, BatchesSpec
 from mesh.chat_formats import AUTO_FORMAT
 from mesh.rules import Counting, ScalingRule, Trigger
 from mesh.topology.timing import Timing
@@ -327,6 +328,8 @@ class Topology:
     access: AccessSpec | None = None  # None: everybody on this machine may use the gateways
     traces: TracesSpec | None = None  # None: nobody makes any
     timing: Timing = field(default_factory=Timing)
+    batches: BatchesSpec = USUAL
+    timing: Timing = Timing()
     curve_key: Path | None = None  # the mesh's key file; required when hosts differ
     log_level: str = "info"
 

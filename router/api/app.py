@@ -10,6 +10,8 @@ from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
 from mesh.clock import Clock
+from router.api.batches.batches import BatchRoutes
+from router.api.batches.files import FileRoutes
 from router.api.costs import CostRoutes, LearntRow
 from router.api.feed import FeedRoutes
 from router.api.forward.routes import ForwardParts, ForwardRoutes, Tokenize, no_tokens
@@ -30,6 +32,7 @@ from router.api.operations import HealthRoutes, MetricRoutes, ModelRoutes
 from router.api.orders import OrderRoutes, OrderScope
 from router.api.request_stories import RequestRoutes
 from router.api.targets import Target, TargetRoutes
+from router.batches.parts import BatchParts
 from router.feed.broadcast import FeedBroadcast
 from router.generation import RequestRouter
 from router.history.timelines import Timelines
@@ -72,6 +75,7 @@ class ApiConfig:
     orders: OrderScope | None = None  # None: nobody takes any
     calls: ForwardedCalls = field(default_factory=ForwardedCalls)  # to servers of others
     tokenize: Tokenize = no_tokens  # by a server
+    batches: BatchParts | None = None  # None: there are none
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,9 @@ def create_apps(config: ApiConfig) -> Apps:
         forward = _forward(config, admission, background, {**handlers, **tokens.handlers})
         forward.install(public)
         handlers = forward.handlers
+    if config.batches is not None:
+        config.batches.answerer.serve(handlers)
+        _install_batches(public, config, config.batches, admission, background)
     ModelRoutes(config.models, int(config.wall_clock())).install(public)
     health = HealthRoutes(config.router, config.view)
     for app in (public, admin):
@@ -155,6 +162,14 @@ def _forward(
         config.tokenize,
     )
     return ForwardRoutes(parts, own)
+
+
+def _install_batches(
+    public: FastAPI, config: ApiConfig, batches: BatchParts, admission: BodyAdmission, background: Background
+) -> None:
+    stored, runner = batches.stored, batches.runner
+    FileRoutes(stored, config.wall_clock, batches.max_file_bytes).install(public)
+    BatchRoutes(stored, batches.answerer, runner.wake, config.wall_clock, admission, background).install(public)
 
 
 def _install_page(admin: FastAPI, clients: ASGIApp, config: ApiConfig) -> None:

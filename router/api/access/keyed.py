@@ -20,10 +20,11 @@ ADMIN_PATHS: Final = ("/metrics", "/mesh/", "/docs", "/openapi.json")
 class KeyRights:
     """What one key allows in this gateway, one of ``num_gateways``."""
 
-    __slots__ = ("clock", "held", "limits", "num_gateways")
+    __slots__ = ("clock", "held", "key", "limits", "num_gateways")
 
     def __init__(self, held: HeldKey, num_gateways: Callable[[], int], clock: Clock) -> None:
         self.held = held
+        self.key = held.key.id
         self.limits: KeyLimits = held.limits
         self.num_gateways = num_gateways
         self.clock = clock

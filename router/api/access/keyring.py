@@ -59,6 +59,10 @@ class Keyring:
         """Return the key of that name; None: there is none, or no longer."""
         return self._named.get(name)
 
+    def of_id(self, key: str) -> HeldKey | None:
+        """Return the key of that id; None: there is none, or no longer."""
+        return self._held.get(key)
+
     def __iter__(self) -> Iterator[HeldKey]:
         """Iterate over all keys, in the order of the file: new ones come last."""
         return iter(self._held.values())

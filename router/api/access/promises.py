@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from mesh.topology.schema import Slo
+from mesh.wire.requests import PRIORITY_BATCH
 from router.api.errors import ApiError, bad_parameter, not_allowed
 from router.api.http.callers import Caller
 from router.api.http.headers import Wishes
@@ -44,7 +45,11 @@ class Promise:
 
     @classmethod
     def of(cls, wishes: Wishes, model: PromisingService, caller: Caller) -> "Promise":
-        """Raise `ApiError`: more than the service (400) or the key (403) allows."""
+        """Return the promise. A line of a batch has none but its window. Raise `ApiError`: more than the service (400)
+        or the key (403) allows.
+        """
+        if caller.window_s is not None:
+            return cls(Slo(caller.window_s, caller.window_s, model.slo.attainment), PRIORITY_BATCH)
         limits = caller.limits
         if wishes.are_none and limits.max_priority is limits.min_ttft_ms is limits.min_tpot_ms is None:
             return cls(model.slo, model.priority)

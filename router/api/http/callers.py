@@ -13,6 +13,7 @@ from router.api.access.rates import Charge, RawHeaders
 from router.api.http.browsers import BrowserRules
 
 UNKNOWN: Final = "unknown"
+NAMED: Final = "id:"  # begins tenants that a trusted proxy names
 FAIRNESS_HEADER: Final = "x-gateway-inference-fairness-id"
 IPV6_PREFIX: Final = 64  # bits of an address that one subscriber has to himself
 MAX_PROXIES: Final = 16  # that a request may pass
@@ -23,6 +24,10 @@ Network = IPv4Network | IPv6Network
 
 class Rights(Protocol):
     """What somebody may do who showed a key."""
+
+    @property
+    def key(self) -> str:
+        """Return the id of the key."""
 
     @property
     def limits(self) -> KeyLimits: ...
@@ -37,12 +42,20 @@ class Rights(Protocol):
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who sent a request. ``peer``: the address that a request comes from; ``tenant``: whom it is counted for;
-    ``rights``: None if open.
+    ``rights``: None if open. ``window_s``: of a line of a batch, the seconds that are left for it; None: it is none.
     """
 
     peer: str
     tenant: str
     rights: Rights | None = None
+    window_s: float | None = None
+
+    @property
+    def owner(self) -> str:
+        """Return whose files and batches are the caller's: all share those of a mesh that is open to everybody."""
+        if self.rights is None:
+            return self.tenant if self.tenant.startswith(NAMED) else ""
+        return f"{self.rights.key}/{self.tenant}"
 
     @property
     def limits(self) -> KeyLimits:
@@ -117,7 +130,7 @@ class ClientPeers:
         if not name:
             return None
         client: tuple[str, int] | None = scope.get("client")
-        return f"id:{name[:64]}" if client and self.trusts(client[0]) else None
+        return f"{NAMED}{name[:64]}" if client and self.trusts(client[0]) else None
 
 
 def _forwarded_for(scope: Scope) -> list[str]:

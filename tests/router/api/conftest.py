@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -250,6 +250,7 @@ def apis_of(
     max_body_bytes: int,
     engines: dict[str, EngineView] | None = None,
     timelines: Timelines | None = None,
+    **further: Any,
 ) -> Apps:
     seen = {"decode-0": engine()} if engines is None else engines
     config = ApiConfig(
@@ -272,7 +273,7 @@ def apis_of(
         has_page=True,
         has_chat=True,
     )
-    return create_apps(config)
+    return create_apps(replace(config, **further))
 
 
 def both(apps: Apps) -> ASGIApp:

@@ -1,0 +1,1 @@
+"""The API of files and batches, as OpenAI has it."""

@@ -1,0 +1,1 @@
+"""Runs batches: files of requests without promises, which are answered in what promises leave."""

@@ -327,9 +327,8 @@ class Topology:
     placement: PlacementSpec | None = None  # None: which services engines hold changes when somebody changes it
     access: AccessSpec | None = None  # None: everybody on this machine may use the gateways
     traces: TracesSpec | None = None  # None: nobody makes any
-    timing: Timing = field(default_factory=Timing)
     batches: BatchesSpec = USUAL
-    timing: Timing = Timing()
+    timing: Timing = field(default_factory=Timing)
     curve_key: Path | None = None  # the mesh's key file; required when hosts differ
     log_level: str = "info"
 

@@ -40,10 +40,11 @@ def raw_lines(path: Path, most_bytes: int = MAX_LINE_BYTES) -> Iterator[tuple[in
     with path.open("rb") as file:
         while piece := file.readline(most_bytes + 1):
             number += 1
-            if len(piece) > most_bytes:
+            is_cut = len(piece) > most_bytes
+            if is_cut:
                 while not piece.endswith(b"\n") and (rest := file.readline(most_bytes + 1)):
                     piece = piece[: most_bytes + 1] + (b"\n" if rest.endswith(b"\n") else b"")
-            if piece.strip():
+            if is_cut or piece.strip():
                 yield number, piece
 
 

@@ -273,6 +273,8 @@ class BatchStore:
                 self._db.execute("delete from answers where batch = ?", (batch_id,))
                 self._db.execute("delete from batches where id = ?", (batch_id,))
             known = {one for (one,) in self._db.execute("select id from files")}
+        for file_id in gone:
+            self.path_of(file_id).unlink(missing_ok=True)
         for path in self._contents.iterdir():
             if path.name not in known and path.stat().st_mtime + BROKEN_OFF_S < now:
                 path.unlink(missing_ok=True)

@@ -15,7 +15,7 @@ from engines.scheduling.slack import is_beyond_repair
 from engines.transfers.freeness import freeness
 from mesh.topology.schema import EngineSpec
 from mesh.wire.control import ProcessState
-from mesh.wire.requests import Epoch, RequestSpec
+from mesh.wire.requests import PRIORITY_BATCH, Epoch, RequestSpec
 from mesh.wire.status import MOST_PREFILLS, EngineStatus, PendingPrefill, ServiceStatus
 from router.servers.facts import ServerLoad
 from router.servers.learnt.costs import ServerCosts
@@ -28,6 +28,7 @@ PACE_PART: Final = 0.1  # of a new gap, in the mean of gaps
 FIRST_TOKEN_PROMISES: Final = 10.0  # times its TTFT promise, a first token may take before its call is given up
 RATIO_PART: Final = 0.1  # of a new ratio of tokens, in the mean of them
 MOST_RATIO: Final = 16.0
+FILLED: Final = 0.8  # of the tightest promise, that a step may take with one more request without a promise
 WHOLE_ANSWER_S: Final = 3600.0  # that an answer in one piece may take: nothing is heard of it meanwhile
 
 
@@ -69,12 +70,16 @@ class ServerRequest:
             spec.priority,
             now,
             now,
-            FIRST_TOKEN_PROMISES * spec.slo_ttft_s,
+            min(FIRST_TOKEN_PROMISES * spec.slo_ttft_s, WHOLE_ANSWER_S),
         )
 
     @property
     def num_tokens(self) -> int:
         return self.num_prompt + self.num_generated
+
+    @property
+    def is_filler(self) -> bool:
+        return self.priority <= PRIORITY_BATCH
 
     def silent_until(self, read_timeout_s: float) -> float:
         """Return when it has been silent for too long."""
@@ -104,6 +109,7 @@ class ServerAccount:
         self._engine = engine
         self._prefills: dict[str, ServerRequest] = {}  # in the order in which they were sent
         self._decodes: dict[str, ServerRequest] = {}
+        self._fillers: dict[str, ServerRequest] = {}  # without promises: beside all others, and counted apart
         self._context = 0  # tokens of all
         self._busy_since = 0.0  # the first of the prefills is computed
         self._pace_s = 0.0
@@ -130,6 +136,9 @@ class ServerAccount:
 
     def add(self, request: ServerRequest, now: float) -> None:
         """It was sent there."""
+        if request.is_filler:
+            self._fillers[request.id] = request
+            return
         if not self._prefills:
             self._busy_since = now
         num_new = request.num_tokens - request.num_fetched
@@ -141,6 +150,10 @@ class ServerAccount:
     def count(self, request: ServerRequest, num_tokens: int, num_cached: int, now: float) -> None:
         """It has so many tokens more. With none, the server only gave a sign of life."""
         if not num_tokens:
+            return
+        if request.is_filler:
+            request.first_at = request.heard_at = now
+            request.num_generated += num_tokens
             return
         if request.first_at is None:
             self._begin(request, num_cached, now)
@@ -158,7 +171,7 @@ class ServerAccount:
         elapsed_s, num_tokens = now - request.learnt_at, request.num_unlearnt
         gap_s = elapsed_s / num_tokens
         self._pace_s += PACE_PART * (gap_s - self._pace_s) if self._pace_s else gap_s
-        self.costs.decoded(num_tokens, elapsed_s, len(self._decodes) + self._other_running, self._context)
+        self.costs.decoded(num_tokens, elapsed_s, *self._beside(0))
         request.num_unlearnt, request.learnt_at = 0, now
 
     def _begin(self, request: ServerRequest, num_cached: int, now: float) -> None:
@@ -198,6 +211,8 @@ class ServerAccount:
 
     def remove(self, request: ServerRequest, now: float) -> None:
         """It is not there any more."""
+        if self._fillers.pop(request.id, None) is not None:
+            return
         if self._prefills.pop(request.id, None) is None:
             del self._decodes[request.id]
         self._context -= request.num_tokens
@@ -211,7 +226,7 @@ class ServerAccount:
         if load.kv_used is not None:
             self._used = int(min(max(load.kv_used, 0.0), 1.0) * self._capacity)
         if load.num_running is not None:
-            others = max(0, load.num_running + (load.num_waiting or 0) - len(self))
+            others = max(0, load.num_running + (load.num_waiting or 0) - len(self) - len(self._fillers))
             self._other_waiting = min(others, load.num_waiting or 0)
             self._other_running = others - self._other_waiting
 
@@ -224,8 +239,21 @@ class ServerAccount:
         """Nothing is there any more, and what the server said holds no more."""
         self._prefills.clear()
         self._decodes.clear()
+        self._fillers.clear()
         self._context = 0
         self._used = self._other_running = self._other_waiting = 0
+
+    def has_spare(self) -> bool:
+        """Return whether it may have one more request without a promise. It cannot be told to give way to others."""
+        if self._prefills or self._other_waiting or 2 * len(self._fillers) >= self._engine.max_running:
+            return False
+        promise_s = min([one.slo_tpot_s for one in self._decodes.values()], default=inf)
+        return decode_step_s(self.costs.current.decode, *self._beside(1)) <= FILLED * promise_s
+
+    def _beside(self, num_more: int) -> tuple[int, int]:
+        """All that decodes there and ``num_more``, and the context of all."""
+        number = len(self._decodes) + self._other_running + len(self._fillers) + num_more
+        return number, self._context + sum([one.num_tokens for one in self._fillers.values()])
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -273,6 +301,8 @@ class ServerAccount:
             num_running,
             freeness(num_free, num_running),
             num_waiting=num_waiting,
+            fillers_waiting=sum([one.first_at is None for one in self._fillers.values() if one.service == name]),
+            fillers_running=sum([one.first_at is not None for one in self._fillers.values() if one.service == name]),
         )
 
     def _num_of(self, requests: dict[str, ServerRequest], service: str) -> int:
@@ -308,7 +338,8 @@ class ServerAccount:
 
     def check_invariants(self, requests: Iterable[ServerRequest]) -> None:
         """Check the state, for tests. ``requests``: all that are there."""
-        known = {*self._prefills, *self._decodes}
+        known = {*self._prefills, *self._decodes, *self._fillers}
         assert known == {request.id for request in requests}, f"{self!r}"
         assert not self._prefills.keys() & self._decodes.keys(), f"{self!r}"
-        assert self._context == sum(request.num_tokens for request in requests), f"{self!r}"
+        promised = [request for request in requests if not request.is_filler]
+        assert self._context == sum(request.num_tokens for request in promised), f"{self!r}"

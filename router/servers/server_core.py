@@ -86,7 +86,10 @@ class ServerCore:
 
     def _submit(self, submit: Submit, now: float) -> list[ServerEffect]:
         spec, epoch = submit.spec, submit.epoch
-        if (refused := self._why_not(spec.service, now)) is not None:
+        refused = self._why_not(spec.service, now)
+        if refused is None and spec.is_filler and not self.account.has_spare():
+            refused = RefusalCode.FULL, "the server has nothing to spare"
+        if refused is not None:
             return [Say(Refused(spec.id, epoch, *refused))]
         stopped: list[ServerEffect] = [StopCall(spec.id)] if self._drop(spec.id, now) else []
         self._add(ServerRequest.of(spec, epoch, now), now)

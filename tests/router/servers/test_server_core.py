@@ -6,6 +6,7 @@ import pytest
 from mesh.topology.schema import EngineSpec, ServerSpec
 from mesh.wire.control import Drain, ProcessState, Role
 from mesh.wire.requests import (
+    PRIORITY_BATCH,
     Accepted,
     Cancel,
     Epoch,
@@ -196,3 +197,32 @@ def test_its_memory_is_told_in_the_tokens_that_the_gateway_counts(core):
     core.heard(ServerLoad(kv_tokens=16_000), 1.0)
     [service] = core.status(1.0).services
     assert service.num_blocks * service.block_size == pytest.approx(32_000, rel=0.01)
+
+
+def submit_line(id_):
+    return submit(id_, slo_ttft_s=86400.0, priority=PRIORITY_BATCH)
+
+
+def test_lines_of_batches_are_counted_apart(core):
+
+    before = core.status(0.0)
+    core.take(submit_line("line"), 0.0)
+    waiting = core.status(0.0)
+    core.got("line", Epoch(0), [1, 2], None, 0, 0.1)
+    running = core.status(0.1)
+    for status, told in ((waiting, (1, 0)), (running, (0, 1))):
+        assert (status.services[0].fillers_waiting, status.services[0].fillers_running) == told
+        assert (status.num_running, status.num_waiting, status.num_tokens) == (before.num_running, 0, 0)
+    core.got("line", Epoch(0), [3], FinishReason.STOP, 0, 0.2)
+    core.check_invariants()
+    assert core.status(0.3).services[0].fillers_running == 0
+
+
+def test_a_server_takes_lines_only_if_it_has_something_to_spare(core):
+
+    core.take(submit("asked"), 0.0)
+    [refused] = said(core.take(submit_line("line"), 0.0))
+    assert (refused.code, refused.reason) == (RefusalCode.FULL, "the server has nothing to spare")
+    core.got("asked", Epoch(0), [1], None, 0, 0.1)
+    assert isinstance(said(core.take(submit_line("line"), 0.2))[0], Accepted)
+    core.check_invariants()

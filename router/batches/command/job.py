@@ -8,7 +8,7 @@ from typing import Any, Final, TextIO
 
 from mesh.errors import UserError
 from router.batches.command.client import BatchClient
-from router.batches.command.progress import Progress
+from router.batches.command.progress import BatchProgress
 
 LOOK_S: Final = 1.0
 OVER: Final = ("completed", "failed", "expired", "cancelled")
@@ -85,7 +85,7 @@ class BatchJob:
             raise UserError(f"{self._file}:1: is no request of a batch; a line is like {wanted}") from None
 
     def _watch(self, batch: dict[str, Any]) -> dict[str, Any]:
-        progress = Progress(self._out)
+        progress = BatchProgress(self._out)
         while batch["status"] not in OVER:
             progress.show(batch, self._clock())
             self._pause(LOOK_S)

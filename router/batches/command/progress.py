@@ -7,8 +7,8 @@ SEEN_S: Final = 120.0  # of progress, that the rest is judged by
 WIDTH: Final = 24  # characters of the bar
 
 
-class Progress:
-    """On a terminal the line is drawn over; elsewhere one is written when there is something new."""
+class BatchProgress:
+    """Draws over its line on a terminal; elsewhere it writes one when there is something new."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out

@@ -10,7 +10,7 @@ import pytest
 from mesh.errors import UserError
 from router.batches.command.client import BatchClient
 from router.batches.command.job import BatchJob
-from router.batches.command.progress import Progress, bar, duration
+from router.batches.command.progress import BatchProgress, bar, duration
 
 LINE = {"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {}}
 
@@ -139,7 +139,7 @@ def test_no_file_and_an_output_that_is_there_are_told(file: Path):
 
 def test_progress_tells_the_time_left():
     out = io.StringIO()
-    progress = Progress(out)
+    progress = BatchProgress(out)
     for at, done in ((0.0, 0), (10.0, 1), (10.5, 1), (20.0, 2)):
         progress.show(state("in_progress", done), at)
     assert out.getvalue().splitlines()[-1].endswith("2/4, 0.1/s, about 20 s left")

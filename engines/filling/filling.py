@@ -195,7 +195,7 @@ class _Plan:
         self._base = base
         self._longest_s = longest_s
         self._min_chunk = limits.min_chunk_tokens
-        self._left = limits.chunk_tokens - limits.counts_decodes * base.num_decodes
+        self._left = self._budget = limits.chunk_tokens - limits.counts_decodes * base.num_decodes
         self._rows = limits.max_running - base.num_decodes
         self._must_go_on = is_alone  # with something, however long that takes
 
@@ -234,8 +234,8 @@ class _Plan:
         """Add a chunk of a prompt, as long as it fits. Return whether more may follow."""
         if not self.has_tokens:
             return False
-        at_most = min(self._left, request.num_uncomputed)
-        least = min(self._min_chunk, at_most)
+        at_most = request.share_tokens(self._left, self._budget)
+        least = at_most if request.is_whole else min(self._min_chunk, at_most)
         fitting = bisect_right(range(1, at_most + 1), self._longest_s, key=self._with_chunk(request))
         number = fitting if fitting >= least else least if self._must_go_on else 0
         if not number:

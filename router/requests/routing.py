@@ -188,8 +188,7 @@ class Routing:
                 effects += self._carry_out(request, decision, now)
                 view = None
         self.holds_back = bool(held)
-        effects = in_batches(effects)
-        effects += self.fill(now)
+        effects = [*in_batches(effects), *self.fill(now)]
         if self._roles is None:
             return effects
         changes = self._roles.rebalance(view or self._monitor.view(), num_in_vain.total(), now)
@@ -198,9 +197,8 @@ class Routing:
     def fill(self, now: float) -> list[Effect]:
         """Send requests without promises where there is something to spare, those first whose time is over first."""
         effects: list[Effect] = []
-        if not self._in_flight.filling:
-            return effects
-        self._filling.count(one.engines[0] for one in self._in_flight.fillers if one.engines and not one.has_begun)
+        if self._in_flight.filling:
+            self._filling.count(one.engines[0] for one in self._in_flight.fillers if one.engines and not one.has_begun)
         full: set[str] = set()  # services
         for request in self._in_flight.filling:
             if request.spec.service in full:
@@ -257,7 +255,7 @@ class Routing:
         return request.losses.is_recovering and now >= request.deadline.at and not is_in_turn
 
     def _decide(self, request: InFlightRequest, view: ClusterView, now: float) -> Decision:
-        policy: Policy = self._policy_for(request, now)
+        policy = self._policy_for(request, now)
         avoided, broken = request.losses.avoids(now), self._broken(request, view, now)
         view = view.without(avoided | broken)
         if request.spec.pooling is not None:  # it ends with its prompt, wherever that is computed

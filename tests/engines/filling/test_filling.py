@@ -7,7 +7,7 @@ from mesh.wire.control import Drain, Role
 from mesh.wire.requests import PRIORITY_BATCH, Cancel, Epoch, RefusalCode, Refused
 from mesh.wire.status import ServiceStatus
 from tests.engines.conftest import MakeSpec
-from tests.engines.virtual import GATEWAY, VirtualMesh, continuation
+from tests.engines.virtual import GATEWAY, SERVICE, VirtualMesh, continuation
 from tests.seeds import each_seed
 
 FILLER = {"priority": PRIORITY_BATCH, "slo_ttft_s": 86400.0, "slo_tpot_s": 86400.0}
@@ -153,3 +153,15 @@ def test_no_more_than_so_many_wait(make_spec: MakeSpec, monkeypatch: pytest.Monk
         mesh.submit("only", make_spec(f"line{number}", 8, **FILLER))
     mesh.settle()
     assert [one.code for one in mesh.answers if isinstance(one, Refused)] == [RefusalCode.FULL]
+
+
+def test_prompts_that_are_not_cut_wait_for_a_step_with_room_for_them(make_spec: MakeSpec):
+    mesh = one_engine(chunk_tokens=8)
+    mesh.engines["only"].core._services[SERVICE].whole_prompts = True
+    for name, num_tokens in (("short", 5), ("long", 6)):
+        mesh.submit("only", make_spec(name, num_tokens, max_tokens=1, **FILLER))
+    core, executor = mesh.engines["only"].core, mesh.engines["only"].executor
+    first = start(mesh)
+    assert [(share.request.id, share.num_tokens) for share in first.shares] == [("short", 5)]
+    mesh.perform("only", core.finish_step(executor.execute(first.batch()), 0.0))
+    assert [(share.request.id, share.num_tokens) for share in start(mesh).shares] == [("long", 6)]

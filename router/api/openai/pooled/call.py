@@ -19,7 +19,7 @@ from router.api.access.promises import Promise
 from router.api.errors import ApiError, ClientGoneError, api_error
 from router.api.http.callers import Caller
 from router.api.http.disconnect import run_until
-from router.api.metrics.gateway import ServiceMetrics
+from router.api.metrics.gateway import BatchMetrics, ServiceMetrics
 from router.api.openai.input.ids import CallId
 from router.api.openai.pooled.model import PooledModel
 from router.generation import Fault, Generation, Overloaded, RequestFailed, RequestRouter, Route, RouterError
@@ -81,7 +81,7 @@ class PooledCall:
 
     order: PooledOrder
     router: RequestRouter
-    metrics: ServiceMetrics
+    metrics: ServiceMetrics | BatchMetrics
     clock: Clock
     log: FilteringBoundLogger
     route: Route | None = None

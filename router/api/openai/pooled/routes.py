@@ -158,7 +158,7 @@ class PooledRoutes:
         )
 
     async def _run(self, order: PooledOrder, request: Request) -> PooledCall:
-        metrics = self._metrics.of(order.model.service)
+        metrics = self._metrics.of_call(order.model.service, order.promise.priority)
         call = PooledCall(order, self._router, metrics, self._clock, self._log)
         await call.run(disconnected(request.receive))
         return call

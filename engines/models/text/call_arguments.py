@@ -16,7 +16,7 @@ def arguments_object(text: object) -> object:
     return value if isinstance(value, dict) else text
 
 
-def with_objects(message: dict[str, Any]) -> dict[str, Any]:
+def with_objects(message: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a message whose calls have their arguments as objects."""
     calls = message.get("tool_calls")
     return {**message, "tool_calls": [_with_object(call) for call in calls]} if isinstance(calls, list) else message

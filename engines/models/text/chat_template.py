@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from jinja2 import Template, TemplateSyntaxError
+from msgspec import Struct
 
 from engines.models.errors import ModelError
 from engines.models.text.call_arguments import with_objects
@@ -14,6 +14,7 @@ from engines.models.text.template_environment import template_environment
 from engines.models.text.template_facts import TemplateFacts, facts_of
 
 REASONING_NAMES: Final = ("reasoning_content", "thinking", "reasoning")
+_REASONING_NAMES: Final = frozenset(REASONING_NAMES)
 _MARK: Final = "CONTINUE_FINAL_MESSAGE_TAG "
 
 
@@ -21,8 +22,7 @@ class ChatError(ValueError):
     """Messages that the model's chat template does not take. One line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chat:
+class Chat(Struct, frozen=True):
     """What a prompt is made of. ``parameters``: further variables of the template; ``continues``: the answer goes on
     with the last message. Arguments of calls are JSON text, as APIs have them.
     """
@@ -32,7 +32,7 @@ class Chat:
     documents: Sequence[Mapping[str, Any]] | None = None
     add_generation_prompt: bool = True
     continues: bool = False
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = {}
 
 
 class ChatTemplate:
@@ -65,19 +65,21 @@ class ChatTemplate:
         template, facts = self._templates.get(name), self._facts.get(name)
         if template is None or facts is None:
             raise ChatError("the model has no chat template; use /v1/completions")
-        messages = [dict(message) if facts.takes_parts else _with_plain_content(message) for message in chat.messages]
+        messages = list(chat.messages) if facts.takes_parts else [_with_plain_content(one) for one in chat.messages]
         if chat.continues:
             messages[-1] = _marked(messages[-1])
-        variables = self._special_tokens | dict(chat.parameters) | {
+        variables = {
+            **self._special_tokens,
+            **chat.parameters,
             "tools": chat.tools,
             "documents": chat.documents,
             "add_generation_prompt": chat.add_generation_prompt,
-        }  # fmt: skip
+        }
         text = _rendered(template, variables, [_with_reasoning(message) for message in messages])
         return _up_to_mark(text, chat.messages[-1]) if chat.continues else text
 
 
-def _rendered(template: Template, variables: Mapping[str, Any], messages: list[dict[str, Any]]) -> str:
+def _rendered(template: Template, variables: Mapping[str, Any], messages: list[Mapping[str, Any]]) -> str:
     objects = [with_objects(message) for message in messages]
     try:
         return template.render(variables, messages=objects)
@@ -88,24 +90,26 @@ def _rendered(template: Template, variables: Mapping[str, Any], messages: list[d
         raise ChatError(f"the model's chat template does not take these messages: {_line(error)}") from error
 
 
-def _with_plain_content(message: Mapping[str, Any]) -> dict[str, Any]:
+def _with_plain_content(message: Mapping[str, Any]) -> Mapping[str, Any]:
     """Content in parts becomes one text: the templates of text models want a string."""
     content = message.get("content")
     if not isinstance(content, list):
-        return dict(message)
+        return message
     other = next((part.get("type") for part in content if part.get("type") != "text"), None)
     if other is not None:
         raise ChatError(f"content of type {other!r} is not supported; the model takes text")
     return {**message, "content": "\n".join(part["text"] for part in content)}
 
 
-def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
+def _with_reasoning(message: Mapping[str, Any]) -> Mapping[str, Any]:
     """Clients and templates know reasoning by several names, so it is there by the two that templates read."""
+    if _REASONING_NAMES.isdisjoint(message):
+        return message
     said = next((message[name] for name in REASONING_NAMES if message.get(name) is not None), None)
     return message if said is None else {"thinking": said, **message, "reasoning_content": said}
 
 
-def _marked(message: dict[str, Any]) -> dict[str, Any]:
+def _marked(message: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the last message with a mark where it ends, so that what a template puts behind it can be cut off."""
     content = message.get("content")
     if isinstance(content, str) and content:

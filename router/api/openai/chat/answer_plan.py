@@ -1,7 +1,8 @@
 """Decides how an answer to a chat is read, and what grammar it keeps to."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from router.api.errors import ApiError, bad_parameter
 from router.api.openai.answers.choice import Prompt
@@ -20,8 +21,7 @@ MAX_BYTES = 65_536  # of a grammar with tools; where theirs would be larger, arg
 Check = Callable[[Grammar], Awaitable[CheckedGrammar]]
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerPlan:
+class AnswerPlan(Struct, frozen=True):
     """How one answer is read. ``use``: None if it may call no tools."""
 
     style: ChatStyle

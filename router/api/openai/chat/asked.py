@@ -4,7 +4,7 @@ Every field of a message reaches the template. What the model's template cannot 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -27,6 +27,9 @@ from router.chat.tools import Choosing, Tool, ToolUse, any_object
 _OWN_VARIABLES: Final = frozenset(
     ("messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template")
 )
+_OTHERS: Final = ("name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "refusal")
+_others: Final = attrgetter(*_OTHERS)
+_NO_OTHERS: Final = (None,) * len(_OTHERS)
 _BUDGETS: Final[Mapping[str, int]] = {"none": 0, "minimal": 256, "low": 1024, "medium": 4096}  # tokens of reasoning
 
 
@@ -47,8 +50,7 @@ class ChatWishes(Protocol):
     def reasoning_effort(self) -> str | None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class AskedChat:
+class AskedChat(msgspec.Struct, frozen=True):
     """A chat that may be rendered. ``use`` is None if its answer may call no tools."""
 
     chat: Chat
@@ -143,6 +145,8 @@ def _tool(index: int, tool: Mapping[str, Any]) -> Tool:
 
 def _parameters(wishes: ChatWishes, style: ChatStyle) -> dict[str, Any]:
     """Return the further variables of the template."""
+    if wishes.chat_template_kwargs is None and wishes.reasoning_effort is None:
+        return {}
     given = dict(wishes.chat_template_kwargs or {})
     if taken := sorted(_OWN_VARIABLES & given.keys()):
         raise bad_parameter(f"chat_template_kwargs.{taken[0]}", "has a parameter of its own")
@@ -162,6 +166,8 @@ def _parameters(wishes: ChatWishes, style: ChatStyle) -> dict[str, Any]:
 def _message(message: Message, index: int, knows_developer: bool) -> dict[str, Any]:
     """Return one message as templates are given it. Absent fields stay absent."""
     role = "system" if message.role == "developer" and not knows_developer else message.role
+    if type(message) is Message and isinstance(message.content, str) and _others(message) == _NO_OTHERS:
+        return {"role": role, "content": message.content}  # nearly always
     shown: dict[str, Any] = {"role": role}
     if message.content is not msgspec.UNSET or not _may_be_empty(message):
         shown["content"] = _content(message, index)

@@ -148,16 +148,12 @@ def _reasoning_after(prompt: str, model: ServedModel) -> ReasoningState:
 
 def _num_characters(chat: Chat) -> int:
     """Of the texts in messages and documents. Tools are bounded by their own limit."""
-    return sum(map(_length, chat.messages)) + sum(map(_length, chat.documents or ()))
+    return sum([_length(message) for message in chat.messages]) + sum([_length(one) for one in chat.documents or ()])
 
 
 def _length(value: Any) -> int:
-    match value:
-        case str():
-            return len(value)
-        case dict():
-            return sum(map(_length, value.values()))
-        case list():
-            return sum(map(_length, value))
-        case _:
-            return 0
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum([_length(inner) for inner in value.values()])
+    return sum([_length(inner) for inner in value]) if isinstance(value, list) else 0

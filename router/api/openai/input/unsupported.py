@@ -1,6 +1,7 @@
 """Fields of bodies that would change an answer and are not supported: who sends one is told so, by its name."""
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -9,6 +10,9 @@ from router.api.errors import ApiError, bad_parameter
 from router.api.openai.input.bodies import ABSENT, UnsupportedFields
 
 NAMES: Final = tuple(field.name for field in msgspec.structs.fields(UnsupportedFields))
+
+_values: Final = attrgetter(*NAMES)
+_NONE: Final = (ABSENT,) * len(NAMES)
 
 # Values that ask for what happens anyway.
 _USUAL: Final[Mapping[str, object]] = {
@@ -36,8 +40,10 @@ _LONGEST: Final = 64  # bytes of a usual value
 
 def check_supported(body: UnsupportedFields) -> None:
     """Raise `ApiError` if a body has a field that is not supported, and asks for more than what happens anyway."""
-    for name in NAMES:
-        value = getattr(body, name)
+    values = _values(body)
+    if values == _NONE:  # nearly always
+        return
+    for name, value in zip(NAMES, values, strict=True):
         if value is not ABSENT and not _is_usual(name, bytes(value)):
             raise unsupported(name)
 

@@ -2,8 +2,17 @@
 
 import sys
 
-from engines.process import serve
-from mesh.process.process import run_process
+from mesh.process.garbage import importing
+
+
+def main() -> int:
+    """Be the engine that the arguments name; answer the exit code."""
+    with importing():
+        from engines.process import serve
+        from mesh.process.process import run_process
+
+    return run_process("engines", lambda topology: [engine.id for engine in topology.engines], serve)
+
 
 if __name__ == "__main__":
-    sys.exit(run_process("engines", lambda topology: [engine.id for engine in topology.engines], serve))
+    sys.exit(main())

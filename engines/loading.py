@@ -113,6 +113,9 @@ def _require(engine: EngineSpec) -> None:
 
 def _torch(engine: EngineSpec, services: Services, later: Services) -> Backend:
     _require(engine)
+    from engines.torch_engine.first_import import import_torch
+
+    import_torch()
     from engines.torch_engine.backend import torch_backend
 
     return torch_backend(engine, services, later)

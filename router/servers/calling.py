@@ -6,7 +6,6 @@ import msgspec
 
 from mesh.wire.requests import FailureCode, FinishReason
 from router.servers.forwarded_call import AnswerForm, CallBody, ForwardedCall, ServerAnswer
-from router.servers.http import NOT_ANSWERED
 from router.servers.stream.chunks import AnswerChunk, ServerUsage, has_any, read_chunk, read_usage, without_ids
 from router.servers.stream.client import Ongoing
 from router.servers.stream.going_on import Joint, NoWayError, with_seams, with_usage
@@ -18,6 +17,12 @@ BUSY: Final = (429, 503)
 AGAIN: Final = (408, 425)  # of 4xx: the same request may be answered another time
 COUNTS_USAGE: Final = msgspec.Raw(b'{"include_usage":true}')
 TRUE: Final = msgspec.Raw(b"true")
+NOT_ANSWERED: Final = frozenset({
+    "access-control-allow-credentials", "access-control-allow-origin", "alt-svc", "connection", "content-encoding",
+    "content-length", "date", "keep-alive", "proxy-authenticate", "proxy-connection", "server", "set-cookie",
+    "strict-transport-security", "te", "trailer", "traceparent", "transfer-encoding", "upgrade", "www-authenticate",
+    "x-request-id",
+})  # fmt: skip
 
 
 class CallEnds(Protocol):

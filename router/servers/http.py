@@ -2,7 +2,6 @@
 
 import os
 import ssl
-from typing import Final
 
 import aiohttp
 
@@ -10,20 +9,6 @@ from mesh.errors import UserError
 from mesh.topology.schema import ServerSpec
 from router.servers.stream.client import CallClient
 from router.servers.stream.sse import BadStreamError
-
-NOT_FORWARDED: Final = frozenset({
-    "accept-encoding", "authorization", "connection", "content-encoding", "content-length", "content-type", "cookie",
-    "expect", "forwarded", "host", "keep-alive", "origin", "proxy-authenticate", "proxy-authorization",
-    "proxy-connection", "referer", "te", "trailer", "transfer-encoding", "upgrade", "via", "x-api-key", "x-priority",
-    "x-request-id", "x-slo-tpot-ms", "x-slo-ttft-ms", "traceparent", "x-gateway-inference-fairness-id",
-    "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip",
-})  # fmt: skip
-NOT_ANSWERED: Final = frozenset({
-    "access-control-allow-credentials", "access-control-allow-origin", "alt-svc", "connection", "content-encoding",
-    "content-length", "date", "keep-alive", "proxy-authenticate", "proxy-connection", "server", "set-cookie",
-    "strict-transport-security", "te", "trailer", "traceparent", "transfer-encoding", "upgrade", "www-authenticate",
-    "x-request-id",
-})  # fmt: skip
 
 
 def open_session(server: ServerSpec, key: str | None) -> aiohttp.ClientSession:

@@ -39,13 +39,19 @@ from router.servers.forwarded_call import (
     ForwardedCalls,
     Headers,
 )
-from router.servers.http import NOT_FORWARDED
 from router.servers.stream.chunks import Rewriter
 from router.traces.call_trace import CallFacts, CallTrace
 
 MAX_HEADER_BYTES: Final = 16_384  # that are passed on
 PREFIXES: Final = {CHAT: "chatcmpl", COMPLETIONS: "cmpl"}  # of ids of answers; others keep the server's
 OPERATIONS: Final = {CHAT: "chat", COMPLETIONS: "text_completion"}
+NOT_FORWARDED: Final = frozenset({
+    "accept-encoding", "authorization", "connection", "content-encoding", "content-length", "content-type", "cookie",
+    "expect", "forwarded", "host", "keep-alive", "origin", "proxy-authenticate", "proxy-authorization",
+    "proxy-connection", "referer", "te", "trailer", "transfer-encoding", "upgrade", "via", "x-api-key", "x-priority",
+    "x-request-id", "x-slo-tpot-ms", "x-slo-ttft-ms", "traceparent", "x-gateway-inference-fairness-id",
+    "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip",
+})  # fmt: skip
 
 Tokenize = Callable[[str, CallBody], Awaitable[list[int] | None]]
 T = TypeVar("T")

@@ -135,6 +135,6 @@ async def test_no_trace_without_a_tracer(model: ServedModel):
 def test_a_gateway_without_traces_loads_nothing_that_writes_or_sends_them():
     """FastAPI loads OpenTelemetry's API where it finds it; no gateway needs it."""
     wanted = "opentelemetry.proto", "router.traces.otlp", "router.traces.exporter", "router.traces.collector"
-    code = f"import sys, router.__main__; print([name for name in sys.modules if name.startswith({wanted})])"
+    code = f"import sys, router.process; print([name for name in sys.modules if name.startswith({wanted})])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"

@@ -6,11 +6,14 @@ import shutil
 import tempfile
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from itertools import chain
 from pathlib import Path
 
+import httpx
 import pytest
 import structlog
+from httpx._transports import default as transports
 
 from engines.models.cache import Cache
 
@@ -24,6 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """What is logged stands in the report of a test that fails, one plain line each: coloured ones cost a test more."""
     gc.disable()  # nothing that is collected becomes garbage: looking for some takes a sixth of the time
     structlog.configure(processors=[structlog.processors.KeyValueRenderer(key_order=["event"])])
+    transports.create_ssl_context = cache(httpx.create_ssl_context)  # each client read all authorities: 26 ms
     if not hasattr(config, "workerinput"):  # workers have it of whoever starts them
         config.stash[CACHE] = _own_cache()
 

@@ -26,7 +26,7 @@ REFERENCE = """
 import json, sys, torch, transformers
 folder, questions, num_tokens = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
 transformers.utils.logging.set_verbosity_error()
-torch.set_num_threads(2)
+torch.set_num_threads(1)
 tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
 model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 answers = []

@@ -16,6 +16,7 @@ import structlog
 from httpx._transports import default as transports
 
 from engines.models.cache import Cache
+from tests.tools.rewriting import rewrite_ahead
 
 LONG_S = 300  # files whose tests have as long as this start meshes or run models, and wait for most of their time
 BETWEEN = 8
@@ -30,6 +31,13 @@ def pytest_configure(config: pytest.Config) -> None:
     transports.create_ssl_context = cache(httpx.create_ssl_context)  # each client read all authorities: 26 ms
     if not hasattr(config, "workerinput"):  # workers have it of whoever starts them
         config.stash[CACHE] = _own_cache()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Workers would start next."""
+    if session.config.getoption("numprocesses", None):
+        rewrite_ahead(session.config, Path(__file__).parent)
 
 
 def pytest_collection_finish() -> None:

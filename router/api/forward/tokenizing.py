@@ -50,7 +50,7 @@ class PromptTokenizer:
             if path == CHAT:
                 return self._chat(fields)
             return self._completion(_ANY.decode(fields["prompt"])) if path == COMPLETIONS else None
-        except (KeyError, TypeError, ValueError, ChatError, RecursionError):  # msgspec's errors are ValueErrors
+        except (AttributeError, KeyError, TypeError, ValueError, ChatError, RecursionError):
             return None
 
     def _chat(self, fields: Mapping[str, Raw]) -> list[int] | None:

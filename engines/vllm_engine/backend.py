@@ -2,33 +2,38 @@
 
 import importlib.metadata
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
 import structlog
 
 from engines.backend import Backend, LoadedModel
-from engines.costs.calibration import DECODE_SIZES, calibrate
+from engines.costs.calibration import DECODE_SIZES, calibrate, calibrate_whole
 from engines.costs.measuring import Scratch
 from engines.costs.profiles import ProfileFile
+from engines.costs.step_cost import StepCost
 from engines.memory.weight_room import WeightRoom
 from engines.models.cache import Cache
 from engines.models.files.model_config import ModelConfig
 from engines.models.store import prepared_dir
+from engines.models.tasks import check_task, context_of
 from engines.profiling.store import ProfileStore, profile_key, profile_of
 from engines.torch_engine.gpu_memory import gpu_memory
 from engines.torch_engine.parts import weight_bytes
+from engines.torch_engine.shape import ENCODER_HEAD_DIM
 from engines.vllm_engine.executor import VllmExecutor
 from engines.vllm_engine.gpu import FIRST, PARALLEL, gpu_share, see_only
 from engines.vllm_engine.memory import GpuPages, HostPages, Pages
+from engines.vllm_engine.pooled import PoolerSettings, VllmPooler
 from engines.vllm_engine.runner import RunnerSettings, VllmRunner
 from engines.vllm_engine.versions import installed_vllm
 from kvtransfer.gpu.device_memory import DeviceKVMemory, DeviceMemory
-from kvtransfer.layout import PageLayout
+from kvtransfer.layout import PageLayout, block_bytes
 from kvtransfer.memory import Geometry, KVMemory, PagedMemory
 from mesh.errors import UserError
 from mesh.topology.schema import EngineSpec, ServiceSpec
+from mesh.wire.requests import Pooling
 from mesh.wire.transfers import KVShape
 
 OURS = (  # options of vLLM that the engine sets
@@ -57,11 +62,48 @@ def vllm_backend(engine: EngineSpec, services: Sequence[ServiceSpec]) -> Backend
     [spec] = services
     num_bytes = weight_bytes(ModelConfig.load(prepared_dir(spec.model)), spec.dtype, engine.device)
     WeightRoom(engine).take(spec.name, num_bytes)
+    if spec.pools:
+        return pooled_backend(engine, spec, num_bytes, version)
     memory = open_memory(engine, spec)
     model = start_vllm(engine, spec, memory)
     profile = _profile(engine, spec, model, version)
     loaded = LoadedModel.of(spec, model.config, model.memory, profile.profile().cost, num_bytes)
     return Backend.of_one("vLLM", engine, spec, model.executor, memory, loaded)
+
+
+def pooled_backend(engine: EngineSpec, spec: ServiceSpec, num_bytes: int, version: str) -> Backend:
+    """Make the backend of a service that makes vectors or scores. Its blocks are counted, and hold nothing: vLLM has
+    the KV of prompts, as long as it computes them.
+    """
+    _check_options(engine)
+    folder = prepared_dir(spec.model)
+    config, shape = ModelConfig.load(folder), KVShape(1, 1, ENCODER_HEAD_DIM, engine.block_size, "float32")
+    check_task(folder, config, spec.task)
+    memory = PagedMemory(PageLayout.of([shape], engine.kv_memory_bytes // block_bytes(shape)))
+    max_context = context_of(spec, folder, config)
+    if engine.device != "cpu":
+        see_only(engine.device, os.environ)
+    most_requests = max(SPARE * engine.max_running, *DECODE_SIZES)
+    settings = PoolerSettings(
+        folder=str(folder),
+        task=spec.task,
+        dtype=spec.dtype,
+        max_context=max_context,
+        most_tokens=max(engine.chunk_tokens, max_context),
+        most_requests=most_requests,
+        kv_memory_bytes=engine.kv_memory_bytes,
+        generates=config.encoder is None,
+        has_segments=config.encoder is not None and config.encoder.num_segments > 1,
+        options=engine.options,
+        gpu_share=None if engine.device == "cpu" else gpu_share(),
+    )
+    executor = VllmPooler(spec.name, shape, settings)
+    blocks = KVMemory(memory, shape)
+    scratch = Scratch(spec.name, blocks.layout.num_blocks, engine.block_size, pooling=Pooling())
+    known = _known(engine, spec, version, shape, lambda: calibrate_whole(executor, scratch, max_context))
+    cost = known.profile().cost
+    loaded = LoadedModel.of(spec, config, blocks, cost, num_bytes, whole_prompts=True)
+    return Backend.of_one("vLLM", engine, spec, executor, memory, loaded)
 
 
 def open_memory(engine: EngineSpec, spec: ServiceSpec) -> PagedMemory | DeviceMemory:
@@ -81,8 +123,7 @@ def open_memory(engine: EngineSpec, spec: ServiceSpec) -> PagedMemory | DeviceMe
 
 def start_vllm(engine: EngineSpec, spec: ServiceSpec, memory: PagedMemory | DeviceMemory) -> VllmModel:
     """Load the model, with its KV cache in ``memory``. Takes half a minute. Raise `UserError` for options of ours."""
-    if taken := [name for name in OURS if name in engine.options]:
-        raise UserError(f"engines.{engine.id}: options.{taken[0]}: the engine sets that itself; leave it out")
+    _check_options(engine)
     if engine.device != "cpu" and (parallel := [name for name in PARALLEL if engine.options.get(name, 1) != 1]):
         raise UserError(
             f"engines.{engine.id}: options.{parallel[0]}: a vLLM engine has one GPU; use an engine for each"
@@ -106,6 +147,11 @@ def start_vllm(engine: EngineSpec, spec: ServiceSpec, memory: PagedMemory | Devi
     return VllmModel(VllmExecutor(spec.name, shape, runner), blocks, config)
 
 
+def _check_options(engine: EngineSpec) -> None:
+    if taken := [name for name in OURS if name in engine.options]:
+        raise UserError(f"engines.{engine.id}: options.{taken[0]}: the engine sets that itself; leave it out")
+
+
 def _pages(memory: PagedMemory | DeviceMemory) -> Pages:
     if isinstance(memory, DeviceMemory):
         return GpuPages(memory)
@@ -117,6 +163,7 @@ def key_of(engine: EngineSpec, spec: ServiceSpec, version: str) -> str:
     """Return the key under which the profile of a service on such an engine is kept."""
     return profile_key(
         model=spec.model,
+        **({"task": str(spec.task)} if spec.pools else {}),
         dtype=spec.dtype,
         device=engine.device,
         threads=engine.threads,
@@ -130,15 +177,20 @@ def key_of(engine: EngineSpec, spec: ServiceSpec, version: str) -> str:
 
 def _profile(engine: EngineSpec, spec: ServiceSpec, model: VllmModel, version: str) -> ProfileFile:
     """What it costs: as remembered, or measured now, in blocks that nobody uses yet."""
+    layout = model.memory.layout
+    scratch = Scratch(spec.name, layout.num_blocks, engine.block_size)
+    return _known(engine, spec, version, layout.shape, lambda: calibrate(model.executor, scratch, engine.chunk_tokens))
+
+
+def _known(
+    engine: EngineSpec, spec: ServiceSpec, version: str, shape: KVShape, measure: Callable[[], StepCost]
+) -> ProfileFile:
     store, key = ProfileStore.of(Cache.of_user()), key_of(engine, spec, version)
     known = store.load(key)
     if known is not None:
         return known
     log.info("measuring what prefills and decode steps cost", service=spec.name)
-    layout = model.memory.layout
-    scratch = Scratch(spec.name, layout.num_blocks, engine.block_size)
-    costs = calibrate(model.executor, scratch, engine.chunk_tokens)
-    profile = profile_of(engine, spec, layout.shape, costs, "measured when an engine started")
+    profile = profile_of(engine, spec, shape, measure(), "measured when an engine started")
     store.save(key, profile)
     return profile
 

@@ -68,6 +68,25 @@ async def test_other_paths_are_passed_on_as_they_are(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(
+    ("path", "asked", "answered"),
+    [
+        (
+            "/v1/embeddings",
+            {"input": [[1, 2]], "encoding_format": "base64", "dimensions": 2, "new": [1]},
+            {"data": "AA=="},
+        ),
+        ("/v1/rerank", {"query": "a", "documents": ["b", {"text": "c", "image": "d"}], "top_n": 1}, {"results": [1.5]}),
+        ("/v1/score", {"text_1": ["a", "b"], "text_2": ["c", "d"], "truncate_prompt_tokens": -1}, {"data": [{}]}),
+    ],
+)
+async def test_calls_for_vectors_and_scores_are_passed_on_with_every_field(tmp_path, path, asked, answered):
+    async with serving(says(whole(answered | {"model": "m"}))) as [server], front_of(tmp_path, server) as front:
+        response = await front.client.post(path, json={"model": CHAT, **asked})
+        assert (response.status_code, response.json()) == (200, answered | {"model": CHAT})
+    assert [(one.path, one.body) for one in server.asked] == [(path, {"model": "m", **asked})]
+
+
 async def test_headers_of_the_connection_and_keys_end_at_the_gateway(tmp_path):
     async with serving(answer) as [server]:
         settings = {"headers": {"x-pool": "blue"}, "api_key_file": tmp_path / "key"}

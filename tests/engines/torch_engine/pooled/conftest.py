@@ -14,6 +14,7 @@ BERT = ("bert", COMMON)
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": BERT,
     "bert-relu-one-segment": ("bert", COMMON | {"hidden_act": "relu", "type_vocab_size": 1}),
+    "bert-for-vllm": ("bert", COMMON | {"hidden_size": 64, "num_attention_heads": 2}),  # its kernels want 32 a head
     "roberta": ("roberta", COMMON | {"type_vocab_size": 1}),
     "xlm-roberta-tanh": ("xlm-roberta", COMMON | {"hidden_act": "gelu_new", "type_vocab_size": 1}),
 }

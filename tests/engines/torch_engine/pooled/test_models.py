@@ -28,7 +28,12 @@ MODES = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens", "l
 def write_modules(folder: Path, mode: str, *, normalises: bool) -> None:
     kinds = ["Transformer", "Pooling", *(["Normalize"] if normalises else [])]
     modules = [
-        {"idx": index, "name": str(index), "path": f"{index}_{kind}" * (index > 0), "type": f"a.models.{kind}"}
+        {
+            "idx": index,
+            "name": str(index),
+            "path": f"{index}_{kind}" * (index > 0),
+            "type": f"sentence_transformers.models.{kind}",
+        }
         for index, kind in enumerate(kinds)
     ]
     (folder / "modules.json").write_text(json.dumps(modules))

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
+from engines.adapters.folder import AdapterFolder
 from engines.costs.step_cost import StepCost
 from engines.models.files.model_config import ModelConfig
 from engines.models.identity import identity_of
@@ -58,13 +60,23 @@ class LoadedModel:
         )
 
 
+class AdapterLoader(Protocol):
+    """Takes LoRA adapters for models that a backend has, while its executor computes."""
+
+    def add(self, service: str, key: str, adapter: AdapterFolder) -> None:
+        """Load one. Any thread may call it. Raise `UserError` if it cannot be had."""
+
+    def remove(self, service: str, key: str) -> None:
+        """Forget one that no chunk names any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Backend:
     """The executor and the models of an engine. ``models`` by the name of their service. Their blocks lie in
     ``memory``.
 
     ``add`` loads one more while the executor computes others; any thread may call it. Raise `UserError` if it cannot be
-    had. ``remove`` forgets one that is not computed any more.
+    had. ``remove`` forgets one that is not computed any more. ``adapters``: None if it computes none.
     """
 
     executor: StepExecutor
@@ -72,6 +84,7 @@ class Backend:
     models: Mapping[str, LoadedModel]
     add: Callable[[ServiceSpec], LoadedModel]
     remove: Callable[[str], None]
+    adapters: AdapterLoader | None = None
 
     @classmethod
     def of_one(
@@ -82,6 +95,7 @@ class Backend:
         executor: StepExecutor,
         memory: PagedMemory | DeviceMemory,
         model: LoadedModel,
+        adapters: AdapterLoader | None = None,
     ) -> "Backend":
         """Make a backend of an executor with one model, which stays while its service is unloaded. ``kind``: such as
         "vLLM".
@@ -94,4 +108,4 @@ class Backend:
                 )
             return model
 
-        return cls(executor, memory, {spec.name: model}, add, lambda _: None)
+        return cls(executor, memory, {spec.name: model}, add, lambda _: None, adapters)

@@ -20,6 +20,7 @@ NEEDS = {
 }  # backend: the extra, and modules of it
 PADDING = ("simulated", TRANSFORMERS)  # backends whose static batches are padded
 GPU_BACKENDS = frozenset({"torch", VLLM})
+ADAPTING = ("torch", VLLM, "simulated")  # backends that compute LoRA adapters
 NO_INT8 = "int8 is a dtype of torch engines"
 
 
@@ -41,6 +42,22 @@ def check(topology: Topology, processes: Processes, report: Report) -> None:
     for table, engine in ours.items():
         for key, problem in (*_problems(engine, dtypes, others), *_pooled_problems(engine, dtypes, pooled)):
             report.add((*table, key), problem)
+    for adapter in topology.adapters:
+        if (why := why_no_base(topology, adapter.base or "")) is not None:
+            report.add(("services", adapter.name, "base"), why)
+
+
+def why_no_base(topology: Topology, service: str) -> str | None:
+    """Return why a service can have no LoRA adapters; None if it can."""
+    if topology.service(service).pools:
+        return f"{service} makes no tokens; adapters are for services that generate"
+    for engine in topology.engines:
+        if service in engine.services and engine.server is not None:
+            return f"{service} is on servers of others; let them load the adapter, and name its service there"
+        if service in engine.services and engine.backend not in ADAPTING:
+            known = ", ".join(ADAPTING)
+            return f"engines.{engine.id} serves {service}, and its backend computes no adapters; use one of {known}"
+    return None
 
 
 def _problems(engine: EngineSpec, dtypes: Mapping[str, str], others: Collection[str]) -> Iterator[tuple[str, str]]:

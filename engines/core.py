@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
+from engines.adapters.room import AdapterOrder, AdapterRoom
 from engines.admission.acceptance import Admission, Refusal
 from engines.admission.intake import Intake
 from engines.costs.pace import Pace
 from engines.costs.step_cost import StepLoad
 from engines.effects import Copied, DropModel, Effect
-from engines.engine_request import EngineRequest
 from engines.filling.filling import Filling
 from engines.memory.residency import Residency
 from engines.requests import OwnedRequests
@@ -40,11 +40,14 @@ from engines.transfers.outcomes import EngineOutcome
 from engines.transfers.peers import Peers
 from engines.transfers.room import Room
 from kvtransfer.protocol import Buffer, Exported, Imported, Send
+from mesh.wire.adapters import ExpectAdapter, ForgetAdapter
 from mesh.wire.control import Announce, Drain, LoadService, Migrate, ProcessState, Role, SetRole, UnloadService
 from mesh.wire.messages import EngineMessage
-from mesh.wire.requests import Cancel, Delta, Held, NotHeld, Probe, Recall, RefusalCode, StepTokens, Submit, SubmitBatch
+from mesh.wire.requests import Cancel, FailureCode, Probe, Recall, RefusalCode, Submit, SubmitBatch
 from mesh.wire.status import EngineStatus
 from mesh.wire.transfers import MemoryRef, Reserve
+
+EngineOrder = SetRole | Drain | LoadService | UnloadService | Announce | ExpectAdapter | ForgetAdapter
 
 log = structlog.get_logger()
 
@@ -75,18 +78,21 @@ class EngineCore:
             usual=settings.usual,
         )
         self._room = room = Room(settings, standing, residency)
-        self._handovers = handovers = Handovers(settings, services, can_open, room.freeness)
+        self._adapters = adapters = AdapterRoom(settings.adapter_memory_bytes)
+        self._handovers = handovers = Handovers(settings, services, can_open, room.freeness, adapters)
         self._backlog = backlog = Backlog(services, schedulers, handovers.departures)
-        self._account = Account(settings, standing, residency, backlog, handovers, room, pace)
+        self._account = Account(settings, standing, residency, backlog, handovers, room, pace, adapters)
         peers = Peers(settings.transfer_limits.headroom_blocks)
         slicing = Slicing(settings, services, schedulers, handovers.departures, peers, standing, pace)
         self._slicing = slicing
         is_static, pads = settings.scheduling.is_static, isinstance(discipline, StaticBatches) and discipline.pads
         self._running = RunningStep(services, discipline, pace, settings.deliver_every, is_static=is_static, pads=pads)
-        self._owned = owned = OwnedRequests(services, standing, discipline, self._running, slicing, handovers, peers)
+        self._owned = owned = OwnedRequests(
+            services, standing, discipline, self._running, slicing, handovers, peers, adapters
+        )
         self._requests = owned.by_id
         admission = Admission(services, backlog, settings.max_waiting)
-        self._intake = Intake(settings, services, admission, standing, self._running, owned)
+        self._intake = Intake(settings, services, admission, standing, self._running, owned, adapters)
         self._iterations = Iterations(
             services,
             schedulers,
@@ -138,8 +144,8 @@ class EngineCore:
             case Recall():
                 outcomes = self._recall(message, now)
             case Probe():
-                outcomes = self._answer(sender, message)
-            case SetRole() | Drain() | LoadService() | UnloadService() | Announce():
+                outcomes = self._owned.answer(sender, message, self._backlog)
+            case SetRole() | Drain() | LoadService() | UnloadService() | Announce() | ExpectAdapter() | ForgetAdapter():
                 outcomes = self._obey(message)
             case Migrate():
                 outcomes = self._migrate(message, now)
@@ -149,7 +155,7 @@ class EngineCore:
                 outcomes = self._handovers.receive(sender, message, payload, now)
         return self._finish_event(outcomes, now)
 
-    def _obey(self, order: SetRole | Drain | LoadService | UnloadService | Announce) -> list[EngineOutcome]:
+    def _obey(self, order: EngineOrder) -> list[EngineOutcome]:
         """A matter of the engine as a whole."""
         match order:
             case SetRole():
@@ -164,6 +170,10 @@ class EngineCore:
             case UnloadService(service):
                 self._standing.has_news = True
                 self._residency.unload(service)
+            case ExpectAdapter(service, adapter) if service in self._services:
+                self._adapters.want(adapter, service, self._services[service].shape.dtype)
+            case ForgetAdapter(service):
+                self._adapters.unload(service)
         return []
 
     def _why_declined(self) -> Refusal | None:
@@ -196,6 +206,18 @@ class EngineCore:
         self._residency.not_loaded(service, reason)
         self._standing.has_news = True
         return self._finish_event((), now)
+
+    def adapter_loaded(self, key: str, now: float) -> list[Effect]:
+        """Note that `LoadAdapter` is done."""
+        self._owned.adapter_came(self._adapters.loaded(key))
+        return self._finish_event((), now)
+
+    def adapter_not_loaded(self, key: str, reason: str, now: float) -> list[Effect]:
+        """It cannot be had: whoever waited for it fails."""
+        effects: list[Effect] = []
+        for request in self._adapters.not_loaded(key, reason, now):
+            effects += self._owned.give_up(request, reason, FailureCode.ADAPTER, now)
+        return self._finish_event(effects, now)
 
     def lose_peer(self, process: str, now: float) -> list[Effect]:
         """A gateway or engine died: its requests end here, transfers with it fail. A gateway may live: it is told."""
@@ -263,14 +285,14 @@ class EngineCore:
             effects += self._drop()
         elif self._moves.has_rules:
             effects += self._owned.resolve(self._moves.give_away(self.role, now), now)
-        return effects
+        return effects if self._adapters.is_empty else [*effects, *self._adapters.next_orders()]
 
-    def _drop(self) -> list[DropModel]:
+    def _drop(self) -> list[AdapterOrder | DropModel]:
         """Services that were to leave and are empty."""
         dropped = self._residency.drop(self._is_empty)
         if dropped:
             self._standing.has_news = True
-        return dropped
+        return [*(order for model in dropped for order in self._adapters.forget(model.service)), *dropped]
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -301,21 +323,6 @@ class EngineCore:
             return []
         return self._owned.give_back(request, RefusalCode.RECALLED, "another engine suits it better", now)
 
-    def _answer(self, gateway: str, probe: Probe) -> list[Effect]:
-        """Send again what the gateway has not got, and tell which of its requests are here."""
-        deltas, held, missing = list[Delta](), list[EngineRequest](), list[tuple[str, int]]()
-        for question in probe.requests:
-            owned, delta = self._owned.owned_under(question), self._owned.resend(question)
-            if delta is not None:
-                deltas.append(delta)
-            elif owned is not None:
-                held.append(owned)
-            elif not self._handovers.arrivals.expects(question.request, question.attempt):
-                missing.append((question.request, question.attempt))
-        effects: list[Effect] = [Send(gateway, StepTokens(deltas))] if deltas else []
-        effects += [Send(gateway, Held(self._backlog.places(held)))] if held else []
-        return [*effects, Send(gateway, NotHeld(missing))] if missing else effects
-
     def _migrate(self, message: Migrate, now: float) -> list[EngineOutcome]:
         outcomes = self._moves.migrate(message, self._requests.get(message.request), now)
         if outcomes is None:
@@ -325,7 +332,7 @@ class EngineCore:
     def _is_empty(self, service: Service) -> bool:
         """Nobody holds or wants anything of it here."""
         queue, step = service.queue, self._running.step
-        owned = queue.waiting, queue.unreserved, queue.running, queue.pinned, queue.away, queue.fillers.all()
+        owned = queue.not_begun, queue.running, queue.pinned, queue.away, queue.fillers.all()
         is_used = any(owned) or service.pool.is_used or (step is not None and step.service is service)
         return not is_used and not self._handovers.concern(service.name)
 
@@ -382,16 +389,9 @@ class EngineCore:
         self._running.settle()
         for service in self._services.values():
             service.pool.check_invariants()
-            queue = service.queue
-            places = [*queue.waiting, *queue.unreserved, *queue.running, *queue.away, *queue.fillers.all()]
-            assert len(set(places)) == len(places), "a request stands in two places"
-            owned = [self._requests.get(request.id) is request for request in queue.running]
-            assert all(owned), "an unowned request runs"
-            blockless = *queue.waiting, *queue.unreserved, *queue.offloaded, *queue.fillers.waiting
-            assert not any(request.blocks for request in blockless), "a waiting request holds"
-            is_owned = [self._requests.get(request.id) is request for request in queue.offloaded]
-            assert all(is_owned), "an unowned request is offloaded"
+            service.queue.check_invariants(self._requests)
         self._slicing.check_invariants()
+        self._adapters.check_invariants()
         queues = [service.queue for service in self._services.values()]
         self._discipline.check_invariants([request for queue in queues for request in (*queue.waiting, *queue.running)])
         if self.is_idle:

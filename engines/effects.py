@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from engines.scheduling.step import Step
 from kvtransfer.protocol import ExportBlocks, ImportBlocks, Send
 from mesh.effects import Follow, Forget, Publish, Rest
+from mesh.wire.adapters import LoraAdapter
 from mesh.wire.frames import Sender
 from mesh.wire.messages import EngineMessage
 
@@ -21,6 +22,23 @@ class DropModel:
     """Nothing of it is left in the core: its weights and memory may go."""
 
     service: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoadAdapter:
+    """Loads a LoRA adapter of a service's model in the background, into so many bytes. Tell the core how it ended."""
+
+    service: str
+    adapter: LoraAdapter
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropAdapter:
+    """No request here uses it any more: its memory may go. ``key``: of `LoraAdapter`."""
+
+    service: str
+    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +77,8 @@ class Copied:
     elapsed_s: float
 
 
-Effect = Send | ExportBlocks | ImportBlocks | LoadModel | DropModel | OffloadBlocks | RestoreBlocks | ForgetBlocks
+Loading = LoadModel | DropModel | LoadAdapter | DropAdapter
+Effect = Send | ExportBlocks | ImportBlocks | OffloadBlocks | RestoreBlocks | ForgetBlocks | Loading
 
 
 @dataclass(frozen=True, slots=True)

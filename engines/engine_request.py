@@ -8,7 +8,7 @@ much is computed.
 from dataclasses import dataclass, field
 from math import inf
 
-from engines.memory.block_pool import BlockPool, Run
+from engines.memory.block_pool import BlockPool, Run, root_of
 from engines.scheduling.batch import Chunk, Draw
 from mesh.wire.control import PrefillMode, PrefillOrder
 from mesh.wire.requests import Delta, Epoch, FinishReason, RequestSpec, TokenLogprobs
@@ -177,7 +177,7 @@ class EngineRequest:
         """Hold the blocks of a cached prefix. One token at least is left to compute, or nothing could be sampled."""
         if self.spec.sampling.prompt_logprobs is not None or not self.uses_prefixes or self.is_whole:
             return
-        self.blocks = pool.match(self.tokens, len(self.tokens) - 1)
+        self.blocks = pool.match(self.tokens, len(self.tokens) - 1, self.spec.prefix_salt)
         self.num_computed = len(self.blocks) * pool.block_size
         self.num_cached = min(self.num_computed, self.num_prompt)
 
@@ -187,7 +187,8 @@ class EngineRequest:
         end, sampling, num_prompt = start + num_tokens, spec.sampling, len(spec.prompt)
         draw = Draw(sampling, tokens, num_prompt, end, spec.id, spec.pooling) if end == len(tokens) else None
         wanted = sampling.prompt_logprobs if start < num_prompt else None
-        return Chunk(spec.id, tokens[start:end], start, self.blocks, draw, wanted)
+        adapter = "" if spec.adapter is None else spec.adapter.key
+        return Chunk(spec.id, tokens[start:end], start, self.blocks, draw, wanted, adapter)
 
     def append(self, token: int, logprobs: TokenLogprobs | None, now: float) -> FinishReason | None:
         """A token was sampled. Returns why the request ends with it, if it does."""
@@ -219,7 +220,7 @@ class EngineRequest:
         num_full = self.num_computed // pool.block_size
         run = self.published
         if run is None:
-            run = self.published = Run(self.tokens)
+            run = self.published = Run(self.tokens, root_of(self.spec.prefix_salt))
         if num_full > len(run.blocks):
             pool.publish(run, self.blocks, num_full)
 

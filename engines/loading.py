@@ -4,13 +4,17 @@ from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
+from engines.adapters.access import AdapterFolders
 from engines.admission.promises import never_kept
 from engines.backend import Backend, LoadedModel
 from engines.backend_rules import missing
 from engines.costs.learning import LearntCost
+from engines.effects import DropAdapter, LoadAdapter
 from engines.memory.packed_pool import block_pool
 from engines.memory.pages import PagePool
 from engines.models.fetching.child import prepare_beside
+from engines.models.files.model_config import ModelConfig
+from engines.models.store import prepared_dir
 from engines.scheduling.queue import ServiceQueue
 from engines.status import Service
 from kvtransfer.gpu.device_memory import DeviceMemory
@@ -40,6 +44,7 @@ class Loaded:
         self._engine = engine
         self._peers = peers
         self._backend = backend
+        self._folders = AdapterFolders(topology)
         self._pages = PagePool(backend.memory.layout.num_pages)
         if isinstance(backend.memory, DeviceMemory):
             peers.equip(backend.memory.device, backend.memory.layout.page_bytes)
@@ -78,6 +83,22 @@ class Loaded:
         for broken in never_kept(self._topology.service(name).slo, [model.cost]):
             log.warning(f"services.{name}.{broken}")
         return service
+
+    def fetch_adapter(self, order: LoadAdapter) -> None:
+        """A LoRA adapter for a model that is here. Takes long, and any thread. Raise `UserError` if it cannot be
+        had.
+        """
+        loader, service = self._backend.adapters, order.service
+        if loader is None:
+            raise UserError(f"engines.{self._engine.id}: its backend computes no adapters")
+        folder = self._folders.read(order.adapter)
+        folder.check_fits(ModelConfig.load(prepared_dir(self._topology.service(service).model)), service)
+        loader.add(service, order.adapter.key, folder)
+
+    def drop_adapter(self, order: DropAdapter) -> None:
+        """Drop it. What computes it now goes on with it."""
+        if self._backend.adapters is not None:
+            self._backend.adapters.remove(order.service, order.key)
 
     def drop(self, name: str) -> None:
         """Drop a model. Its memory goes when nobody copies from it any more."""

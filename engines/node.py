@@ -290,6 +290,14 @@ class EngineNode:
         """Note that `LoadModel` failed."""
         return self._after(self.core.not_loaded(service, reason, now))
 
+    def adapter_loaded(self, key: str, now: float) -> list[NodeEffect]:
+        """Note that `LoadAdapter` is done."""
+        return self._after(self.core.adapter_loaded(key, now))
+
+    def adapter_not_loaded(self, key: str, reason: str, now: float) -> list[NodeEffect]:
+        """Note that `LoadAdapter` failed."""
+        return self._after(self.core.adapter_not_loaded(key, reason, now))
+
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float | None:

@@ -16,10 +16,12 @@ from engines.effects import (
     CloseMemory,
     Compute,
     Copied,
+    DropAdapter,
     DropModel,
     EndTurn,
     Exit,
     ForgetBlocks,
+    LoadAdapter,
     LoadModel,
     NodeEffect,
     OffloadBlocks,
@@ -250,6 +252,10 @@ class EngineProcess:
                 self._tasks.create_task(self._load(service))
             case DropModel(service):
                 self._loaded.drop(service)
+            case LoadAdapter():
+                self._tasks.create_task(self._load_adapter(effect))
+            case DropAdapter():
+                self._loaded.drop_adapter(effect)
             case Recover(frees_memory):
                 self._tasks.create_task(self._recover(frees_memory=frees_memory))
             case Exit(reason):
@@ -335,6 +341,17 @@ class EngineProcess:
             self._carry_out(self._node.not_loaded(name, f"{type(error).__name__}: {error}", self._clock.now()))
         else:
             self._carry_out(self._node.loaded(self._loaded.open(name, model), self._clock.now()))
+
+    async def _load_adapter(self, order: LoadAdapter) -> None:
+        """Likewise."""
+        key = order.adapter.key
+        try:
+            await self._in_thread(self._load_thread, self._loaded.fetch_adapter, order)
+        except Exception as error:
+            reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+            self._carry_out(self._node.adapter_not_loaded(key, reason, self._clock.now()))
+        else:
+            self._carry_out(self._node.adapter_loaded(key, self._clock.now()))
 
     async def _in_thread(self, thread: ThreadPoolExecutor, work: Callable[[J], T], job: J) -> T:
         return await asyncio.get_running_loop().run_in_executor(thread, work, job)

@@ -6,9 +6,12 @@ request: who is told, where it stands next, and when its blocks are free.
 
 from collections.abc import Iterable, Mapping
 
+from engines.adapters.room import AdapterRoom
 from engines.effects import Effect
 from engines.engine_request import EngineRequest
+from engines.scheduling.backlog import Backlog
 from engines.scheduling.disciplines.discipline import Discipline
+from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.running import RunningStep
 from engines.scheduling.slicing import Slicing
 from engines.standing import Standing
@@ -27,7 +30,20 @@ from engines.transfers.outcomes import (
 )
 from engines.transfers.peers import Peers
 from kvtransfer.protocol import Send
-from mesh.wire.requests import Delta, Epoch, Moved, ProbeQuestion, RefusalCode, Refused
+from mesh.wire.requests import (
+    Delta,
+    Epoch,
+    Failed,
+    FailureCode,
+    Held,
+    Moved,
+    NotHeld,
+    Probe,
+    ProbeQuestion,
+    RefusalCode,
+    Refused,
+    StepTokens,
+)
 
 MOST_ENDED = 1024  # requests that are remembered after their end
 NO_EPOCH = Epoch(-1)
@@ -45,6 +61,7 @@ class OwnedRequests:
         slicing: Slicing,
         handovers: Handovers,
         peers: Peers,
+        adapters: AdapterRoom,
     ) -> None:
         self.by_id: dict[str, EngineRequest] = {}
         self._services = services
@@ -54,6 +71,7 @@ class OwnedRequests:
         self._slicing = slicing
         self._handovers = handovers
         self._peers = peers
+        self._adapters = adapters
         self._final_statuses = FinalStatuses()
         self._ended: dict[str, Epoch] = {}  # of the last ones that were, lest a word said twice brings them back
 
@@ -75,17 +93,32 @@ class OwnedRequests:
         """The request was accepted. ``reserve_at``: the engine that is to keep blocks for it before it begins."""
         self.by_id[request.id] = request
         self._standing.has_news = True
-        if request.is_filler:
-            service.queue.fillers.waiting.append(request)
-        elif reserve_at is None:
+        if request.is_filler or reserve_at is None:
             self._may_begin(service, request)
         else:
             request.decode_engine = reserve_at
             service.queue.unreserved.append(request)
+            self._adapters.expect(request.spec, service.shape.dtype)
 
     def _may_begin(self, service: Service, request: EngineRequest) -> None:
-        service.queue.waiting.append(request)
-        self._discipline.came(request)
+        if self._adapters.begin(request, service.shape.dtype):
+            self._wait(service.queue, request)
+        else:
+            service.queue.without_adapter.append(request)
+
+    def _wait(self, queue: ServiceQueue, request: EngineRequest) -> None:
+        if request.is_filler:
+            queue.fillers.waiting.append(request)
+        else:
+            queue.waiting.append(request)
+            self._discipline.came(request)
+
+    def adapter_came(self, requests: Iterable[EngineRequest]) -> None:
+        """These waited for it."""
+        for request in requests:
+            queue = self._services[request.spec.service].queue
+            queue.without_adapter.remove(request)
+            self._wait(queue, request)
 
     def adopt(self, service: Service, request: EngineRequest, now: float) -> list[Effect]:
         """Adopt a request that another engine handed over, with blocks."""
@@ -97,6 +130,10 @@ class OwnedRequests:
             effects = self.end(known, now)  # an earlier owner's: only one may go on
         self.by_id[request.id] = request
         self._standing.has_news = True
+        if not self._adapters.begin(request, service.shape.dtype):
+            request.release_blocks(service.pool)  # to compute them again is cheaper than to keep them for long
+            service.queue.without_adapter.append(request)
+            return effects
         missing = max(0, service.pool.blocks_for(len(request.tokens)) - len(request.blocks))
         if request.is_decoding or service.queue.can_have(missing):
             request.blocks += service.pool.allocate(0 if request.is_decoding else missing)
@@ -182,12 +219,17 @@ class OwnedRequests:
         refused = Refused(request.id, request.epoch, code, reason)
         return [Send(request.spec.gateway, refused), *self.end(request, now)]
 
+    def give_up(self, request: EngineRequest, reason: str, code: FailureCode, now: float) -> list[Effect]:
+        """The request fails."""
+        return [Send(request.spec.gateway, Failed(request.id, request.epoch, reason, code)), *self.end(request, now)]
+
     def release(self, request: EngineRequest) -> None:
         """Free the blocks of a request that is over, unless the running step or a copy still touches them."""
         service = self._services[request.spec.service]
         is_touched = request in service.queue.pinned or self._slicing.copies(request)
         if request.is_over and not is_touched and not self._running.computes(request):
             request.release_blocks(service.pool)
+            self._adapters.ended(request)
 
     def lose_gateway(self, gateway: str, now: float) -> list[Effect]:
         """The gateway died, or may live: it gets its requests back."""
@@ -207,3 +249,18 @@ class OwnedRequests:
         """Return what was sent of the request and did not reach its gateway; None: nothing that is known here."""
         owned = self.owned_under(question)
         return self._final_statuses.answer(question) if owned is None else owned.say_again(question.next_offset)
+
+    def answer(self, gateway: str, probe: Probe, backlog: Backlog) -> list[Effect]:
+        """Send again what the gateway has not got, and tell which of its requests are here."""
+        deltas, held, missing = list[Delta](), list[EngineRequest](), list[tuple[str, int]]()
+        for question in probe.requests:
+            owned, delta = self.owned_under(question), self.resend(question)
+            if delta is not None:
+                deltas.append(delta)
+            elif owned is not None:
+                held.append(owned)
+            elif not self._handovers.arrivals.expects(question.request, question.attempt):
+                missing.append((question.request, question.attempt))
+        effects: list[Effect] = [Send(gateway, StepTokens(deltas))] if deltas else []
+        effects += [Send(gateway, Held(backlog.places(held)))] if held else []
+        return [*effects, Send(gateway, NotHeld(missing))] if missing else effects

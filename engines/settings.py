@@ -28,6 +28,7 @@ class EngineSettings:
     transfer_limits: TransferLimits
     num_devices: int = 1
     weight_memory_bytes: int | None = None  # of weights at most, in all
+    adapter_memory_bytes: int = 0  # of LoRA adapters at most; 0: it computes none
     deliver_every: int = 1
     rescheduling: Rescheduling | None = None
     scheduling: Scheduling = Scheduling.SLO
@@ -77,6 +78,7 @@ class EngineSettings:
             usual={service.name: (service.usual_prompt, service.usual_answer) for service in topology.services},
             num_devices=num_devices,
             weight_memory_bytes=engine.weight_memory_bytes,
+            adapter_memory_bytes=engine.adapter_memory_bytes,
             deliver_every=deliver_every,
             rescheduling=topology.rescheduling,
             scheduling=engine.scheduling,

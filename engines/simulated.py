@@ -8,10 +8,12 @@ request gets the same tokens wherever it runs, and others if a transfer brings w
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
 
+from engines.adapters.folder import AdapterFolder
 from engines.backend import Backend, LoadedModel
 from engines.checks import NEEDS_PROFILE
 from engines.costs.profiles import EngineProfile, load_profile
@@ -48,6 +50,16 @@ class SimulatedService:
     memory: KVMemory
     vocabulary: Sequence[int]
     num_dimensions: int = 1  # of vectors, where it makes them
+
+
+class NoWeights:
+    """The `AdapterLoader` of modelled engines: what a chunk's adapter changes is made up of its name."""
+
+    def add(self, service: str, key: str, adapter: AdapterFolder) -> None:
+        """It has been read by now."""
+
+    def remove(self, service: str, key: str) -> None:
+        """There is nothing to forget."""
 
 
 class SimulatedExecutor:
@@ -113,7 +125,7 @@ def _vector(state: int, num_dimensions: int) -> bytes:
 def _state_before(chunk: Chunk, slots: Slots) -> int:
     """The hash of everything before a chunk, from the KV of its predecessor."""
     if chunk.start == 0:
-        return 0
+        return int.from_bytes(blake2b(chunk.adapter.encode(), digest_size=8).digest()) if chunk.adapter else 0
     index, offset = divmod(chunk.start - 1, slots.shape[1])
     words = slots[chunk.blocks[index], offset].tolist()
     # Bytes that are not a slot give other tokens instead of passing unseen.
@@ -173,7 +185,7 @@ def simulated_backend(engine: EngineSpec, services: Sequence[ServiceSpec]) -> Ba
         executor.remove(service)
         room.give_back(service)
 
-    return Backend(executor, memory, {spec.name: add(spec) for spec in services}, add, remove)
+    return Backend(executor, memory, {spec.name: add(spec) for spec in services}, add, remove, NoWeights())
 
 
 def _vocabulary(config: ModelConfig) -> list[int]:

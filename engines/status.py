@@ -164,7 +164,7 @@ class Service:
             0 if self.queue.slice_tokens is None else self.queue.growth_blocks,
             self._held_by_priority() if 2 * self.queue.num_free < self.pool.num_blocks else [],
             self.identity,
-            len(self.queue.waiting) + len(self.queue.unreserved),
+            self.queue.num_not_begun,
             len(self.queue.fillers.waiting),
             len(self.queue.fillers.running),
         )

@@ -134,6 +134,7 @@ def _engine(spec: EngineSpec, status: BroadcastMessage | None, child: ChildStatu
         "cancelled": heard.cancelled_total if heard else None,
         "max_running": heard.max_running or None if heard else None,
         "loading": list(heard.loading) if heard else [],
+        "adapters": list(heard.adapters) if heard else [],
         "prefill_backlog_s": heard.prefill_remaining_s + heard.prefill_waiting_s if heard else None,
         "decode_step_s": heard.decode_step_s if heard else None,
         "slack_s": heard.min_slack_s if heard else None,

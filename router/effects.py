@@ -1,20 +1,24 @@
 """Lists what a gateway's core asks its shell to do."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from mesh.effects import Follow, Forget, Publish, Rest
+from mesh.wire.adapters import AddedAdapter, ExpectAdapter, ForgetAdapter
 from mesh.wire.control import Drain, LoadService, PolicyChoice, RequestPlaces, SetRole, UnloadService
 from mesh.wire.requests import Cancel, Probe, Recall, Submit, SubmitBatch
 from router.generation import Route, RouterError, TokenBatch
+
+Order = Drain | LoadService | UnloadService | ExpectAdapter | ForgetAdapter
+ToEngine = Submit | SubmitBatch | Cancel | Probe | Recall | SetRole | Order
 
 
 class SendToEngine(msgspec.Struct, frozen=True):
     """A message to an engine's inbox."""
 
     to: str
-    message: Submit | SubmitBatch | Cancel | Probe | Recall | SetRole | Drain | LoadService | UnloadService
+    message: ToEngine
     batch: int = 0  # that the request goes with
 
 
@@ -48,6 +52,12 @@ class TakePolicy(msgspec.Struct, frozen=True):
     choice: PolicyChoice
 
 
+class TakeAdapters(msgspec.Struct, frozen=True):
+    """Says which adapters are served from now on, beside those of the topology."""
+
+    served: Mapping[str, AddedAdapter]
+
+
 class DeclinePolicy(msgspec.Struct, frozen=True):
     """A policy that was chosen is not known here. Nothing is left to be done but to say so."""
 
@@ -62,7 +72,7 @@ class TellPlaces(msgspec.Struct, frozen=True):
     message: RequestPlaces
 
 
-GatewayEffect = Effect | Follow | Publish | TakePolicy | DeclinePolicy | TellPlaces | Rest
+GatewayEffect = Effect | Follow | Publish | TakePolicy | TakeAdapters | DeclinePolicy | TellPlaces | Rest
 
 
 def in_batches(effects: Iterable[Effect]) -> list[Effect]:

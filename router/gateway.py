@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import structlog
@@ -14,13 +14,25 @@ from mesh.membership.pulse import Pulse
 from mesh.report import named_in_topology, report
 from mesh.sockets.sockets import Sockets
 from mesh.topology.schema import PolicySpec, Topology
+from mesh.wire.adapters import AddedAdapter
 from mesh.wire.control import Drain, LoadService, PolicyChoice, ProcessState, UnloadService
 from mesh.wire.frames import Sender
 from mesh.wire.messages import BroadcastMessage, EngineAnswer, GatewayMessage
 from mesh.wire.requests import RequestSpec
 from mesh.wire.status import EngineStatus, GatewayStatus
+from router.adapters.added import AddedAdapters
 from router.api.metrics.mesh import MeshReaders
-from router.effects import DeclinePolicy, Deliver, Fail, GatewayEffect, SendToEngine, SetRoute, TakePolicy, TellPlaces
+from router.effects import (
+    DeclinePolicy,
+    Deliver,
+    Fail,
+    GatewayEffect,
+    SendToEngine,
+    SetRoute,
+    TakeAdapters,
+    TakePolicy,
+    TellPlaces,
+)
 from router.gateway_core import GatewayCore, GatewayParts
 from router.generation import Generation, Route, RouterError, TokenBatch
 from router.history.lengths import LengthPredictor
@@ -80,6 +92,7 @@ class Router:
         self._rearm = asyncio.Event()
         self._rests = asyncio.Event()
         self._will_publish = False
+        self.on_adapters: Callable[[Mapping[str, AddedAdapter]], None] = lambda _: None  # they changed
         self._pulse: Pulse | None = None
         self._heartbeat_s = timing.heartbeat_s
         self._lease_s = timing.lease_s
@@ -187,6 +200,17 @@ class Router:
         """Run this policy from now on, and let the other gateways know. Raise `UserError` if there is none such."""
         self._carry_out(self._core.choose_policy(spec, self._clock.now()))
         return self._core.policy
+
+    @property
+    def added(self) -> AddedAdapters:
+        """Return the adapters that were added while the mesh runs."""
+        return self._core.added
+
+    def serve_adapter(self, wanted: AddedAdapter) -> bool:
+        """Serve an adapter from now on, or no more, and let the other gateways know. Return whether that is so now."""
+        self._carry_out(self._core.serve_adapter(wanted, self._clock.now()))
+        known = self.added.known.get(wanted.adapter.service)
+        return known is not None and (known.adapter, known.is_removed) == (wanted.adapter, wanted.is_removed)
 
     def order(self, engine: str, order: Drain | LoadService | UnloadService) -> None:
         """Tell an engine what an operator wants."""
@@ -328,6 +352,9 @@ class Router:
                     self._sockets.forget(engine)
             case TakePolicy(choice):
                 log.info("policy taken", policy=choice.name, parameters=choice.parameters, version=choice.version)
+            case TakeAdapters(served):
+                log.info("adapters taken", adapters=sorted(served))
+                self.on_adapters(served)
             case DeclinePolicy(choice, reason):
                 log.error("policy not taken", policy=choice.name, reason=reason)
             case TellPlaces(asker, message):

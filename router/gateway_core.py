@@ -19,6 +19,7 @@ from mesh.membership.catching_up import CatchingUp
 from mesh.membership.membership import ended_incarnations
 from mesh.membership.status_pace import StatusPace
 from mesh.topology.schema import PolicySpec, Topology
+from mesh.wire.adapters import AddedAdapter, ServeAdapter
 from mesh.wire.control import (
     Drain,
     DrainServer,
@@ -35,8 +36,18 @@ from mesh.wire.messages import BroadcastMessage, GatewayMessage
 from mesh.wire.placement import PlacementStatus
 from mesh.wire.requests import FinishReason, RequestSpec
 from mesh.wire.status import EngineStatus, GatewayStatus, SupervisorStatus
+from router.adapters.added import AddedAdapters, word_for_engines
 from router.api.openai.input.ids import is_meant
-from router.effects import DeclinePolicy, Effect, Fail, GatewayEffect, SendToEngine, TakePolicy, TellPlaces
+from router.effects import (
+    DeclinePolicy,
+    Effect,
+    Fail,
+    GatewayEffect,
+    SendToEngine,
+    TakeAdapters,
+    TakePolicy,
+    TellPlaces,
+)
 from router.generation import Draining, Fault, RequestFailed, RouterError
 from router.history.marks import MarkKeeper
 from router.history.records import Outcome
@@ -89,6 +100,7 @@ class GatewayCore:
         self._unknown_choice: PolicyChoice | None = None  # the last one that this gateway could not take
         self._servers = tuple(topology.servers)
         self._drains = ServerDrains(self._servers)
+        self.added: Final = AddedAdapters(0 if topology.added is None else topology.added.most)
         self._has_successor = False
         self._url, self._admin_url = f"{spec.scheme}://{spec.address}:{spec.port}", ""
         self._catching_up = CatchingUp(MAX_LAG_S)
@@ -143,6 +155,8 @@ class GatewayCore:
             return self._consider(message.choice, now)
         if isinstance(message, DrainServer):
             return [*self._drains.order(message.server, undo=message.undo), self._publish(now)]
+        if isinstance(message, ServeAdapter):
+            return self.serve_adapter(message.added, now)
         if isinstance(message, Locate):
             places = self.dispatcher.locate(lambda choice: is_meant(choice, message.asked))
             return [TellPlaces(sender, RequestPlaces(message.asked, places))]
@@ -162,9 +176,10 @@ class GatewayCore:
             case GatewayStatus():
                 self.heard.hear_gateway(sender.process, status, now)
                 self.dispatcher.hear_gateway(sender, status, now)
-                drained: list[GatewayEffect] = []
-                drained += self._drains.hear(status.drains) if status.drains else []
-                return drained if status.policy is None else [*drained, *self._consider(status.policy, now)]
+                told: list[GatewayEffect] = []
+                told += self._drains.hear(status.drains) if status.drains else []
+                told += self._take_adapters(self.added.hear(status.adapters), now) if status.adapters else []
+                return told if status.policy is None else [*told, *self._consider(status.policy, now)]
             case PlacementStatus():
                 self.marks.hear(status, self._tallies.read(), now)
         return []
@@ -212,6 +227,20 @@ class GatewayCore:
         if isinstance(order, Drain) and engine in self._drains:
             return [*self._drains.order(engine, undo=order.undo), self._publish(now)]
         return [SendToEngine(engine, order)]
+
+    def serve_adapter(self, wanted: AddedAdapter, now: float) -> list[GatewayEffect]:
+        """An operator wants an adapter served from now on, or no more: the others hear of it in this gateway's status.
+
+        Engines that have its base load it, as far as they have room.
+        """
+        new = self.added.order(wanted)
+        word = word_for_engines(wanted)
+        engines = [engine.id for engine in self.monitor.view().serving(wanted.base) if engine.id not in self._servers]
+        tells = [SendToEngine(engine, word) for engine in engines] if new else []
+        return [*self._take_adapters(new, now), *tells]
+
+    def _take_adapters(self, new: Sequence[AddedAdapter], now: float) -> list[GatewayEffect]:
+        return [TakeAdapters(self.added.served), self._publish(now)] if new else []
 
     # --- its own life -------------------------------------------------------------------------------------------------
 
@@ -272,6 +301,7 @@ class GatewayCore:
             wanted=self.dispatcher.wanted(now),
             mark=self.marks.mark(now),
             drains=self._drains.known,
+            adapters=self.added.known,
             servers={one: heard[one].status for one in self._servers if one in heard},
         )
         return self.said

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from random import Random
@@ -23,9 +23,11 @@ from mesh.topology.schema import GatewaySpec, ServiceSpec, Topology
 from mesh.wire.hosts import HostPlace
 from mesh.wire.messages import GatewayMessage
 from mesh.wire.requests import RequestSpec
+from router.adapters.models import models_added, models_of_adapters
 from router.api.access.batches import KeyedBatchCallers, open_batch_callers
 from router.api.access.keyed import KeyedCallers
 from router.api.access.keyring import Keyring
+from router.api.adapters import AdapterScope
 from router.api.app import ApiConfig, Apps, create_apps
 from router.api.costs import costs_of
 from router.api.forward.models import ForwardedModel
@@ -73,10 +75,11 @@ async def serve(shell: ProcessShell) -> None:
     inherited = Inheritance.take(handover_file(shell.runtime, other_seat(shell.me.process)))
     listeners = Listeners.of(spec, {} if inherited is None else inherited.listeners)
     certificate = certificate_of(spec)
-    models = _models(shell.topology)
+    bases = _own_models(shell.topology)
+    models = _models(shell.topology, bases)
     sockets: Sockets[GatewayMessage] = shell.sockets(GatewayMessage)
     registry = CollectorRegistry()
-    promises = {service.name: service.slo for service in shell.topology.services}
+    promises = {service.name: service.slo for service in shell.topology.offered}
     tallies, metrics = Tallies(), GatewayMetrics(registry, promises)
     keyring = _keyring(shell.topology)
     with (
@@ -85,6 +88,7 @@ async def serve(shell: ProcessShell) -> None:
     ):
         timelines.apart_tokens = models.apart_tokens
         router = Router(shell.topology, shell.me.process, sockets, shell.clock, policy, timelines, tallies)
+        router.on_adapters = lambda served: models.serve_added(models_added(shell.topology, bases, served))
         registry.register(LengthCalibration(router.lengths.calibration))
         registry.register(Promises(promises))
         registry.register(MeshHealth(shell.topology, router.readers))
@@ -115,10 +119,14 @@ async def serve(shell: ProcessShell) -> None:
             await sockets.close()
 
 
-def _models(topology: Topology) -> Models:
-    ours = [service for service in topology.services if service.model]
+def _own_models(topology: Topology) -> dict[str, ServedModel | PooledModel]:
+    """What engines of the mesh hold, by service."""
+    return {service.name: _model(service) for service in topology.services if service.model}
+
+
+def _models(topology: Topology, bases: Mapping[str, ServedModel | PooledModel]) -> Models:
     return Models(
-        map(_model, ours),
+        (*bases.values(), *models_of_adapters(topology, bases)),
         (ForwardedModel.of(service) for service in topology.services if not service.model),
     )
 
@@ -176,7 +184,7 @@ def _readers(
 
     def ended(timeline: RequestTimeline, request: RequestSpec) -> None:
         record = record_of(timeline, origin_s)
-        tallies.ended(record)
+        tallies.ended(record, request.service)
         metrics.ended(record, timeline.reason, timeline.trace_id)
         if keyring is not None and record.outcome is not Outcome.CANCELLED and not record.is_filler:
             held = keyring.named(timeline.facts.tenant)
@@ -236,6 +244,7 @@ def _apps(
             has_page=shows_page(spec),
             has_chat=acts,
             orders=_orders(shell.topology, router) if acts else None,
+            adapters=_adapters(shell.topology, router, acts=acts),
             played=played_topology(shell.topology) if acts else None,
             simulations=simulations,
             batches=batches,
@@ -251,6 +260,12 @@ def _batches(shell: ProcessShell, router: Router, keyring: Keyring | None) -> Ba
 def _orders(topology: Topology, router: Router) -> OrderScope:
     engines = tuple(engine.id for engine in topology.engines)
     return OrderScope(router, engines, tuple(service.name for service in topology.services))
+
+
+def _adapters(topology: Topology, router: Router, *, acts: bool) -> AdapterScope | None:
+    """None: the deployment adds none. Clients' address takes such orders where operators have keys."""
+    has_keys = topology.access is not None and topology.access.keys is not None
+    return AdapterScope(topology, router, on_public=has_keys, on_admin=acts) if topology.added is not None else None
 
 
 def _broadcast(shell: ProcessShell, router: Router) -> FeedBroadcast:

@@ -75,7 +75,7 @@ class Factory:
 
         def ended(timeline: RequestTimeline, request: RequestSpec) -> None:
             record = record_of(timeline)
-            tallies.ended(record)
+            tallies.ended(record, request.service)
             self._on_end(record, request)
 
         return self._make_timelines(TimelineReaders(arrived=(tallies.arrived,), ended=(ended,)))

@@ -129,7 +129,7 @@ class Gateway:
 
         def ended(timeline: RequestTimeline, request: RequestSpec) -> None:
             record = record_of(timeline)
-            tallies.ended(record)
+            tallies.ended(record, request.service)
             metrics.ended(record, timeline.reason)
 
         self.kept: list[EndedCall] = []

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from engines.adapters.room import AdapterRoom
 from engines.admission.acceptance import Admission, Refusal
 from engines.admission.validity import fault_of
 from engines.effects import Effect
@@ -30,6 +31,7 @@ class Intake:
         standing: Standing,
         running: RunningStep,
         requests: OwnedRequests,
+        adapters: AdapterRoom,
     ) -> None:
         self._id = settings.id
         self._is_continuous = settings.scheduling is Scheduling.CONTINUOUS
@@ -39,6 +41,7 @@ class Intake:
         self._standing = standing
         self._running = running
         self._requests = requests
+        self._adapters = adapters
         self._num_batches = 0  # that came as such
 
     def __repr__(self) -> str:
@@ -66,6 +69,8 @@ class Intake:
         service = self._services[spec.service]
         if (fault := fault_of(spec, service)) is not None:
             return [*effects, Send(gateway, Failed(spec.id, epoch, fault, FailureCode.INVALID))]
+        if (problem := self._adapters.why_not(spec, service.shape.dtype, now)) is not None:
+            return [*effects, Send(gateway, Failed(spec.id, epoch, problem, FailureCode.ADAPTER))]
         request = EngineRequest.of(spec, epoch, now, service.eos_token_ids, service.limit_of(spec), service.ttft_s)
         request.is_whole = service.whole_prompts
         if not self._is_continuous:  # else they are as they were made: chunks beside decodes

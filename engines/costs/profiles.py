@@ -12,12 +12,16 @@ from typing import TypeVar
 
 import msgspec
 
+from engines.costs.linear import requests_s
 from engines.costs.step_cost import MixedCost, StepCost
 from mesh.errors import UserError
 from mesh.topology.schema import EngineSpec
 from mesh.wire.status import DecodeCost, PrefillCost
 
 SUFFIX = ".toml"
+
+ADAPTER_FACTOR = 1.5  # products with few outputs use memory's speed worse
+WEIGHT_BYTES = 2  # of a weight, in presets
 
 T = TypeVar("T")
 
@@ -68,7 +72,15 @@ class EngineProfile:
 
     @property
     def cost(self) -> StepCost:
-        return StepCost(self.prefill, self.decode, self.mixed)
+        return StepCost(self.prefill, self.decode, self.mixed, self._adapter_weight_s)
+
+    @property
+    def _adapter_weight_s(self) -> float:
+        """Seconds that a weight of a LoRA adapter takes: `ADAPTER_FACTOR` times what one of the model does in a step of
+        one request, which waits for weights. 0 where it is not known how many there are.
+        """
+        num_weights = self.weight_bytes / WEIGHT_BYTES
+        return ADAPTER_FACTOR * requests_s(self.decode, 1) / num_weights if num_weights else 0.0
 
     def kv_bytes(self, num_tokens: int) -> int:
         """Return what a request of that many tokens, prompt and answer, holds (Aladdin, equation 1)."""

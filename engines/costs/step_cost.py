@@ -39,6 +39,7 @@ class StepLoad(NamedTuple):
     chunks: Sequence[tuple[int, int]]
     num_decodes: int
     context_tokens: int
+    adapter_weights: int = 0  # of all LoRA adapters in it, each once
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class StepCost:
     prefill: PrefillCost
     decode: DecodeCost
     mixed: MixedCost | None = None
+    adapter_weight_s: float = 0.0  # that each weight of a LoRA adapter adds to a step with it
 
     def in_chunks(self, chunk_tokens: int) -> "StepCost":
         """The same for an engine that computes longer prompts in chunks."""
@@ -63,6 +65,7 @@ class StepCost:
             _scaled_prefill(self.prefill, factors.prefill_tokens_s, factors.prefill_attention_s),
             _scaled_decode(self.decode, factors.decode_requests_s, factors.decode_attention_s),
             self.mixed and _scaled_mixed(self.mixed, factors.prefill_tokens_s, factors.decode_attention_s),
+            self.adapter_weight_s * factors.decode_requests_s,
         )
 
     def elapsed_s(self, batch: Batch) -> float:
@@ -70,8 +73,13 @@ class StepCost:
         return sum(self.parts(load_of(batch)))
 
     def parts(self, load: StepLoad) -> Parts:
-        if not load.chunks:
-            return self._decode_parts(load)
+        parts = self._parts_of_base(load) if load.chunks else self._decode_parts(load)
+        if not load.adapter_weights:
+            return parts
+        return parts._replace(decode_requests_s=parts.decode_requests_s + self.adapter_weight_s * load.adapter_weights)
+
+    def _parts_of_base(self, load: StepLoad) -> Parts:
+        """As if there were no adapters. ``load`` has a chunk of a prompt."""
         prefill, mixed = self.prefill, self.mixed
         num_tokens = sum([new for new, _ in load.chunks])
         attention_s = sum(starmap(self._attention_s, load.chunks))

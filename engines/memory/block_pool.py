@@ -19,7 +19,7 @@ from typing import Protocol
 from engines.memory.pages import Claimant, PagePool, Precedence
 
 Digest = bytes
-ROOT: Digest = b""
+ROOT: Digest = b""  # of prefixes that nothing but their tokens tells apart
 
 
 class OutOfBlocksError(RuntimeError):
@@ -41,18 +41,24 @@ def chain(parent: Digest, tokens: Sequence[int]) -> Digest:
     return blake2b(parent + array("I", tokens).tobytes(), digest_size=16).digest()
 
 
+def root_of(salt: bytes) -> Digest:
+    """Where the chains of prefixes begin that are not to be found without this ``salt``; empty: `ROOT`."""
+    return blake2b(salt, digest_size=16).digest() if salt else ROOT
+
+
 class Run:
     """The full blocks of one sequence that others can find, in order. ``tokens`` are the sequence's own, and grow.
+    ``root``: of `root_of`.
 
     Digests beyond the first are computed once another sequence begins alike: before that nobody can ask for them.
     """
 
     __slots__ = ("blocks", "digest", "is_alone", "num_named", "num_pending", "tokens")
 
-    def __init__(self, tokens: Sequence[int]) -> None:
+    def __init__(self, tokens: Sequence[int], root: Digest = ROOT) -> None:
         self.tokens = tokens
         self.blocks: list[int] = []
-        self.digest = ROOT  # of the last block that has one
+        self.digest = root  # of the last block that has one
         self.num_named = 0  # blocks whose digest is computed
         self.num_pending = 0  # the others, as far as they still hold what was published
         self.is_alone = False
@@ -211,10 +217,12 @@ class BlockPool:
                 cached[block] = now
         self._num_here -= num_released
 
-    def match(self, tokens: Sequence[int], num_tokens: int) -> list[int]:
-        """Hold and return the blocks of the longest cached prefix of the first ``num_tokens``, whole blocks only."""
+    def match(self, tokens: Sequence[int], num_tokens: int, salt: bytes = b"") -> list[int]:
+        """Hold and return the blocks of the longest cached prefix of the first ``num_tokens``, whole blocks only. Those
+        of others with another ``salt`` are not found.
+        """
         found: list[int] = []
-        size, digest = self.block_size, ROOT
+        size, digest = self.block_size, root_of(salt)
         for start in range(0, num_tokens - size + 1, size):
             digest = chain(digest, tokens[start : start + size])
             block = self._by_digest.get(digest)

@@ -19,14 +19,14 @@ def identity_of(folder: Path) -> str:
     """
     digest = blake2b(msgspec.json.encode(ModelConfig.load(folder), order="sorted"), digest_size=16)
     digest.update(blake2b((folder / "tokenizer.json").read_bytes()).digest())
-    samples = {name: sample for path in weight_files(folder) for name, sample in _samples(path).items()}
+    samples = {name: sample for path in weight_files(folder) for name, sample in samples_of(path).items()}
     for name, sample in sorted(samples.items()):
         digest.update(msgspec.json.encode([name, sample.hex()]))
     return digest.hexdigest()
 
 
-def _samples(path: Path) -> dict[str, bytes]:
-    """By tensor of a file."""
+def samples_of(path: Path) -> dict[str, bytes]:
+    """Return the digest of some bytes of each tensor of a file, by its name. Raise `ModelError`."""
     header, samples = read_header(path), dict[str, bytes]()
     with path.open("rb") as file:
         for name, entry in header.entries.items():

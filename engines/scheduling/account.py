@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from math import inf
 
+from engines.adapters.room import AdapterRoom
 from engines.costs.pace import Pace
 from engines.engine_request import EngineRequest
 from engines.memory.residency import Residency
@@ -30,6 +31,7 @@ class Account:
         handovers: Handovers,
         room: Room,
         pace: Pace,
+        adapters: AdapterRoom,
     ) -> None:
         self._settings = settings
         self._standing = standing
@@ -38,6 +40,7 @@ class Account:
         self._handovers = handovers
         self._room = room
         self._pace = pace
+        self._adapters = adapters
 
     def status(self, requests: Collection[EngineRequest], step: Step | None, now: float) -> EngineStatus:
         """A fresh one, numbered. ``requests``: all that the engine owns."""
@@ -100,6 +103,7 @@ class Account:
             failed_loads=list(self._residency.failed.values()),
             weight_memory=self._settings.weight_memory_bytes,
             metrics_url=self._settings.metrics_url,
+            adapters=self._adapters.names(),
         )
 
 

@@ -43,7 +43,7 @@ class Backlog:
 
     def not_started(self, service: Service) -> tuple[EngineRequest, ...]:
         queue = service.queue
-        return (*queue.waiting, *queue.unreserved, *self._departures.reserving(service.name))
+        return (*queue.not_begun, *self._departures.reserving(service.name))
 
     def places(self, requests: Iterable[EngineRequest]) -> list[Holding]:
         """Return where these stand, in the order of the queues; a scheduler may let others pass."""
@@ -124,4 +124,4 @@ NOTHING = BacklogAccount(0, 0.0, 0.0, [], [])
 
 
 def _is_waited_for(service: Service) -> bool:
-    return bool(service.queue.waiting or service.queue.unreserved)
+    return bool(service.queue.num_not_begun)

@@ -41,6 +41,7 @@ class Chunk(msgspec.Struct, frozen=True):
     blocks: Sequence[int]  # physical block ids that cover positions 0 .. start + len(tokens) - 1
     draw: Draw | None = None  # None: more of the prompt follows
     prompt_logprobs: int | None = None  # k: log-probabilities of these tokens, each given its predecessors
+    adapter: str = ""  # key of the LoRA adapter with which it is computed; empty: none
 
 
 class Rows(NamedTuple):

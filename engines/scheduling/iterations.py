@@ -22,7 +22,7 @@ from engines.status import Service
 from engines.transfers.handover import Handovers
 from engines.transfers.outcomes import EngineOutcome
 from kvtransfer.protocol import Send
-from mesh.wire.requests import Failed, FailureCode, FinishReason, StepTokens
+from mesh.wire.requests import FailureCode, FinishReason, StepTokens
 
 
 class Iterations:
@@ -224,15 +224,9 @@ class Iterations:
         if unsampled.code is FailureCode.STEP:
             self._services[request.spec.service].pool.unpublish(request.blocks)  # their KV may be what is wrong
         if unsampled.code is not None:
-            answers.outcomes += self._give_up(request, unsampled.reason, unsampled.code, now)
+            answers.outcomes += self._requests.give_up(request, unsampled.reason, unsampled.code, now)
         elif request.spec.sampling.prompt_logprobs is None:
             request.advance(share.num_tokens - 1, self._services[request.spec.service].pool)
-
-    def _give_up(self, request: EngineRequest, reason: str, code: FailureCode, now: float) -> list[EngineOutcome]:
-        return [
-            Send(request.spec.gateway, Failed(request.id, request.epoch, reason, code)),
-            *self._requests.end(request, now),
-        ]
 
     def _drew(self, request: EngineRequest, finish: FinishReason | None, answers: Answers, now: float) -> None:
         """It has one token more."""
@@ -303,7 +297,7 @@ class Iterations:
             return []
         outcomes: list[EngineOutcome] = []
         for request in [share.request for share in alive]:
-            outcomes += self._give_up(request, reason, FailureCode.STEP, now)
+            outcomes += self._requests.give_up(request, reason, FailureCode.STEP, now)
         return outcomes
 
 

@@ -1,6 +1,6 @@
 """The requests of one service on an engine, by where they stand, and the memory that they hold and may grow into."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -19,6 +19,7 @@ class ServiceQueue:
     unreserved: list[EngineRequest] = field(
         default_factory=list
     )  # wait until another engine has reserved blocks for them
+    without_adapter: list[EngineRequest] = field(default_factory=list)  # wait until it is loaded, and hold no blocks
     waiting: list[EngineRequest] = field(default_factory=list)  # hold no blocks
     running: list[EngineRequest] = field(default_factory=list)  # hold blocks; oldest admission first
     pinned: set[EngineRequest] = field(default_factory=set)  # a transfer reads their blocks: not to be preempted
@@ -93,8 +94,7 @@ class ServiceQueue:
         """Take a sequence out, wherever it stands. Its blocks stay its own."""
         if request.is_filler:
             self.fillers.remove(request)
-            return
-        for place in (self.unreserved, self.waiting, self.running, self.offloaded):
+        for place in (self.unreserved, self.without_adapter, self.waiting, self.running, self.offloaded):
             if request in place:
                 place.remove(request)
 
@@ -109,8 +109,26 @@ class ServiceQueue:
         """Blocks that are free, or would be if fillers gave way."""
         return min(self.pool.num_blocks, self.pool.num_free + self.fillers.num_blocks(self.pool))
 
+    @property
+    def not_begun(self) -> tuple[EngineRequest, ...]:
+        """Return those that hold no blocks and have not begun, or have lost what they had."""
+        return (*self.waiting, *self.without_adapter, *self.unreserved)
+
+    @property
+    def num_not_begun(self) -> int:
+        return len(self.waiting) + len(self.without_adapter) + len(self.unreserved)
+
     def preempt(self, request: EngineRequest) -> None:
         """One that runs loses its blocks and waits again."""
         self.running.remove(request)
         request.release_blocks(self.pool)
         self.waiting.append(request)
+
+    def check_invariants(self, owned: Mapping[str, EngineRequest]) -> None:
+        """Raise AssertionError unless each request stands in one place, and only those hold blocks that may."""
+        places = [*self.not_begun, *self.running, *self.away, *self.fillers.all()]
+        assert len(set(places)) == len(places), "a request stands in two places"
+        assert all(owned.get(request.id) is request for request in self.running), "an unowned request runs"
+        blockless = *self.not_begun, *self.offloaded, *self.fillers.waiting
+        assert not any(request.blocks for request in blockless), "a waiting request holds"
+        assert all(owned.get(request.id) is request for request in self.offloaded), "an unowned request is offloaded"

@@ -275,7 +275,7 @@ class Slicing:
         queue, pool = service.queue, service.pool
         granted = queue.slice_end(request)
         assert granted is not None
-        found = pool.match(request.tokens, request.num_computed)
+        found = pool.match(request.tokens, request.num_computed, request.spec.prefix_salt)
         growth = queue.growth_blocks + service.growth_elsewhere(self._services.values())
         missing = pool.blocks_for(granted) - len(found)
         if not pool.can_admit(missing + growth, request, precedence(request, None)):

@@ -234,6 +234,7 @@ def _num_before_end(request: EngineRequest) -> int:
         or not sampling.ignore_eos
         or sampling.stop_token_ids
         or sampling.logprobs is not None
+        or request.spec.adapter is not None  # what its steps cost depends on who else is there
     ):
         return 0
     left = min(sampling.max_tokens - num_generated, request.context_limit - num_tokens)

@@ -31,7 +31,12 @@ class Step(msgspec.Struct, frozen=True):
         chunks = [(share.num_tokens, share.request.num_computed) for share in self.prompts]
         context = sum([len(share.request.tokens) for share in self.shares])
         context -= sum([len(share.request.tokens) for share in self.prompts])
-        return StepLoad(chunks, len(self.shares) - len(self.prompts), context)
+        return StepLoad(chunks, len(self.shares) - len(self.prompts), context, self._adapter_weights())
+
+    def _adapter_weights(self) -> int:
+        """Of all LoRA adapters in it, each once."""
+        found = [one for share in self.shares if (one := share.request.spec.adapter) is not None]
+        return sum({one.key: one.num_weights for one in found}.values()) if found else 0
 
     def prefill_done_s(self, now: float) -> float:
         """Return the seconds of prompts that are done by now: at most what the step was given of them, as it may hold

@@ -9,6 +9,7 @@ import psutil
 import structlog
 import torch
 
+from engines.adapters.folder import AdapterFolder
 from engines.backend import Backend, LoadedModel
 from engines.costs.calibration import calibrate, calibrate_whole
 from engines.costs.measuring import Scratch, usual_sampling
@@ -81,7 +82,20 @@ def torch_backend(engine: EngineSpec, services: Sequence[ServiceSpec], later: Se
 
     models = {spec.name: add(spec) for spec in services}
     measured_when = "measured when a service was loaded"
-    return Backend(executor, memory, models, add, remove)
+    return Backend(executor, memory, models, add, remove, TorchAdapters(executor))
+
+
+@dataclass(frozen=True, slots=True)
+class TorchAdapters:
+    """The `AdapterLoader` of an executor."""
+
+    executor: TorchExecutor
+
+    def add(self, service: str, key: str, adapter: AdapterFolder) -> None:
+        self.executor.add_adapter(service, key, adapter)
+
+    def remove(self, service: str, key: str) -> None:
+        self.executor.remove_adapter(service, key)
 
 
 def _free_bytes(device: str) -> int:

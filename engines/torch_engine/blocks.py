@@ -10,9 +10,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from engines.adapters.folder import site_name
 from engines.models.files.architectures import HeadNormKind, NormKind
 from engines.models.files.model_config import ModelConfig
 from engines.torch_engine import parts
+from engines.torch_engine.adapters.adapted import Adapters
+from engines.torch_engine.adapters.factors import SitePart
 from engines.torch_engine.layers.attention_kind import AttentionKind
 from engines.torch_engine.layers.cpu_kernels import CodeLinear, keeps_codes
 from engines.torch_engine.layers.linear import Linear, pack
@@ -50,10 +53,11 @@ def linear(checkpoint: Checkpoint, parts: Sequence[Part], dtype: str) -> Linear:
 class BlockMaker:
     """Makes the blocks of one model. ``dtype`` is one of `shape.DTYPES`."""
 
-    def __init__(self, checkpoint: Checkpoint, config: ModelConfig, dtype: str) -> None:
+    def __init__(self, checkpoint: Checkpoint, config: ModelConfig, dtype: str, adapters: Adapters) -> None:
         self._checkpoint = checkpoint
         self._config = config
         self._dtype = dtype
+        self._adapters = adapters
         self._epsilon = torch.tensor(config.norm_eps, device=checkpoint.device)
 
     def layer(self, number: int) -> Layer:
@@ -73,7 +77,14 @@ class BlockMaker:
         )
 
     def linear(self, wanted: Sequence[Part]) -> Linear:
-        return linear(self._checkpoint, wanted, self._dtype)
+        """Projections that are computed as one, and what adapters add to them if they may."""
+        made = linear(self._checkpoint, wanted, self._dtype)
+        names = [site_name(part.name) for part in wanted]
+        if None in names:
+            return made
+        outs = [parts.shape_of(f"{part.name}.weight", self._config)[0] for part in wanted]
+        found = zip(names, outs, wanted, strict=True)
+        return self._adapters.wrap(made, [SitePart(name or "", num_out, part.ordered) for name, num_out, part in found])
 
     def norm(self, name: str) -> Norm:
         kind, checkpoint = self._config.architecture.norm, self._checkpoint

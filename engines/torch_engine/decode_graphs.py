@@ -154,7 +154,8 @@ class OwnWorkspace:
 
 
 def _is_decode(chunk: Chunk) -> bool:
-    return len(chunk.tokens) == 1 and chunk.draw is not None and chunk.prompt_logprobs is None
+    """One of an adapter is none: which ones there are differs from step to step."""
+    return len(chunk.tokens) == 1 and chunk.draw is not None and chunk.prompt_logprobs is None and not chunk.adapter
 
 
 def _tensors(inputs: Inputs) -> list[Tensor]:

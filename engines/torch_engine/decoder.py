@@ -13,6 +13,7 @@ from torch import Tensor
 from engines.models.errors import ModelError
 from engines.models.files.model_config import ModelConfig
 from engines.scheduling.batch import Chunk
+from engines.torch_engine.adapters.adapted import Adapters
 from engines.torch_engine.blocks import BlockMaker, Layer
 from engines.torch_engine.kv_pool import KVPool
 from engines.torch_engine.layers.attention import Layout, Planner
@@ -65,7 +66,8 @@ class Decoder:
         if dtype == "int8" and not keeps_codes(dtype, self._device.type):
             raise ModelError(_why_no_int8(self._device))
         checkpoint = Checkpoint(folder, config, self._dtype, self._device)
-        blocks, modules = BlockMaker(checkpoint, config, dtype), config.architecture.modules
+        self.adapters = Adapters(self._dtype, self._device)
+        blocks, modules = BlockMaker(checkpoint, config, dtype, self.adapters), config.architecture.modules
         self._layers = [blocks.layer(number) for number in range(config.num_layers)]
         self._norm = blocks.norm(modules.norm)
         self._head = blocks.linear([head_part(config)]) if generates else None

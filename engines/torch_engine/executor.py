@@ -10,11 +10,14 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from engines.adapters.folder import AdapterFolder
 from engines.grammars.masks import BRIEFLY_S
+from engines.models.errors import ModelError
 from engines.models.files.model_config import ModelConfig
 from engines.models.tasks import check_task, pooling_of
 from engines.scheduling.batch import Batch, Chunk, ChunkResult, StepResult
 from engines.torch_engine.acceleration import Acceleration, cuda_acceleration
+from engines.torch_engine.adapters.adapted import Adapters
 from engines.torch_engine.decode_graphs import DecodeGraphs
 from engines.torch_engine.decoder import Decoder
 from engines.torch_engine.kv_pool import KVPool
@@ -76,6 +79,19 @@ class TorchExecutor:
 
     def remove(self, service: str) -> None:
         del self._models[service]
+
+    def add_adapter(self, service: str, key: str, folder: AdapterFolder) -> None:
+        """Load a LoRA adapter for a model that generates."""
+        model = self._models[service]
+        if not isinstance(model, _Model):
+            raise ModelError(f"{service} makes no tokens, and has no adapters")
+        with torch.inference_mode(), self._on_device():
+            model.adapters.load(key, folder)
+
+    def remove_adapter(self, service: str, key: str) -> None:
+        model = self._models[service]
+        if isinstance(model, _Model):
+            model.adapters.drop(key)
 
     def shape(self, service: str) -> KVShape:
         return self._models[service].pool.shape
@@ -149,6 +165,10 @@ class _Model:
         self._prompts = PromptLogprobs(self._decoder.logits)
         self._device = device
 
+    @property
+    def adapters(self) -> Adapters:
+        return self._decoder.adapters
+
     def use(self, pool: KVPool) -> None:
         self.pool = pool
         self._decoder.use(pool)
@@ -176,7 +196,9 @@ class _Model:
         layout = self._decoder.plan(chunks)
         ordered = [chunks[i] for i in layout.order]
         rows, spans = _needed_rows(ordered)
-        hidden = self._decoder.forward(ordered, layout, torch.tensor(rows, dtype=torch.long, device=self._device))
+        keys, lengths = [chunk.adapter for chunk in ordered], [len(chunk.tokens) for chunk in ordered]
+        with self.adapters.of_rows(keys, lengths, rows):
+            hidden = self._decoder.forward(ordered, layout, torch.tensor(rows, dtype=torch.long, device=self._device))
         sampled = self._draw(hidden, ordered, spans)
         results: dict[int, ChunkResult] = {}
         for i, chunk, span in zip(layout.order, ordered, spans, strict=True):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from engines.adapters.room import AdapterRoom
 from engines.settings import EngineSettings
 from engines.status import Service
 from engines.transfers.incoming import IncomingTransfers
@@ -28,9 +29,10 @@ class Handovers:
         services: Mapping[str, Service],
         can_open: Callable[[str, MemoryRef], bool],
         freeness: Callable[[Service, float], float],
+        adapters: AdapterRoom,
     ) -> None:
         self.departures = Departures(settings)
-        self.arrivals = IncomingTransfers(settings, services, can_open, freeness)
+        self.arrivals = IncomingTransfers(settings, services, can_open, freeness, adapters)
 
     def __repr__(self) -> str:
         return f"<Handovers {self._machines()}>"

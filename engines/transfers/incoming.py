@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from engines.adapters.room import AdapterRoom
 from engines.admission.validity import fault_of
 from engines.engine_request import EngineRequest
 from engines.settings import EngineSettings
@@ -41,7 +42,7 @@ class Incoming:
 
 class IncomingTransfers:
     """Transfers to this engine. ``can_open`` tells whether a peer's pool (process, reference) can be mapped here,
-    ``freeness`` how free a service is.
+    ``freeness`` how free a service is. ``adapters``: those that are here.
 
     Answers events with effects and with requests that have come (`engines.transfers.outcomes`).
     """
@@ -52,11 +53,13 @@ class IncomingTransfers:
         services: Mapping[str, Service],
         can_open: Callable[[str, MemoryRef], bool],
         freeness: Callable[[Service, float], float],
+        adapters: AdapterRoom,
     ) -> None:
         self._settings = settings
         self._services = services
         self._can_open = can_open
         self._freeness = freeness
+        self._adapters = adapters
         self._incoming: dict[str, Incoming] = {}
         self._adopted: dict[str, Incoming] = {}  # the last ones, oldest first: their peers may not have heard of it
         self._deadline: float | None = None  # the machines' earliest
@@ -122,8 +125,9 @@ class IncomingTransfers:
         """Why a request cannot come, but for memory; None if it can."""
         if service.is_leaving:
             return RefusalCode.DRAINING, f"{service.name!r} is being unloaded"
-        if (difference := _difference(service, reserve)) is not None:
-            return RefusalCode.UNKNOWN_SERVICE, difference
+        missing = _difference(service, reserve) or self._adapters.why_not(reserve.spec, service.shape.dtype, now)
+        if missing is not None:
+            return RefusalCode.UNKNOWN_SERVICE, missing
         if (fault := fault_of(reserve.spec, service)) is not None:
             return RefusalCode.TRANSFER_FAILED, fault
         num_coming = sum(incoming.service is service for incoming in self._incoming.values())
@@ -139,7 +143,7 @@ class IncomingTransfers:
     def _hold(self, sender: str, reserve: Reserve, service: Service, transport: str, now: float) -> list[EngineOutcome]:
         pool, spec = service.pool, reserve.spec
         tokens = [*spec.prompt, *spec.generated] if spec.generated else spec.prompt
-        blocks = pool.match(tokens, reserve.num_tokens)
+        blocks = pool.match(tokens, reserve.num_tokens, spec.prefix_salt)
         num_matched = len(blocks) * pool.block_size
         missing = pool.blocks_for(reserve.num_tokens) - len(blocks)
         if not service.queue.can_have(missing + self._headroom(service)):
@@ -155,6 +159,7 @@ class IncomingTransfers:
             limits=self._settings.transfer_limits,
             now=now,
         )
+        self._adapters.expect(spec, service.shape.dtype)
         incoming = self._incoming[reserve.transfer] = Incoming(machine, reserve, service)
         return self._after_receive(incoming, machine.start(), now)
 

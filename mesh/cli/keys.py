@@ -119,7 +119,7 @@ def _limits(options: argparse.Namespace, topology: "Topology") -> "KeyLimits":
     from mesh.suggestions import suggestion
 
     services = None if options.services is None else tuple(dict.fromkeys(options.services.split(",")))
-    known = [service.name for service in topology.services]
+    known = [service.name for service in topology.offered]
     for name in services or ():
         if name not in known:
             raise UserError(f"--services: unknown service {name!r}; {suggestion(name, known)}")

@@ -108,6 +108,22 @@ SERVICE: Keys = {
     "dimensions": Key("dimensions", integers(1, MAX_DIMENSIONS)),
 }
 
+# Of services that are LoRA adapters: what they do not say is as their base has it.
+OF_ADAPTERS = (
+    "ttft_ms", "tpot_ms", "attainment", "max_context", "max_output_tokens", "temperature", "top_p", "priority",
+    "aliases", "max_priority", "min_ttft_ms", "min_tpot_ms",
+)  # fmt: skip
+ADAPTER: Keys = {
+    **{name: SERVICE[name] for name in OF_ADAPTERS},
+    "base": Key("base", text),
+    "adapter": Key("adapter", text),
+}
+
+ADAPTERS: Keys = {
+    "folder": Key("folder", text),
+    "most": Key("most", integer(1, 512)),
+}
+
 ENGINE: Keys = {
     "role": Key("role", choice([role.value for role in Role], "a role", Role)),
     "services": Key("services", served),
@@ -120,6 +136,7 @@ ENGINE: Keys = {
     "threads": Key("threads", integer(1, 1024)),
     "kv_memory": Key("kv_memory_bytes", size),
     "weight_memory": Key("weight_memory_bytes", size),
+    "adapter_memory": Key("adapter_memory_bytes", size),
     "kv_quotas": Key("kv_quotas", fractions),
     "block_size": Key("block_size", integer(1, 1024)),
     "max_running": Key("max_running", integer(1)),

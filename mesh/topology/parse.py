@@ -5,13 +5,14 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from mesh.access.keys import KeyLimits
 from mesh.batches import BatchesSpec
+from mesh.suggestions import suggestion
 from mesh.topology import keys
 from mesh.topology.backends import backend_rules
 from mesh.topology.checks.parts import check_topology
@@ -20,11 +21,12 @@ from mesh.topology.engine_tables import take_servers, with_counts
 from mesh.topology.hosts import Spread, names_of, read_cluster, read_hosts
 from mesh.topology.lines import LineIndex
 from mesh.topology.placed import Placed
-from mesh.topology.reading import as_table, check_sections, named_tables, read_table
+from mesh.topology.reading import as_table, check_sections, named_tables, read_table, require
 from mesh.topology.report import Report, TopologyError
 from mesh.topology.schema import (
     WHOLE_PROMPTS,
     AccessSpec,
+    AdaptersSpec,
     EngineSpec,
     GatewaySpec,
     PlacementSpec,
@@ -45,7 +47,7 @@ from mesh.wire.control import Role
 
 SECTIONS = (
     "mesh", "services", "engines", "gateways", "policy", "transfer", "rescheduling", "scaling", "placement", "hosts",
-    "access", "batches", "traces", "cluster",
+    "access", "batches", "traces", "cluster", "adapters",
 )  # fmt: skip
 DEFAULT_TTFT_S = 5.0
 DEFAULT_TPOT_S = 0.25
@@ -81,12 +83,13 @@ def load(path: Path, text: str | None = None, counts: Mapping[str, int] | None =
     check_sections(document, SECTIONS, source.report)
     cluster = read_cluster(document, source.report)
     hosts = read_hosts(document, cluster, source.report)
-    services, spread = _services(source), Spread(hosts)
+    (services, adapters), spread = _services(source), Spread(hosts)
     engines, gateways = _engines(source, services, spread), _gateways(source, spread)
     placement = _placement(source, spread)
     topology = Topology(
         path=path.absolute(),
         services=services,
+        adapters=adapters,
         engines=tuple(placed.spec for placed in engines),
         gateways=tuple(placed.spec for placed in gateways),
         hosts=hosts,
@@ -99,6 +102,7 @@ def load(path: Path, text: str | None = None, counts: Mapping[str, int] | None =
         access=_access(source),
         batches=_batches(source),
         traces=_traces(source),
+        added=_added(source),
         **_mesh(source, len(engines) + len(gateways) + len(hosts)),
     )
     source.report.raise_if_any()
@@ -187,11 +191,49 @@ def _placement(source: _Source, spread: Spread) -> PlacementSpec | None:
     return PlacementSpec(host=next(spread.over(fields.pop("host", None))), **fields)
 
 
-def _services(source: _Source) -> tuple[ServiceSpec, ...]:
+def _added(source: _Source) -> AdaptersSpec | None:
+    """None without such a table."""
+    if "adapters" not in source.document:
+        return None
+    require(source.document["adapters"], "folder", ("adapters",), "where adapters may be added from", source.report)
+    fields = _section(source, "adapters", keys.ADAPTERS)
+    return AdaptersSpec(Path(source.resolve(fields.pop("folder", "."))), **fields)
+
+
+def _services(source: _Source) -> tuple[tuple[ServiceSpec, ...], tuple[ServiceSpec, ...]]:
+    """What engines hold, and adapters of it."""
     tables = named_tables(source.document, "services", source.report)
     if not tables:
         source.report.add(("services",), "no service; add [services.NAME] with a model")
-    return tuple(_service(source, name, table) for name, table in tables.items())
+    adapters = {name: table for name, table in tables.items() if isinstance(table, Mapping) and is_adapter(table)}
+    services = tuple(_service(source, name, table) for name, table in tables.items() if name not in adapters)
+    return services, tuple(_adapters(source, adapters, {service.name: service for service in services}))
+
+
+def is_adapter(table: Mapping[str, object]) -> bool:
+    """Say whether a service's table is of a LoRA adapter."""
+    return not table.keys().isdisjoint(("base", "adapter"))
+
+
+def _adapters(
+    source: _Source, tables: Mapping[str, Mapping[str, object]], services: Mapping[str, ServiceSpec]
+) -> Iterator[ServiceSpec]:
+    """What they do not say is as their base has it."""
+    for name, table in tables.items():
+        where = ("services", name)
+        fields = read_table(table, where, keys.ADAPTER, source.report)
+        require(table, "adapter", where, '"FOLDER", as PEFT saves it', source.report)
+        require(table, "base", where, '"SERVICE", with whose model it is computed', source.report)
+        folder, wanted = fields.pop("adapter", None), fields.get("base", "")
+        if (base := services.get(wanted)) is None:
+            is_chain = f"{wanted!r} is an adapter itself; name the service of its model"
+            is_unknown = f"{wanted!r} is not a service of this file; {suggestion(wanted, services)}"
+            if wanted:
+                source.report.add((*where, "base"), is_chain if wanted in tables else is_unknown)
+        elif folder is not None:
+            promise = {field: fields.pop(field) for field in ("ttft_s", "tpot_s", "attainment") if field in fields}
+            slo, path = replace(base.slo, **promise), Path(source.resolve(folder))
+            yield replace(base, **{"name": name, "aliases": (), "adapter": path, "slo": slo, **fields})
 
 
 def _service(source: _Source, name: str, table: object) -> ServiceSpec:

@@ -77,6 +77,8 @@ class ServiceSpec:
     reasoning_format: str = AUTO_FORMAT  # how it marks reasoning, of REASONING_FORMATS
     reasoning: Counting = Counting.COUNTED  # whether promises count the tokens of reasoning
     tokenizer: str | None = None  # of servers' prompts: hf:org/name, a folder, or "server"; None: lengths are estimated
+    base: str | None = None  # of a LoRA adapter: the service with whose model it is computed; None: it is no adapter
+    adapter: Path | None = None  # its folder, as PEFT saves it
     task: Task = Task.GENERATE
     dimensions: tuple[int, ...] = ()  # to which a client may have vectors cut, where the model was trained for it
 
@@ -137,6 +139,7 @@ class EngineSpec:
     threads: int = 1
     kv_memory_bytes: int = 256 * 2**20  # shared by the services
     weight_memory_bytes: int | None = None  # of the weights of its services at most; None: what its device has
+    adapter_memory_bytes: int = 256 * 2**20  # of LoRA adapters of its services; the longest unused one makes room
     kv_quotas: Mapping[str, float] = field(default_factory=dict, hash=False)  # the part that a service may hold at most
     block_size: int = 16  # tokens
     max_running: int = 32  # requests in a decode batch
@@ -202,6 +205,14 @@ class TracesSpec:
     sample: float = 0.1  # the share that is kept of what broke no promise
     max_per_s: int = 100  # calls that one gateway exports
     timeout_s: float | None = None  # of the collector; None: the environment says, or 10 s
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptersSpec:
+    """LoRA adapters that may be added while the mesh runs (docs/guides/serve-adapters.md)."""
+
+    folder: Path  # below which they are, on every host
+    most: int = 64  # at a time
 
 
 class ClusterEngine(StrEnum):
@@ -318,6 +329,7 @@ class Topology:
     services: tuple[ServiceSpec, ...]
     engines: tuple[EngineSpec, ...]
     gateways: tuple[GatewaySpec, ...]
+    adapters: tuple[ServiceSpec, ...] = ()  # services that are LoRA adapters of others
     hosts: tuple[HostSpec, ...] = (HostSpec(LOCAL_HOST, "127.0.0.1"),)
     cluster: ClusterSpec | None = None  # None: each host's table says where it is
     policy: PolicySpec = PolicySpec()
@@ -328,6 +340,7 @@ class Topology:
     access: AccessSpec | None = None  # None: everybody on this machine may use the gateways
     traces: TracesSpec | None = None  # None: nobody makes any
     batches: BatchesSpec = USUAL
+    added: AdaptersSpec | None = None  # None: adapters are those of the file
     timing: Timing = field(default_factory=Timing)
     curve_key: Path | None = None  # the mesh's key file; required when hosts differ
     log_level: str = "info"
@@ -356,8 +369,13 @@ class Topology:
     def processes(self) -> tuple["GatewaySpec | EngineSpec | PlacementSpec", ...]:
         return (*self.serving, *([] if self.placement is None else [self.placement]))
 
+    @property
+    def offered(self) -> tuple[ServiceSpec, ...]:
+        """All that clients may ask for: what engines hold, and adapters of it."""
+        return self.services + self.adapters
+
     def service(self, name: str) -> ServiceSpec:
-        return next(service for service in self.services if service.name == name)
+        return next(service for service in self.offered if service.name == name)
 
     def host(self, name: str) -> HostSpec:
         return next(host for host in self.hosts if host.name == name)

@@ -4,6 +4,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from mesh.wire.adapters import ExpectAdapter, ForgetAdapter, ServeAdapter
 from mesh.wire.bounds import MAX_BODY_BYTES
 from mesh.wire.control import (
     Announce,
@@ -54,10 +55,12 @@ EngineMessage = (
     | LoadService
     | UnloadService
     | Announce
+    | ExpectAdapter
+    | ForgetAdapter
     | TransferMessage
 )
 EngineAnswer = Accepted | Refused | Moved | SlicesEnded | Held | NotHeld | StepTokens | Failed
-GatewayMessage = EngineAnswer | SetPolicy | Locate | DrainServer
+GatewayMessage = EngineAnswer | SetPolicy | Locate | DrainServer | ServeAdapter
 SupervisorMessage = Stop | SetRunning
 BroadcastMessage = EngineStatus | GatewayStatus | PlacementStatus | SupervisorStatus
 # `RequestPlaces` goes to who asked, `HostsMoved` to any process.

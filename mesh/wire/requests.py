@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from mesh.wire.adapters import LoraAdapter
 from mesh.wire.bounds import Count, Finite, Name, Priority, Promise, Seconds, TokenId, Tokens, Vector
 from mesh.wire.control import PrefillMode, PrefillOrder
 
@@ -68,7 +69,10 @@ POOLED_TOKEN = 0  # stands for a vector among the tokens of a request
 
 
 class RequestSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Everything an engine needs to run a request, from the start or as a continuation of ``generated``."""
+    """Everything an engine needs to run a request, from the start or as a continuation of ``generated``.
+
+    ``service`` is what engines hold; with an ``adapter``, clients asked for that one's service.
+    """
 
     id: Name
     gateway: Name
@@ -84,6 +88,7 @@ class RequestSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     expected: tuple[Count, ...] = ()  # tokens of its answer; then, each time that it outgrows that, as many
     at_least: tuple[Count, ...] = ()  # likewise, tokens that it will hardly be shorter than
     pooling: Pooling | None = None  # None: it wants tokens
+    adapter: LoraAdapter | None = None  # of the service's model, with which it is computed
 
     @property
     def num_tokens(self) -> int:
@@ -93,6 +98,16 @@ class RequestSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     def is_filler(self) -> bool:
         """Return whether nothing was promised for it: it only gets what promises leave."""
         return self.priority <= PRIORITY_BATCH
+
+    @property
+    def asked(self) -> str:
+        """Return the service that the client asked for."""
+        return self.service if self.adapter is None else self.adapter.service
+
+    @property
+    def prefix_salt(self) -> bytes:
+        """Return what tells its prefixes from those of the same tokens under other weights."""
+        return b"" if self.adapter is None else self.adapter.key.encode()
 
     def answer_tokens(self, num_generated: int) -> int:
         """Return how many tokens the answer is expected to have, now that it has ``num_generated``. Without an
@@ -278,6 +293,7 @@ class FailureCode(StrEnum):
     INVALID = "invalid"  # it asks for what the model does not have: tokens, or a longer context
     SAMPLING = "sampling"  # its parameters leave no probabilities to sample from
     CUT = "cut"  # its stream broke off, and no other server can go on with it
+    ADAPTER = "adapter"  # the engine could not load its LoRA adapter
     BROKEN = "broken"  # the server that it was sent to broke off, or was silent for too long
 
 

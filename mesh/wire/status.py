@@ -6,6 +6,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from mesh.wire.adapters import AddedAdapter
 from mesh.wire.bounds import (
     Amount,
     Count,
@@ -25,6 +26,7 @@ from mesh.wire.hosts import MAX_HOSTS
 
 MOST_PREFILLS = 32  # that a status tells one by one
 MOST_FORESEEN = 8  # likewise
+MAX_ADAPTERS = 1024  # that a gateway tells of, those that were removed included
 
 
 class PrefillCost(msgspec.Struct, frozen=True):
@@ -167,6 +169,7 @@ class EngineStatus(msgspec.Struct, frozen=True, tag=True):
     weight_memory: Count | None = None  # bytes that weights may take in all; None: nobody said
     error: str | None = None
     metrics_url: Name = ""  # where Prometheus asks it; empty: nowhere
+    adapters: list[Name] = []  # services whose LoRA adapters are loaded
 
 
 class ServiceTally(msgspec.Struct, frozen=True):
@@ -257,6 +260,7 @@ class GatewayStatus(msgspec.Struct, frozen=True, tag=True):
     admin_url: str = ""  # of metrics and of what operators ask
     servers: dict[Name, EngineStatus] = {}  # that others run, by engine, as this gateway sees them; those that answer
     drains: dict[Name, ServerDrain] = {}  # of servers that were ever drained
+    adapters: Annotated[dict[Name, AddedAdapter], Meta(max_length=MAX_ADAPTERS)] = {}  # added while the mesh runs
 
 
 class ChildStatus(msgspec.Struct, frozen=True):

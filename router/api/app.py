@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
 from mesh.clock import Clock
+from router.api.adapters import AdapterRoutes, AdapterScope
 from router.api.batches.batches import BatchRoutes
 from router.api.batches.files import FileRoutes
 from router.api.costs import CostRoutes, LearntRow
@@ -73,6 +74,7 @@ class ApiConfig:
     costs: Callable[[], list[LearntRow]] = list  # of engines, as they have learnt
     tracer: Tracer | None = None  # None: no traces
     orders: OrderScope | None = None  # None: nobody takes any
+    adapters: AdapterScope | None = None  # None: none are added while it runs
     calls: ForwardedCalls = field(default_factory=ForwardedCalls)  # to servers of others
     tokenize: Tokenize = no_tokens  # by a server
     batches: BatchParts | None = None  # None: there are none
@@ -121,6 +123,11 @@ def create_apps(config: ApiConfig) -> Apps:
     RequestRoutes(config.gateway, config.timelines, config.clock).install(admin)
     if config.orders is not None:
         OrderRoutes(config.orders, admission, background).install(admin)
+    if config.adapters is not None:
+        adapters = AdapterRoutes(config.adapters, admission, background)
+        for app, takes in ((public, config.adapters.on_public), (admin, config.adapters.on_admin)):
+            if takes:
+                adapters.install(app)
     for app in (public, admin):
         describe_answers(app)
     _describe(admin, public)

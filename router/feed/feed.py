@@ -73,7 +73,7 @@ class Feed:
     def _hello(self, wall: float) -> Hello:
         topology = self._sources.topology
         services = [
-            ServicePromise(one.name, one.slo.ttft_s, one.slo.tpot_s, one.slo.attainment) for one in topology.services
+            ServicePromise(one.name, one.slo.ttft_s, one.slo.tpot_s, one.slo.attainment) for one in topology.offered
         ]
         return Hello(self._sources.gateway, topology.name, wall, services)
 

@@ -147,7 +147,7 @@ class LengthPredictor:
 
     def _known_of(self, spec: RequestSpec) -> tuple[_Service, _Similar, LengthDistribution]:
         """What is known of its service, of prompts like its own, and of the lengths of their answers."""
-        service, kind = self._services.setdefault(spec.service, _Service()), _kind(spec)
+        service, kind = self._services.setdefault(spec.asked, _Service()), _kind(spec)
         similar = service.similar.setdefault(kind, _Similar())
         return service, similar, _distribution(service, similar, kind)
 
@@ -157,7 +157,7 @@ class LengthPredictor:
             return
         is_cut = num_tokens >= prediction.limit and finish is not FinishReason.STOP
         is_whole = finish in (FinishReason.STOP, FinishReason.LENGTH) and not is_cut
-        service = self._services.setdefault(spec.service, _Service())
+        service = self._services.setdefault(spec.asked, _Service())
         if is_whole or is_cut:
             service.calibration.judge(prediction, num_tokens)
         if is_whole or num_tokens > 0:

@@ -43,11 +43,13 @@ class Tallies:
         sums.input_tokens += length
         sums.input_squares += length * length
 
-    def ended(self, record: Record) -> None:
-        """A client that goes away says nothing about the service, and a request without promises neither."""
+    def ended(self, record: Record, service: str) -> None:
+        """A client that goes away says nothing about the ``service``, and a request without promises neither. That is
+        what engines hold, be it with an adapter.
+        """
         if record.is_filler:
             return
-        sums = self._services.setdefault(record.service, _Sums())
+        sums = self._services.setdefault(service, _Sums())
         if record.outcome is Outcome.CANCELLED:
             sums.gone += 1
             return

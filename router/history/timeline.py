@@ -152,7 +152,7 @@ class RequestFacts(msgspec.Struct, frozen=True):
     def of(cls, spec: RequestSpec, tenant: str = "") -> "RequestFacts":
         return cls(
             spec.id,
-            spec.service,
+            spec.asked,
             len(spec.prompt),
             spec.sampling.max_tokens,
             spec.priority,

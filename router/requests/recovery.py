@@ -21,6 +21,7 @@ from router.view.monitor import Monitor
 
 KEPT = 3  # spans between two statuses of an engine, whose cancels may be on their way
 FAILURES = (RefusalCode.PEER_SILENT, RefusalCode.TRANSFER_FAILED)  # all other refusals are back pressure
+OURS = frozenset({FailureCode.CUT, FailureCode.ADAPTER})  # failures for which no client is to blame
 NOBODYS_FAULT = (RefusalCode.UNKNOWN_OWNER, RefusalCode.GATEWAY_SILENT, RefusalCode.RECALLED)
 
 
@@ -149,7 +150,7 @@ class Recovery:
             return self.interrupt(request, f"{engine}: {message.reason}", (engine,), now, failed=(engine,), died=True)
         if message.code is not FailureCode.STEP:
             self._breakers.forgive(request.id, now)
-            fault = Fault.SERVER if message.code is FailureCode.CUT else Fault.CLIENT
+            fault = Fault.SERVER if message.code in OURS else Fault.CLIENT
             error = RequestFailed(message.reason, fault, message.code)
             return [*self.stop(request), self._in_flight.fail(request, error, now)]
         request.losses.num_failed_steps += 1

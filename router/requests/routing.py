@@ -97,7 +97,7 @@ class Routing:
     def hash_prefix(self, request: InFlightRequest) -> None:
         """Name the blocks of its prompt, if the policy asks what engines have of them."""
         if self.policy.offers(UsesPrefixes) is not None and request.spec.pooling is None:
-            request.hints.prefix = full_block_hashes(request.spec.prompt)
+            request.hints.prefix = full_block_hashes(request.spec.prompt, request.spec.prefix_salt)
 
     def shed(self, service: str, now: float) -> list[Effect]:
         """Refuse those that wait for their deadlines in vain. What had begun, or may be late, is not among them."""

@@ -16,6 +16,7 @@ from mesh.wire.frames import Sender
 from mesh.wire.messages import EngineAnswer
 from mesh.wire.requests import Epoch, FailureCode, FinishReason, StepTokens
 from mesh.wire.status import EngineStatus
+from router.effects import ToEngine
 from router.servers.calling import Calling, body_for
 from router.servers.effects import HandOver, Say, ServerEffect, StartCall, StopCall, TellStatus
 from router.servers.facts import ServerKind, ServerLoad
@@ -27,7 +28,7 @@ from router.servers.learnt.kv_events import KvEvents, PrefixesChanged
 from router.servers.learnt.tokens import ask_tokens, tokenize_body
 from router.servers.load_names import read_load
 from router.servers.prefill_call import PATHS, PrefillCall, prefill_body, with_kv_params
-from router.servers.server_core import ServerCore, ServerOrder
+from router.servers.server_core import ServerCore
 from router.servers.stream.client import CallClient
 from router.servers.stream.going_on import Joint, NoWayError, body_to_go_on, way_of
 
@@ -97,7 +98,7 @@ class ServerAdapter:
 
     # --- the gateway's side -------------------------------------------------------------------------------------------
 
-    def take(self, message: ServerOrder) -> None:
+    def take(self, message: ToEngine) -> None:
         """A message to this engine. What it says to that comes later, in another turn of the event loop."""
         self._carry_out(self.core.take(message, self._clock.now()))
 

@@ -10,7 +10,7 @@ server could be asked at all: what it then refuses goes elsewhere, as from any e
 from typing import Final
 
 from mesh.topology.schema import EngineSpec
-from mesh.wire.control import Drain, LoadService, ProcessState, SetRole, UnloadService
+from mesh.wire.control import Drain, ProcessState
 from mesh.wire.requests import (
     Accepted,
     Cancel,
@@ -32,12 +32,12 @@ from mesh.wire.requests import (
     SubmitBatch,
 )
 from mesh.wire.status import EngineStatus
+from router.effects import ToEngine
 from router.servers.account import ServerAccount, ServerRequest
 from router.servers.effects import HandOver, Say, ServerEffect, StartCall, StopCall, TellStatus
 from router.servers.facts import ServerFacts, ServerLoad
 from router.servers.learnt.costs import ServerCosts
 
-ServerOrder = Submit | SubmitBatch | Cancel | Probe | Recall | SetRole | Drain | LoadService | UnloadService
 MOST_EXTRA: Final = 64  # tokens beyond those that were asked for, as servers count in their own way
 MAX_REST_S: Final = 60.0  # that a server may ask for
 
@@ -68,7 +68,7 @@ class ServerCore:
 
     # --- messages of the gateway --------------------------------------------------------------------------------------
 
-    def take(self, message: ServerOrder, now: float) -> list[ServerEffect]:
+    def take(self, message: ToEngine, now: float) -> list[ServerEffect]:
         """Take what is sent to this engine. Orders that no server obeys are ignored."""
         match message:
             case Submit():

@@ -23,6 +23,7 @@ def block_hashes(prompt: Sequence[int], salt: bytes) -> tuple[int, ...]:
     return tuple(names)
 
 
-def full_block_hashes(prompt: Sequence[int]) -> tuple[int, ...]:
-    """The names of the full blocks only, for use within this process."""
-    return block_hashes(prompt[: len(prompt) // PROMPT_BLOCK * PROMPT_BLOCK], b"")
+def full_block_hashes(prompt: Sequence[int], salt: bytes = b"") -> tuple[int, ...]:
+    """The names of the full blocks only, for use within this process. ``salt``: of any length."""
+    key = blake2b(salt, digest_size=16).digest() if salt else b""
+    return block_hashes(prompt[: len(prompt) // PROMPT_BLOCK * PROMPT_BLOCK], key)

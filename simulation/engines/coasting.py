@@ -19,7 +19,7 @@ class Coast:
     __slots__ = ("_first_s", "_growth_s", "_model", "_num_passed", "_num_steps", "_started_at", "step")
 
     def __init__(self, step: Step, load: StepLoad, model: StepModel, started_at: float, num_steps: int) -> None:
-        _, num_requests, context = load
+        _, num_requests, context, _ = load
         self.step = step
         self._model = model
         self._started_at = started_at

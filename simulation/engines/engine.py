@@ -7,9 +7,11 @@ from engines.core import EngineCore
 from engines.effects import (
     Compute,
     Copied,
+    DropAdapter,
     DropModel,
     EndTurn,
     Exit,
+    LoadAdapter,
     LoadModel,
     NodeEffect,
     OffloadBlocks,
@@ -209,6 +211,10 @@ class SimulatedEngine:
                 self._load(service)
             case DropModel(service):
                 self._models.drop(service)
+            case LoadAdapter():
+                self._load_adapter(effect)
+            case DropAdapter():
+                pass  # it has no weights
             case Follow(processes):
                 self._followed |= processes
                 self._network.follow(processes)
@@ -251,6 +257,18 @@ class SimulatedEngine:
             self._carry_out(self._node.not_loaded(service, str(error), self._kernel.now))
         else:
             self._carry_out(self._node.loaded(opened, self._kernel.now))
+
+    def _load_adapter(self, order: LoadAdapter) -> None:
+        self._loads_until = max(self._loads_until, self._kernel.now) + self._models.adapter_s(order)
+        self._kernel.at(self._loads_until, self._end_adapter, order.adapter.key)
+
+    def _end_adapter(self, key: str) -> None:
+        self._catch_up()
+        now = self._kernel.now
+        if self._loader.random() < self._load_failures:
+            self._carry_out(self._node.adapter_not_loaded(key, "its weights cannot be read", now))
+        else:
+            self._carry_out(self._node.adapter_loaded(key, now))
 
     def _rearm(self) -> None:
         deadline = self._node.next_deadline()

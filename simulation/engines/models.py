@@ -4,6 +4,7 @@ from random import Random
 
 from engines.costs.learning import LearntCost
 from engines.costs.profiles import EngineProfile
+from engines.effects import LoadAdapter
 from engines.memory.packed_pool import block_pool
 from engines.memory.pages import PagePool
 from engines.memory.weight_room import WeightRoom
@@ -64,6 +65,11 @@ class SimulatedModels:
     def load_s(self, name: str) -> float:
         """Return the seconds for the weights of a service to come."""
         return weights_s(self._profile, name, self._physics)
+
+    def adapter_s(self, order: LoadAdapter) -> float:
+        """Return the seconds for a LoRA adapter to come: as those of weights."""
+        profile = profile_of(self._profile, order.service)
+        return order.num_bytes / (self._physics.weight_bytes_per_s or profile.weight_bytes_per_s)
 
     def num_tokens(self, name: str) -> int:
         """Return the tokens that KV memory holds, if the service has all of it."""

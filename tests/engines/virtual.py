@@ -15,7 +15,17 @@ from typing import Any
 from engines.core import EngineCore
 from engines.costs.learning import LearntCost
 from engines.costs.step_cost import StepCost
-from engines.effects import Copied, DropModel, Effect, ForgetBlocks, LoadModel, OffloadBlocks, RestoreBlocks
+from engines.effects import (
+    Copied,
+    DropAdapter,
+    DropModel,
+    Effect,
+    ForgetBlocks,
+    LoadAdapter,
+    LoadModel,
+    OffloadBlocks,
+    RestoreBlocks,
+)
 from engines.memory.block_pool import BlockPool
 from engines.memory.packed_pool import block_pool
 from engines.memory.pages import PagePool
@@ -48,9 +58,9 @@ def token_after(state: bytes) -> int:
     return 10 + int.from_bytes(state[:4], "little") % 1000
 
 
-def continuation(prompt: list[int], num_tokens: int) -> list[int]:
-    """What an undisturbed run generates."""
-    state, generated = b"", []
+def continuation(prompt: list[int], num_tokens: int, adapter: str = "") -> list[int]:
+    """What an undisturbed run generates, with the adapter of that key if it has one."""
+    state, generated = adapter.encode(), []
     for token in prompt:
         state = absorb(state, token)
     for _ in range(num_tokens):
@@ -111,12 +121,15 @@ class VirtualContent:
 
 class HashingExecutor:
     def __init__(self, memory: VirtualMemory) -> None:
+        self.adapters: set[str] = set()  # keys
         self._memory = memory
 
     def execute(self, batch: Batch) -> StepResult:
         results = []
         for chunk in batch.chunks:
-            state = self._at(batch.service, chunk.blocks, chunk.start - 1) if chunk.start else b""
+            assert not chunk.adapter or chunk.adapter in self.adapters, "an adapter that is not there is computed"
+            state = chunk.adapter.encode()
+            state = self._at(batch.service, chunk.blocks, chunk.start - 1) if chunk.start else state
             for position, token in enumerate(chunk.tokens, chunk.start):
                 state = absorb(state, token)
                 index, offset = divmod(position, BLOCK_SIZE)
@@ -205,6 +218,7 @@ class VirtualMesh:
             rescheduling=rescheduling,
             scheduling=scheduling,
             loadable=frozenset({SERVICE, OTHER}),
+            adapter_memory_bytes=limits.get("adapter_memory", 0),
         )
         core = EngineCore(
             settings,
@@ -241,6 +255,10 @@ class VirtualMesh:
                     self._copies.append(self._loading(name, service))
                 case DropModel(service):
                     self.engines[name].dropped.append(service)
+                case LoadAdapter():
+                    self._copies.append(self._loading_adapter(name, effect.adapter.key))
+                case DropAdapter(_, key):
+                    self.engines[name].executor.adapters.remove(key)
         self.engines[name].core.check_invariants()
 
     def _sending(self, name: str, to: str, message: Message) -> Callable[[], None]:
@@ -297,6 +315,18 @@ class VirtualMesh:
     def _loading(self, name: str, service: str) -> Callable[[], None]:
         engine = self.engines[name]
         return lambda: self.perform(name, engine.core.loaded(make_service(service, name, engine.memory), self.now))
+
+    def _loading_adapter(self, name: str, key: str) -> Callable[[], None]:
+        engine = self.engines[name]
+
+        def run() -> None:
+            if self.spoil():
+                self.perform(name, engine.core.adapter_not_loaded(key, "its file is damaged", self.now))
+            else:
+                engine.executor.adapters.add(key)
+                self.perform(name, engine.core.adapter_loaded(key, self.now))
+
+        return run
 
     def _hear(self, message: Message) -> None:
         if not isinstance(message, StepTokens):

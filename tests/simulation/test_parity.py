@@ -24,7 +24,7 @@ from tests.simulation.record_gateway import topology_in
 
 def core_of_the_process(topology):
     tallies = Tallies()
-    ended = lambda timeline, request: tallies.ended(record_of(timeline))  # noqa: E731
+    ended = lambda timeline, request: tallies.ended(record_of(timeline), request.service)  # noqa: E731
     timelines = Timelines(TimelineReaders(arrived=(tallies.arrived,), ended=(ended,)))
     return Router(
         topology, "gateway", None, SystemClock(), PolicyInForce(PolicySpec(), Random(0), 0.0), timelines, tallies

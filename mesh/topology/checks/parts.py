@@ -69,12 +69,16 @@ def _check_ids(topology: Topology, processes: Processes, report: Report) -> None
 def _check_references(topology: Topology, processes: Processes, report: Report) -> None:
     hosts = [host.name for host in topology.hosts]
     services = [service.name for service in topology.services]
+    bases = {adapter.name: adapter.base for adapter in topology.adapters}
     for table, spec in {placed.table: placed.spec for placed in processes}.items():
         is_server = isinstance(spec, EngineSpec) and spec.server is not None
         if spec.host not in hosts and not is_server:
             report.add((*table, "host"), f"{spec.host!r} is not a host of this file; {suggestion(spec.host, hosts)}")
         for name in spec.services if isinstance(spec, EngineSpec) else ():
-            if name not in services:
+            if name in bases:
+                problem = f"{name!r} is an adapter, which every engine of its base serves; name {bases[name]}"
+                report.add((*table, "services"), problem)
+            elif name not in services:
                 report.add((*table, "services"), f"unknown service {name!r}; {suggestion(name, services)}")
         for name in spec.kv_quotas if isinstance(spec, EngineSpec) else ():
             if name not in services:
@@ -116,8 +120,8 @@ def _check_slices(processes: Processes, report: Report) -> None:
 
 
 def _check_aliases(topology: Topology, report: Report) -> None:
-    taken = {service.name: f"services.{service.name}" for service in topology.services}
-    for service in topology.services:
+    taken = {service.name: f"services.{service.name}" for service in topology.offered}
+    for service in topology.offered:
         for alias in service.aliases:
             if alias in taken:
                 report.add(

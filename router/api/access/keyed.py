@@ -14,7 +14,9 @@ from router.api.http.callers import Caller, ClientPeers
 
 PROBES: Final = frozenset({"/health", "/live"})
 PAGE: Final = "/ui"  # its files hold no secrets; what it shows needs the key of whoever looks
-ADMIN_PATHS: Final = ("/metrics", "/mesh/", "/docs", "/openapi.json")
+ADMIN_PATHS: Final = (
+    "/metrics", "/mesh/", "/docs", "/openapi.json", "/v1/load_lora_adapter", "/v1/unload_lora_adapter",
+)  # fmt: skip
 
 
 class KeyRights:

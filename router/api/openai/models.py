@@ -1,7 +1,7 @@
 """The models that a gateway serves, by the names that clients use."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import ClassVar, Final
@@ -16,6 +16,7 @@ from engines.models.text.tokenizer import Tokenizer
 from mesh.errors import UserError
 from mesh.rules import Counting
 from mesh.topology.schema import ServiceSpec, Slo, Task
+from mesh.wire.adapters import LoraAdapter
 from router.api.errors import ApiError, bad_parameter, not_allowed, unknown_model
 from router.api.forward.models import ForwardedModel
 from router.api.http.callers import Caller
@@ -54,6 +55,8 @@ class ServedModel:
     starting_tokens: tuple[int, ...]  # of every text
     infill: InfillTokens | None  # None: the model was not made to fill in
     apart_token: int | None  # that ends reasoning, where promises do not count that
+    base: str = ""  # of a LoRA adapter: the service that engines hold
+    adapter: LoraAdapter | None = None
     task: ClassVar = Task.GENERATE
 
     @classmethod
@@ -95,6 +98,30 @@ class ServedModel:
     def detokenizer(self, *, with_markers: bool) -> Detokenizer:
         """Return a detokenizer for one answer. ``with_markers``: those of calls and of reasoning are shown."""
         return Detokenizer(self.marked_pieces, False) if with_markers else self.tokenizer.detokenizer()
+
+    def with_adapter(self, spec: ServiceSpec, adapter: LoraAdapter) -> "ServedModel":
+        """Return an adapter of this model: the same tokens and template, under promises of its own."""
+        return replace(
+            self,
+            service=spec.name,
+            aliases=spec.aliases,
+            slo=spec.slo,
+            priority=spec.priority,
+            max_priority=spec.highest_priority,
+            min_ttft_s=spec.tightest_ttft_s,
+            min_tpot_s=spec.tightest_tpot_s,
+            max_context=min(spec.max_context or self.max_context, self.max_context),
+            max_output_tokens=spec.max_output_tokens,
+            temperature=spec.temperature,
+            top_p=spec.top_p,
+            base=self.service,
+            adapter=adapter,
+        )
+
+    @property
+    def held_as(self) -> str:
+        """Return the service that engines hold."""
+        return self.base or self.service
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Return a text's tokens, with those around them that every text has if that is wanted."""
@@ -140,7 +167,7 @@ class Models:
 
     def __init__(self, models: Iterable[ServedModel | PooledModel], forwarded: Iterable[ForwardedModel] = ()) -> None:
         self._all: tuple[Model, ...] = (*models, *forwarded)
-        self._by_name = {name: model for model in self._all for name in model.names}
+        self._by_name = self._named = {name: model for model in self._all for name in model.names}
         self.has_forwarded: Final = any(isinstance(model, ForwardedModel) for model in self._all)
         self.has_own: Final = any(isinstance(model, ServedModel) for model in self._all)
 
@@ -149,6 +176,10 @@ class Models:
         """Return the tokens that end reasoning, by the services whose promises do not count it."""
         ours = (model for model in self._all if isinstance(model, ServedModel))
         return {model.service: model.apart_token for model in ours if model.apart_token is not None}
+
+    def serve_added(self, added: Iterable[ServedModel]) -> None:
+        """Serve these adapters beside what there was from the beginning, and no others."""
+        self._by_name = {**{model.service: model for model in added}, **self._named}
 
     def find(self, name: str | None, caller: Caller) -> ServedModel:
         """Find a model by its name; without one, the only model, if there is only one.
@@ -201,13 +232,16 @@ def _apart_token(spec: ServiceSpec, style: ChatStyle) -> int | None:
 
 def entry(name: str, model: Model, created: int) -> dict[str, object]:
     """Return what /v1/models tells of a model."""
+    root, parent = model.service, None
+    if isinstance(model, ServedModel) and model.adapter is not None:
+        root, parent = Path(model.adapter.folder).name, model.base
     return {
         "id": name,
         "object": "model",
         "created": created,
         "owned_by": "meshserve",
-        "root": model.service,
-        "parent": None,
+        "root": root,
+        "parent": parent,
         "max_model_len": model.max_context,
         "task": str(model.task),
     }

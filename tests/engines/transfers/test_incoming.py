@@ -5,6 +5,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from engines.adapters.room import AdapterRoom
 from engines.status import Service
 from engines.transfers.incoming import IncomingTransfers
 from engines.transfers.outcomes import Arrived, EngineOutcome
@@ -26,7 +27,9 @@ class Receiver:
     def __init__(self, freeness: float = 1000.0) -> None:
         core = VirtualMesh().add("decode", num_blocks=NUM_BLOCKS, max_running=2).core
         self.service: Service = core._services[SERVICE]
-        self.arrivals = IncomingTransfers(core._settings, core._services, lambda peer, ref: True, lambda *_: freeness)
+        self.arrivals = IncomingTransfers(
+            core._settings, core._services, lambda peer, ref: True, lambda *_: freeness, AdapterRoom(0)
+        )
 
     @property
     def num_held(self) -> int:

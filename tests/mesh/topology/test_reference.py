@@ -24,6 +24,8 @@ REFERENCE = (Path(__file__).parents[3] / "docs/reference/topology.md").read_text
         "HOST",
         "ACCESS",
         "TRACES",
+        "ADAPTER",
+        "ADAPTERS",
     ],
 )
 def test_every_key_is_described(table: str):

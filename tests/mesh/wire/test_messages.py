@@ -5,6 +5,7 @@ from typing import get_args
 import msgpack
 import pytest
 
+from mesh.wire.adapters import AddedAdapter, ExpectAdapter, ForgetAdapter, LoraAdapter, ServeAdapter
 from mesh.wire.control import (
     Announce,
     Drain,
@@ -363,8 +364,30 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             "weight_memory": None,
             "error": None,
             "metrics_url": "",
+            "adapters": [],
         },
     ),
+    (
+        ServeAdapter(AddedAdapter(LoraAdapter("sql", "/adapters/sql", "5ad1", 4096), "chat", 3)),
+        {
+            "type": "ServeAdapter",
+            "added": {
+                "adapter": {"service": "sql", "folder": "/adapters/sql", "digest": "5ad1", "num_weights": 4096},
+                "base": "chat",
+                "version": 3,
+                "is_removed": False,
+            },
+        },
+    ),
+    (
+        ExpectAdapter("chat", LoraAdapter("sql", "/adapters/sql", "5ad1", 4096)),
+        {
+            "type": "ExpectAdapter",
+            "service": "chat",
+            "adapter": {"service": "sql", "folder": "/adapters/sql", "digest": "5ad1", "num_weights": 4096},
+        },
+    ),
+    (ForgetAdapter("sql"), {"type": "ForgetAdapter", "service": "sql"}),
     (DrainServer("gpu", True), {"type": "DrainServer", "server": "gpu", "undo": True}),
     (
         GatewayStatus(
@@ -429,6 +452,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             "admin_url": "http://127.0.0.1:9000",
             "servers": {},
             "drains": {},
+            "adapters": {},
         },
     ),
     (

@@ -12,7 +12,7 @@ def told():
     tallies = Tallies()
 
     def ended(timeline, _):
-        tallies.ended(record_of(timeline))
+        tallies.ended(record_of(timeline), timeline.facts.service)
 
     return tallies, Timelines(TimelineReaders(arrived=(tallies.arrived,), ended=(ended,)))
 

@@ -220,7 +220,8 @@ def test_what_would_fail_anywhere_ends_at_once(code: FailureCode):
     world = World()
     world.running()
     effects = world.recovery.fail(M0, failed(code), NOW)
-    error, fault = only_error(effects), Fault.SERVER if code is FailureCode.CUT else Fault.CLIENT
+    is_ours = code in (FailureCode.CUT, FailureCode.ADAPTER)
+    error, fault = only_error(effects), Fault.SERVER if is_ours else Fault.CLIENT
     assert (cancels(effects), error.fault, len(world.requests)) == ([(M0, ALL_OF_IT)], fault, 0)
 
 

@@ -156,13 +156,14 @@ class OrderIntake:
                     RequestSpec(
                         id=order.id.choice(which * order.n + index),
                         gateway=self._gateway,
-                        service=order.model.service,
+                        service=order.model.held_as,
                         prompt=prompt.tokens,
                         sampling=msgspec.structs.replace(sampling, seed=derived_seed(sampling.seed, index)),
                         slo_ttft_s=slo.ttft_s,
                         slo_tpot_s=slo.tpot_s,
                         priority=priority,
                         age_s=self._clock.now() - order.arrived_s,
+                        adapter=order.model.adapter,
                     ),
                 )
 

@@ -4,6 +4,7 @@ import importlib.metadata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import psutil
 import structlog
@@ -15,6 +16,7 @@ from engines.costs.calibration import calibrate, calibrate_whole
 from engines.costs.measuring import Scratch, usual_sampling
 from engines.costs.profiles import ProfileFile
 from engines.memory.weight_room import WeightRoom
+from engines.models.backends import check_torch_runs
 from engines.models.cache import Cache
 from engines.models.errors import ModelError
 from engines.models.files.model_config import ModelConfig
@@ -122,7 +124,13 @@ def open_memory(
 
 
 def _shape(engine: EngineSpec, spec: ServiceSpec) -> KVShape:
-    return kv_shape(ModelConfig.load(prepared_dir(spec.model)), spec.dtype, engine.block_size)
+    return kv_shape(_config(prepared_dir(spec.model)), spec.dtype, engine.block_size)
+
+
+def _config(folder: Path) -> ModelConfig:
+    config = ModelConfig.load(folder)
+    check_torch_runs(folder, config)
+    return config
 
 
 def _shape_if_here(engine: EngineSpec, spec: ServiceSpec) -> KVShape | None:
@@ -142,7 +150,7 @@ def open_model(engine: EngineSpec, spec: ServiceSpec, memory: PagedMemory | Devi
     is missing.
     """
     folder = prepared_dir(spec.model)
-    config = ModelConfig.load(folder)
+    config = _config(folder)
     check_task(folder, config, spec.task)
     torch_service = TorchService(
         spec.name,

@@ -16,8 +16,8 @@ from engines.memory.weight_room import WeightRoom
 from engines.models.cache import Cache
 from engines.models.files.model_config import ModelConfig
 from engines.models.store import prepared_dir
+from engines.models.weight_size import stored_bytes
 from engines.profiling.store import ProfileStore, profile_key, profile_of
-from engines.torch_engine.parts import weight_bytes
 from engines.torch_engine.sampling.sampler import Sampler
 from engines.torch_engine.shape import kv_shape
 from engines.transformers_engine.executor import TransformersExecutor, load_model
@@ -41,7 +41,7 @@ def transformers_backend(engine: EngineSpec, services: Sequence[ServiceSpec], ve
     [spec] = services
     folder = prepared_dir(spec.model)
     config = ModelConfig.load(folder)
-    num_bytes = weight_bytes(config, spec.dtype, engine.device)
+    num_bytes = stored_bytes(folder, getattr(torch, spec.dtype).itemsize)
     WeightRoom(engine, partial(_free_bytes, engine.device)).take(spec.name, num_bytes)
     shape = kv_shape(config, spec.dtype, engine.block_size)
     memory = open_memory(engine, shape)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
@@ -97,7 +98,15 @@ class TransformersExecutor:
 
     def _logits(self, hidden: Tensor) -> Tensor:
         logits: Tensor = self._model.get_output_embeddings()(hidden)  # type: ignore[no-untyped-call]
-        return logits.float()
+        return _shaped(logits.float(), self._model.config.get_text_config())
+
+
+def _shaped(logits: Tensor, config: Any) -> Tensor:
+    """As forward passes of models leave them, which do more than a product (Gemma 2, Granite, Cohere)."""
+    logits *= getattr(config, "logit_scale", None) or 1.0
+    logits /= getattr(config, "logits_scaling", None) or 1.0
+    softcap = getattr(config, "final_logit_softcapping", None)
+    return logits if softcap is None else torch.tanh(logits / softcap) * softcap
 
 
 class _Held:

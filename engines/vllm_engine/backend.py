@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 import structlog
+import torch
 
 from engines.backend import Backend, LoadedModel
 from engines.costs.calibration import DECODE_SIZES, calibrate, calibrate_whole
@@ -18,9 +19,9 @@ from engines.models.cache import Cache
 from engines.models.files.model_config import ModelConfig
 from engines.models.store import prepared_dir
 from engines.models.tasks import check_task, context_of
+from engines.models.weight_size import stored_bytes
 from engines.profiling.store import ProfileStore, profile_key, profile_of
 from engines.torch_engine.gpu_memory import gpu_memory
-from engines.torch_engine.parts import weight_bytes
 from engines.torch_engine.shape import ENCODER_HEAD_DIM
 from engines.vllm_engine.executor import VllmExecutor
 from engines.vllm_engine.gpu import FIRST, PARALLEL, gpu_share, see_only
@@ -60,7 +61,7 @@ def vllm_backend(engine: EngineSpec, services: Sequence[ServiceSpec]) -> Backend
     """
     version = installed_vllm()
     [spec] = services
-    num_bytes = weight_bytes(ModelConfig.load(prepared_dir(spec.model)), spec.dtype, engine.device)
+    num_bytes = stored_bytes(prepared_dir(spec.model), getattr(torch, spec.dtype).itemsize)
     WeightRoom(engine).take(spec.name, num_bytes)
     if spec.pools:
         return pooled_backend(engine, spec, num_bytes, version)
@@ -139,6 +140,8 @@ def start_vllm(engine: EngineSpec, spec: ServiceSpec, memory: PagedMemory | Devi
         most_tokens=max(engine.chunk_tokens, engine.block_size) + most_requests,
         most_requests=most_requests,
         options=engine.options,
+        layers=config.num_layers,
+        layer_bytes=block_bytes(_shape(engine, spec, config)) // config.num_layers,
         gpu_share=None if engine.device == "cpu" else gpu_share(),
     )
     runner = VllmRunner(settings, _pages(memory))

@@ -5,7 +5,7 @@ core is not made: no second scheduler decides beside ours.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,7 @@ ENOUGH_BYTES = 2**50  # for vLLM to plan a KV cache, which then lies in our page
 class RunnerSettings:
     """What vLLM is started with. ``most_tokens`` and ``most_requests`` are of a batch; ``options`` are vLLM's own.
 
+    ``layers`` of KV are in a block, of ``layer_bytes`` each: what the pages are made for.
     ``gpu_share``: of the GPU's memory, that vLLM may use; None: it computes on CPUs.
     """
 
@@ -41,6 +42,8 @@ class RunnerSettings:
     most_tokens: int
     most_requests: int
     options: Mapping[str, object]
+    layers: int
+    layer_bytes: int
     gpu_share: float | None = None
 
 
@@ -54,7 +57,7 @@ class VllmRunner:
         for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         self._settings = settings
-        self._executor = _executor(_config(settings))
+        self._executor = _executor(_config(settings), settings)
         [self.form, *_] = self._executor.collective_rpc("use_pages", args=(pages, settings.folder))
         self._executor.compile_or_warm_up_model()
         _settle()
@@ -97,6 +100,7 @@ def _config(settings: RunnerSettings) -> Any:
         "max_num_batched_tokens": settings.most_tokens,
         "kv_cache_memory_bytes": 2**20,  # else it counts what is free; ours is elsewhere
         "enable_prefix_caching": False,  # ours is
+        "disable_hybrid_kv_cache_manager": True,  # layers with a window keep all KV, as those without do: one kind
         "async_scheduling": False,
         "disable_log_stats": True,
         "worker_cls": CPU_WORKER if settings.gpu_share is None else GPU_WORKER,
@@ -106,7 +110,7 @@ def _config(settings: RunnerSettings) -> Any:
     return EngineArgs(**arguments | dict(settings.options)).create_engine_config()
 
 
-def _executor(config: Any) -> Any:
+def _executor(config: Any, settings: RunnerSettings) -> Any:
     """As vLLM's engine core makes it, with a KV cache that is small, to be replaced by our pages."""
     from vllm.v1.attention.backends.utils import resolve_kv_cache_layout
     from vllm.v1.core.kv_cache_utils import get_kv_cache_configs
@@ -121,6 +125,8 @@ def _executor(config: Any) -> Any:
     executor.set_kv_cache_layout(layout.name)
     executor.determine_available_memory()  # compiles, unless it is to be eager
     planned = get_kv_cache_configs(config, specs, [ENOUGH_BYTES] * len(specs))
+    for plan in planned:
+        check_one_kind(plan.kv_cache_groups, settings, config.parallel_config.tensor_parallel_size)
     caches = [_with_few_blocks(config, plan) for plan in planned]
     config.cache_config.num_gpu_blocks = FEW_BLOCKS
     executor.initialize_from_config(caches)
@@ -136,12 +142,24 @@ def _settle() -> None:
     enable_envs_cache()
 
 
+def check_one_kind(groups: Sequence[Any], settings: RunnerSettings, num_workers: int) -> None:
+    """Raise `UserError` unless each layer keeps K and V of every token, alike: what engines hand over in blocks.
+
+    ``groups``: of vLLM's KV cache on one of its workers.
+    """
+    if len(groups) != 1:
+        raise UserError(f"{settings.folder}: vLLM keeps {len(groups)} kinds of KV for it, and engines hand over one")
+    [group] = groups
+    num_layers, layer_bytes = len(group.layer_names), group.kv_cache_spec.page_size_bytes * num_workers
+    if (num_layers, layer_bytes) != (settings.layers, settings.layer_bytes):
+        kept, wanted = f"{num_layers} of {layer_bytes} bytes", f"{settings.layers} of {settings.layer_bytes}"
+        raise UserError(f"{settings.folder}: vLLM keeps KV in {kept} a block, and layers alike would be {wanted}")
+
+
 def _with_few_blocks(config: Any, plan: Any) -> Any:
     from vllm.v1.core.kv_cache_utils import get_kv_cache_config_from_groups
 
     groups = plan.kv_cache_groups
-    if len(groups) != 1:
-        raise UserError("models with several kinds of KV cache are not served through vLLM")
     block_bytes = plan.kv_cache_tensors[0].size // plan.num_blocks
     cache = get_kv_cache_config_from_groups(config, groups, FEW_BLOCKS * block_bytes)
     cache.kv_cache_layout = config.cache_config.kv_cache_layout

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from engines.models.backends import check_some_run
 from engines.models.errors import ModelError
 from engines.models.files.model_config import ModelConfig
 from engines.models.progress import Progress
@@ -15,10 +16,11 @@ _UNWANTED = ["*/*.safetensors", "onnx/*", "openvino/*", "consolidated*"]  # othe
 def fetch_from_hub(model: HubModel, progress: Progress) -> Path:
     """The snapshot's folder, from the local cache if the hub cannot be reached. Raises `ModelError`.
 
-    A model that is not supported is refused before its weights are fetched.
+    A model that no backend runs is refused before its weights are fetched.
     """
     progress(f"fetching {model} from the Hugging Face hub")
-    ModelConfig.load(_snapshot(model, ["config.json"]))
+    folder = _snapshot(model, ["config.json"])
+    check_some_run(folder, ModelConfig.load(folder))
     return _snapshot(model, _WANTED)
 
 

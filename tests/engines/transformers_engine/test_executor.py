@@ -230,3 +230,49 @@ def test_costs_are_measured_in_whatever_memory_there_is(executor, calls, num_tok
     most = max(rows * (longest + new) for rows, longest, new in calls)
     assert most <= max(num_tokens, 5)
     assert max(longest + new for _, longest, new in calls) <= max_context
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "gpt2": {"n_embd": 48, "n_layer": 2, "n_head": 4, "n_positions": 128},
+    "gemma2": {
+        "hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16,
+        "num_key_value_heads": 2, "sliding_window": 8, "final_logit_softcapping": 2.0, "max_position_embeddings": 128,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("variant", list(SIZES))
+def test_models_of_any_kind_answer_what_generate_answers(tmp_path: Path, variant: str):
+    """One that the torch engine does not have, and one whose logits are more than a product."""
+    import torch
+    import transformers
+
+    from engines.transformers_engine.backend import counted
+    from engines.transformers_engine.executor import TransformersExecutor, load_model
+
+    torch.manual_seed(3)
+    shape = transformers.AutoConfig.for_model(variant, vocab_size=96, bos_token_id=1, eos_token_id=2, **SIZES[variant])
+    original = transformers.AutoModelForCausalLM.from_config(shape).eval()
+    for parameter in original.parameters():
+        parameter.data.normal_(0.0, 0.3)
+    original.save_pretrained(tmp_path)
+    config = ModelConfig.load(tmp_path)
+    assert (config.num_layers, config.num_heads, config.max_context, config.vocab_size) == (2, 4, 128, 96)
+    model = load_model(tmp_path, "float32", "cpu")
+    (tmp_path / "tokenizer.json").write_bytes((write_tiny_model(tmp_path / "other") / "tokenizer.json").read_bytes())
+    executor = TransformersExecutor(SERVICE, model, counted(16), Sampler.of(tmp_path, config), threads=1)
+    free = list(range(20))
+    runner = Runner(lambda chunks: executor.execute(Batch(SERVICE, chunks)).chunks, free.pop, 16)
+    prompt = [5, 17, 80, 3, 44, 9, 61, 23, 70, 12]
+    ids = torch.tensor([prompt])
+    with torch.no_grad():
+        expected = original(ids).logits[0].log_softmax(dim=-1)
+    [result] = runner.execute(runner.chunk("a", prompt, 0, GREEDY, prompt_logprobs=0))
+    assert result.prompt_logprobs is not None
+    for position, entry in enumerate(result.prompt_logprobs[1:]):
+        assert entry is not None
+        assert entry.logprob == pytest.approx(expected[position, entry.token].item(), abs=1e-4)
+    answer = original.generate(
+        ids, attention_mask=torch.ones_like(ids), max_new_tokens=12, do_sample=False, eos_token_id=None
+    )
+    assert runner.generate("b", prompt, GREEDY, 12) == answer[0, len(prompt) :].tolist()

@@ -19,6 +19,7 @@ class Fillers:
     running: list[EngineRequest] = field(default_factory=list)  # hold blocks; oldest admission first
     computing: tuple[EngineRequest, ...] = ()  # those of them whose blocks the running step writes
     num_preempted: int = 0
+    _counted: tuple[tuple[int, int], int] = ((-1, -1), 0)
 
     def __len__(self) -> int:
         return len(self.waiting) + len(self.running)
@@ -37,8 +38,16 @@ class Fillers:
                 place.remove(request)
 
     def num_blocks(self, pool: BlockPool) -> int:
-        """Return how many blocks would be free if all of them gave way."""
-        return pool.num_freed([one.blocks for one in self.running]) if self.running else 0
+        """Return how many blocks would be free if all of them gave way, but for prefixes that they share.
+
+        Statuses ask several times while nothing changes.
+        """
+        if not self.running:
+            return 0
+        key = pool.num_free, len(self.running)
+        if key != self._counted[0]:
+            self._counted = key, sum([pool.num_sole(one.blocks) for one in self.running])
+        return self._counted[1]
 
     def give_way(self, pool: BlockPool, is_enough: Callable[[], bool]) -> None:
         """Let them lose their blocks, the latest first, until that is enough. What runs in this moment stays."""

@@ -14,6 +14,7 @@ from bench.harm.meshes import MODEL
 
 GET = "GET /v1/models HTTP/1.1\r\nhost: 127.0.0.1\r\n"
 HEAD = "POST /v1/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+UPLOAD = {"content-type": "multipart/form-data; boundary=edge"}
 CLOSE = "\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n"
 Row = Mapping[str, Any]
 
@@ -32,6 +33,7 @@ KINDS: Mapping[str, Callable[[Ground, Row, Any], bytes]] = {
     "headers": _with_headers,
     "posts": lambda ground, row, fields: ground.post(row["path"], {"model": MODEL, **fields}),
     "bodies": lambda ground, row, body: ground.post(row.get("path", COMPLETIONS), body.encode("latin-1")),
+    "uploads": lambda ground, _, body: ground.post("/v1/files", body.encode("latin-1"), UPLOAD),
     "lines": lambda _, __, line: f"{line}{CLOSE}".encode("latin-1"),
     "gets": lambda _, __, rest: f"{GET}{rest}".encode("latin-1"),
     "heads": lambda _, __, rest: f"{HEAD}{rest}".encode("latin-1"),

@@ -143,4 +143,4 @@ def _kept_s(upload: Upload) -> int:
 
 
 def _full(error: StoreFullError) -> ApiError:
-    return ApiError(507, str(error), code="storage_full")
+    return ApiError(413, str(error), code="storage_full")

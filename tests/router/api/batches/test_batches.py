@@ -177,4 +177,4 @@ async def test_a_full_store_is_told(model, tmp_path):
         assert (batch.status, batch.errors.data[0].code) == ("failed", "store_full")
         with pytest.raises(openai.APIStatusError) as full:
             await made.client().files.create(file=("x", lines(6)), purpose="batch")
-        assert full.value.status_code == 507
+        assert full.value.status_code == 413

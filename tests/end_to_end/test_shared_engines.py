@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,7 @@ pytestmark = pytest.mark.timeout(300)
 
 BYTE_LLAMA = Path(__file__).parents[2] / "deploy/models/byte-llama"
 DECODES = ("decode-0", "decode-1")
+MOST = 4  # answers at a time
 TOPOLOGY = """
 [services.tiny]
 model = "{tiny}"
@@ -64,29 +65,32 @@ def mesh(start_mesh: StartMesh, folders: Mapping[str, Path]) -> Mesh:
 
 
 class Alone:
-    """One model by itself in this process, one request at a time."""
+    """One model by itself in this process."""
 
     def __init__(self, folder: Path) -> None:
         config = ModelConfig.load(folder)
-        self._blocks = list(range(-(-config.max_context // BLOCK_SIZE)))
+        self._num_blocks = -(-config.max_context // BLOCK_SIZE)  # of each answer
         size = block_bytes(kv_shape(config, "float32", BLOCK_SIZE))
-        memory = bytearray(len(self._blocks) * size)
+        memory = bytearray(MOST * self._num_blocks * size)
         self._executor = TorchExecutor([TorchService("alone", folder, config, "float32", BLOCK_SIZE, memory, size)])
         self._tokenizer = Tokenizer.load(folder)
 
-    def complete(self, prompt: str, num_tokens: int) -> str:
-        """Greedy, past any end token."""
-        tokens = self._tokenizer.encode(prompt)
-        num_prompt, num_computed = len(tokens), 0
+    def complete(self, prompts: Sequence[str], num_tokens: int) -> list[str]:
+        """Greedy, past any end token, one step of all answers after the other."""
+        texts = [self._tokenizer.encode(prompt) for prompt in prompts]
+        num_prompts, num_computed = [len(tokens) for tokens in texts], [0] * len(prompts)
         sampling = Sampling(max_tokens=num_tokens, seed=0, temperature=0.0, ignore_eos=True)
-        while len(tokens) < num_prompt + num_tokens:
-            draw = Draw(sampling, tokens, num_prompt, len(tokens))
-            chunk = Chunk("alone", tokens[num_computed:], num_computed, self._blocks, draw)
-            num_computed = len(tokens)
-            [result] = self._executor.execute(Batch("alone", [chunk])).chunks
-            assert result.token is not None
-            tokens.append(result.token)
-        return self._tokenizer.decode(tokens[num_prompt:])
+        for _ in range(num_tokens):
+            chunks = []
+            for number, tokens in enumerate(texts):
+                draw = Draw(sampling, tokens, num_prompts[number], len(tokens))
+                blocks = list(range(number * self._num_blocks, (number + 1) * self._num_blocks))
+                chunks.append(Chunk("alone", tokens[num_computed[number] :], num_computed[number], blocks, draw))
+                num_computed[number] = len(tokens)
+            for tokens, result in zip(texts, self._executor.execute(Batch("alone", chunks)).chunks, strict=True):
+                assert result.token is not None
+                tokens.append(result.token)
+        return [self._tokenizer.decode(tokens[count:]) for tokens, count in zip(texts, num_prompts, strict=True)]
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +146,9 @@ def test_each_service_answers_as_it_does_alone(mesh: Mesh, alone: Mapping[str, A
     ]
     with ThreadPoolExecutor(len(asked)) as clients:
         answers = list(clients.map(lambda one: complete(mesh, *one), asked))
-    assert [answer.text for answer in answers] == [alone[service].complete(*rest) for service, *rest in asked]
+    assert [answer.text for answer in answers] == [
+        alone[service].complete([prompt], num_tokens)[0] for service, prompt, num_tokens in asked
+    ]
     engines = {
         service: {one.headers["x-meshserve-decode"] for one in answers if one.service == service} for service in alone
     }
@@ -154,15 +160,16 @@ def test_a_killed_shared_engine_costs_neither_service_a_token(mesh: Mesh, alone:
     begun: Queue[Answer] = Queue()
     num_tokens = 500
     pids = {str(row["id"]): int(str(row["pid"])) for row in mesh.status()["engines"]}
-    prompts = [(service, f"Number {number} is") for service in ("tiny", "byte-llama") for number in range(4)]
+    prompts = [(service, f"Number {number} is") for service in ("tiny", "byte-llama") for number in range(MOST)]
     with ThreadPoolExecutor(len(prompts)) as clients:
         streams = [clients.submit(stream, mesh, *one, num_tokens, begun) for one in prompts]
         places = [begun.get(timeout=DEADLINE_S) for _ in prompts]
         os.kill(pids[shared_by_both(places)], signal.SIGKILL)
         assert not all(map(Future.done, streams)), "the answers ended before the engine did"
         answers = [one.result() for one in streams]
-    for (service, prompt), answer in zip(prompts, answers, strict=True):
-        assert answer.text == alone[service].complete(prompt, num_tokens), f"{service}: {prompt}"
+    for service, model in alone.items():
+        expected = model.complete([prompt for name, prompt in prompts if name == service], num_tokens)
+        assert [answer.text for answer in answers if answer.service == service] == expected
     until(lambda: is_at_rest(mesh))
 
 

@@ -22,6 +22,7 @@ from router.api.http.callers import CallerCheck, Callers
 from router.api.http.fast_path import FastRoute, FastRoutes, Handler
 from router.api.http.outer_layer import OuterLayer, install_error_handlers
 from router.api.metrics.gateway import GatewayMetrics
+from router.api.openai.chat.chat_calls import ChatCalls
 from router.api.openai.generate import GenerateRoutes
 from router.api.openai.input.background import Background
 from router.api.openai.input.intake import OrderIntake
@@ -96,8 +97,9 @@ def create_apps(config: ApiConfig) -> Apps:
     intake = OrderIntake(config.gateway, config.router, config.metrics, config.clock)
     admission = BodyAdmission.of_bodies(config.max_body_bytes)
     background = Background()
+    chats = ChatCalls(intake, config.models, config.clock, config.wall_clock, background)
     generate = GenerateRoutes(
-        intake, config.models, admission, config.clock, config.wall_clock, config.max_body_bytes, background
+        intake, chats, config.models, admission, config.clock, config.wall_clock, config.max_body_bytes, background
     )
     generate.install(public)
     tokens = TokenRoutes(config.models, admission, config.max_body_bytes, background)

@@ -12,6 +12,7 @@ from router.api.http.disconnect import disconnected
 from router.api.http.headers import route_headers
 from router.api.openai.answers.call import Call, Usage
 from router.api.openai.answers.choice import Choice, Piece, Prompt
+from router.api.openai.answers.sse import error_event
 from router.api.openai.answers.stream import DONE, EventStream, encoded
 from router.generation import Generation, RouterError, TokenBatch
 from router.servers.forwarded_call import AnswerForm, ForwardedCall, ForwardedCalls, ServerAnswer
@@ -94,6 +95,9 @@ class ForwardedEvents:
     def usage(self, usage: Usage) -> bytes:
         """Return what came after the last token."""
         return self._call.take(self._call.num_tokens)
+
+    def error(self, error: ApiError) -> bytes:
+        return error_event(error)
 
 
 def forwarded_stream(call: ForwardingCall) -> EventStream:

@@ -43,7 +43,7 @@ from router.servers.stream.chunks import Rewriter
 from router.traces.call_trace import CallFacts, CallTrace
 
 MAX_HEADER_BYTES: Final = 16_384  # that are passed on
-PREFIXES: Final = {CHAT: "chatcmpl", COMPLETIONS: "cmpl"}  # of ids of answers; others keep the server's
+PREFIXES: Final = {CHAT: "chatcmpl-", COMPLETIONS: "cmpl-"}  # of ids of answers; others keep the server's
 OPERATIONS: Final = {CHAT: "chat", COMPLETIONS: "text_completion"}
 NOT_FORWARDED: Final = frozenset({
     "accept-encoding", "authorization", "connection", "content-encoding", "content-length", "content-type", "cookie",
@@ -262,7 +262,7 @@ def _facts(call_id: CallId, path: str, asked: AskedFields, model: ForwardedModel
     prefix = PREFIXES.get(path)
     return CallFacts(
         request_id=call_id.request_id,
-        response_id=call_id.answer(prefix or "call"),
+        response_id=call_id.answer(prefix or "call-"),
         operation=OPERATIONS.get(path, path.rpartition("/")[2]),
         model=asked.model or model.service,
         is_stream=bool(asked.stream),

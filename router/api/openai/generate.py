@@ -1,7 +1,6 @@
 """The routes /v1/completions and /v1/chat/completions."""
 
 from collections.abc import Callable
-from functools import partial
 
 from fastapi import FastAPI, Request, Response
 
@@ -17,8 +16,7 @@ from router.api.openai.answers.completion import CompletionAnswer, CompletionEve
 from router.api.openai.answers.sse import ChunkTemplate
 from router.api.openai.answers.stream import EventStream
 from router.api.openai.answers.whole import whole_response
-from router.api.openai.chat.answer_plan import AnswerPlan
-from router.api.openai.chat.asked import asked_chat
+from router.api.openai.chat.chat_calls import ChatCalls
 from router.api.openai.input.background import Background
 from router.api.openai.input.bodies import ChatBody, CompletionBody, SamplingBody
 from router.api.openai.input.grammar_checks import CheckedGrammar
@@ -27,7 +25,7 @@ from router.api.openai.input.ids import CallId
 from router.api.openai.input.intake import Order, OrderIntake
 from router.api.openai.input.prompts import PromptReader
 from router.api.openai.input.reading import read_body
-from router.api.openai.input.sampling import AnswerLength, check_chat, check_completion
+from router.api.openai.input.sampling import AnswerLength, check_completion
 from router.api.openai.input.schema import body_schema
 from router.api.openai.models import Models, ServedModel
 
@@ -36,6 +34,7 @@ class GenerateRoutes:
     def __init__(
         self,
         intake: OrderIntake,
+        chats: ChatCalls,
         models: Models,
         admission: BodyAdmission,
         clock: Clock,
@@ -44,6 +43,7 @@ class GenerateRoutes:
         background: Background,
     ) -> None:
         self._intake = intake
+        self._chats = chats
         self._models = models
         self._clock = clock
         self._wall_clock = wall_clock
@@ -70,8 +70,9 @@ class GenerateRoutes:
             model = self._models.find(body.model, caller)
             promise = Promise.of(wishes, model, caller)
             grammar = await self._grammar(body, model, request)
+            call_id = CallId.draw(request.scope["state"]["request_id"])
             order = Order(
-                id=CallId.draw(request.scope["state"]["request_id"]),
+                id=call_id,
                 arrived_s=arrived_s,
                 model=model,
                 body=body,
@@ -82,10 +83,11 @@ class GenerateRoutes:
                 echo=bool(body.echo),
                 promise=promise,
                 caller=caller,
+                answer_id=call_id.answer("cmpl-"),
                 grammar=grammar,
                 trace=request.scope["state"].get("trace"),
             )
-            call, envelope = await self._intake.submit(order), self._envelope("cmpl", order)
+            call, envelope = await self._intake.submit(order), self._envelope(order)
         with_logprobs = body.logprobs is not None
         if body.stream:
             template = ChunkTemplate(envelope, "text_completion", with_usage=_wants_usage(body))
@@ -93,41 +95,17 @@ class GenerateRoutes:
         return await whole_response(call, CompletionAnswer(model, with_logprobs), envelope, request.receive)
 
     async def chat(self, request: Request) -> Response:
-        arrived_s, wishes = self._clock.now(), Wishes.of(headers_of(request.scope))
-        caller = caller_of(request.scope)
-        with self._admission.enter(caller.peer) as entry:
+        arrived_s = self._clock.now()
+        with self._admission.enter(caller_of(request.scope).peer) as entry:
             body = await read_body(request, ChatBody, self._max_body_bytes, entry, self._background)
-            check_chat(body)
-            model = self._models.find(body.model, caller)
-            promise = Promise.of(wishes, model, caller)
-            asked = asked_chat(body, model.style)
-            prompt = await self._prompts.chat(asked.chat, model, caller.tenant)
-            plan = AnswerPlan.of(body, model.style, asked.use, prompt)
-            grammar = await plan.grammar(partial(model.grammars.check, client=caller.tenant))
-            order = Order(
-                id=CallId.draw(request.scope["state"]["request_id"]),
-                arrived_s=arrived_s,
-                model=model,
-                body=body,
-                prompt_param="messages",
-                prompts=[prompt],
-                length=AnswerLength.of_chat(body),
-                logprobs=(body.top_logprobs or 0) if body.logprobs else None,
-                echo=False,
-                promise=promise,
-                caller=caller,
-                grammar=grammar,
-                trace=request.scope["state"].get("trace"),
-                reader=plan.reader,
-            )
-            call, envelope = await self._intake.submit(order), self._envelope("chatcmpl", order)
+            chat = await self._chats.begin(body, request, arrived_s)
         shows = Shows(
-            bool(body.logprobs), body.include_reasoning is not False, order.id, model.style.calls.call_id_length
+            bool(body.logprobs), body.include_reasoning is not False, chat.id, chat.model.style.calls.call_id_length
         )
         if body.stream:
-            template = ChunkTemplate(envelope, "chat.completion.chunk", with_usage=_wants_usage(body))
-            return EventStream(call, ChatEvents(template, model, shows))
-        return await whole_response(call, ChatAnswer(model, shows), envelope, request.receive)
+            template = ChunkTemplate(chat.envelope, "chat.completion.chunk", with_usage=_wants_usage(body))
+            return EventStream(chat.call, ChatEvents(template, chat.model, shows))
+        return await whole_response(chat.call, ChatAnswer(chat.model, shows), chat.envelope, request.receive)
 
     async def _grammar(self, body: SamplingBody, model: ServedModel, request: Request) -> CheckedGrammar | None:
         grammar = grammar_of(body)
@@ -135,9 +113,9 @@ class GenerateRoutes:
             return None
         return await model.grammars.check(grammar, caller_of(request.scope).tenant)
 
-    def _envelope(self, prefix: str, order: Order) -> Envelope:
+    def _envelope(self, order: Order) -> Envelope:
         name = order.body.model or order.model.service
-        return Envelope(order.id.answer(prefix), int(self._wall_clock()), name)
+        return Envelope(order.answer_id, int(self._wall_clock()), name)
 
 
 def _wants_usage(body: ChatBody | CompletionBody) -> bool:

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 import msgspec
 
 from mesh.wire.requests import FinishReason
+from router.api.errors import ApiError
 from router.api.openai.answers.call import Usage
 from router.api.openai.answers.choice import Choice, Piece
 from router.api.openai.answers.logprobs import JsonLists, chat_logprobs
 from router.api.openai.answers.said import Said
-from router.api.openai.answers.sse import TOOL_CALLS, ChunkTemplate
+from router.api.openai.answers.sse import TOOL_CALLS, ChunkTemplate, error_event
 from router.api.openai.input.ids import CallId
 from router.api.openai.models import ServedModel
 from router.chat.deltas import CallArguments, CallBegins, ContentDelta, Delta, ReasoningDelta
@@ -51,6 +52,9 @@ class ChatEvents:
 
     def usage(self, usage: Usage) -> bytes:
         return self.template.usage(usage)
+
+    def error(self, error: ApiError) -> bytes:
+        return error_event(error)
 
     def _logprobs(self, piece: Piece) -> bytes:
         return _encode(chat_logprobs(self.model, piece.logprobs)) if self.shows.logprobs else b"null"

@@ -62,6 +62,7 @@ class Choice:
         self.num_tokens = 0
         self.num_cached_tokens = 0
         self.finish: FinishReason | None = None
+        self.stop: str | None = None  # the stop string that ended it
         self._detokenizer = detokenizer
         self._stops = stops
         self._min_tokens = min_tokens
@@ -147,6 +148,7 @@ class Choice:
             checked = stops.feed(text)
             shown += checked.text
             if checked.stop is not None:
+                self.stop = checked.stop
                 return shown, num_taken, FinishReason.STOP
         if batch.finish is not None:
             shown += stops.feed(self._detokenizer.finish()).text + stops.finish()

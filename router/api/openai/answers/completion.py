@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from router.api.errors import ApiError
 from router.api.openai.answers.call import Usage
 from router.api.openai.answers.choice import Choice, Piece
 from router.api.openai.answers.logprobs import CompletionLogprobs, JsonLists
-from router.api.openai.answers.sse import ChunkTemplate
+from router.api.openai.answers.sse import ChunkTemplate, error_event
 from router.api.openai.models import ServedModel
 
 _encode = msgspec.json.encode
@@ -43,6 +44,9 @@ class CompletionEvents:
 
     def usage(self, usage: Usage) -> bytes:
         return self._template.usage(usage)
+
+    def error(self, error: ApiError) -> bytes:
+        return error_event(error)
 
 
 @dataclass(frozen=True, slots=True)

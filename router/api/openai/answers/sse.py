@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from mesh.wire.requests import FinishReason
+from router.api.errors import ApiError
 from router.api.openai.answers.call import Envelope, Usage
 
 NOT_YET: Final = b"null"
@@ -41,3 +42,13 @@ class ChunkTemplate:
         if not self._with_usage:
             return b""
         return self._start + b'],"usage":' + msgspec.json.encode(usage.json()) + b"}\n\n"
+
+
+def error_event(error: ApiError) -> bytes:
+    """Write an error as OpenAI's streams have it."""
+    return b"data: " + error.body() + b"\n\n"
+
+
+def named_event(name: str, body: object) -> bytes:
+    """Write an event of the APIs whose events have names."""
+    return b"event: " + name.encode() + b"\ndata: " + msgspec.json.encode(body) + b"\n\n"

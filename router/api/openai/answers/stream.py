@@ -41,6 +41,9 @@ class Events(Protocol):
     def usage(self, usage: Usage) -> bytes:
         """The event with the usage, or nothing if it was not asked for."""
 
+    def error(self, error: ApiError) -> bytes:
+        """Return the event that tells why the stream ends before the answer does."""
+
 
 class EventStream(Response):
     """Runs a call and sends its pieces as they come."""
@@ -57,26 +60,26 @@ class EventStream(Response):
         sink = _EventSink(self, self._call, self._events, send, self._done)
         try:
             await self._call.run(sink, sink.abandoned(receive))
-            await sink.finish(self._events.usage(self._call.usage))
+            await sink.finish(await self._last())
         except (ApiError, RouterError) as error:
             if not sink.started:
                 raise
             if not isinstance(error, ClientGoneError):
-                await sink.finish(error_event(api_error(error)))
+                await sink.finish(self._events.error(api_error(error)))
         except Exception:
             if not sink.started:
                 raise
             log.exception("stream failed", request=self._call.request_id)
-            await sink.finish(error_event(internal_error(self._call.request_id)))
+            await sink.finish(self._events.error(internal_error(self._call.request_id)))
+
+    async def _last(self) -> bytes:
+        """Return the events after the last piece."""
+        return self._events.usage(self._call.usage)
 
 
 def encoded(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     """Encode headers as ASGI wants them."""
     return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-
-
-def error_event(error: ApiError) -> bytes:
-    return b"data: " + error.body() + b"\n\n"
 
 
 class _EventSink(Outlet):

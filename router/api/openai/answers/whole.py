@@ -50,5 +50,10 @@ async def whole_response(call: Call, answer: WholeAnswer, envelope: Envelope, re
         "choices": [part.json() for part in collector.parts.values()],
         "usage": call.usage.json(),
     }
+    return json_answer(call, body)
+
+
+def json_answer(call: Call, body: object) -> Response:
+    """Answer a call that has ended, with headers that say where it ran."""
     headers = route_headers(call.route) if call.route else {}
     return Response(msgspec.json.encode(body), headers=headers, media_type="application/json")

@@ -4,7 +4,7 @@ import secrets
 from dataclasses import dataclass
 from hashlib import blake2b
 
-_PREFIXES = ("chatcmpl-", "cmpl-")
+_PREFIXES = ("chatcmpl-", "cmpl-", "resp_", "msg_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,8 @@ class CallId:
         return cls(request_id, secrets.token_hex(8))
 
     def answer(self, prefix: str) -> str:
-        return f"{prefix}-{self.token}"
+        """Return the id of the answer. ``prefix`` is its API's."""
+        return f"{prefix}{self.token}"
 
     def tool_call(self, choice: int, index: int, length: int = 24) -> str:
         """Return the id of a call of a tool. One of 9 characters is all that some models' templates take back."""

@@ -52,6 +52,7 @@ class Order:
     echo: bool
     promise: Promise
     caller: Caller
+    answer_id: str  # as the client sees it
     grammar: CheckedGrammar | None = None
     trace: CallTrace | None = None
     reader: Callable[[], AnswerReader | None] = _no_reader  # one a choice
@@ -61,7 +62,7 @@ class Order:
         is_chat = self.prompt_param == "messages"
         return CallFacts(
             request_id=self.id.request_id,
-            response_id=self.id.answer("chatcmpl" if is_chat else "cmpl"),
+            response_id=self.answer_id,
             operation="chat" if is_chat else "text_completion",
             model=self.body.model or self.model.service,
             is_stream=bool(self.body.stream),

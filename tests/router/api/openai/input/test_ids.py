@@ -27,7 +27,7 @@ def test_what_is_less_than_a_name_means_nothing(asked):
 
 
 def test_the_id_of_an_answer_is_new_each_time():
-    assert CallId.draw("r").answer("cmpl") != CallId.draw("r").answer("cmpl")
+    assert CallId.draw("r").answer("cmpl-") != CallId.draw("r").answer("cmpl-")
 
 
 def test_ids_of_other_shapes_are_themselves():

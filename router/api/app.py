@@ -21,7 +21,9 @@ from router.api.http.browsers import BrowserRules, CrossOrigin
 from router.api.http.callers import CallerCheck, Callers
 from router.api.http.fast_path import FastRoute, FastRoutes, Handler
 from router.api.http.outer_layer import OuterLayer, install_error_handlers
+from router.api.messages.routes import MessageRoutes
 from router.api.metrics.gateway import GatewayMetrics
+from router.api.openai.chat.body_reader import BodyReader
 from router.api.openai.chat.chat_calls import ChatCalls
 from router.api.openai.generate import GenerateRoutes
 from router.api.openai.input.background import Background
@@ -97,6 +99,7 @@ def create_apps(config: ApiConfig) -> Apps:
     intake = OrderIntake(config.gateway, config.router, config.metrics, config.clock)
     admission = BodyAdmission.of_bodies(config.max_body_bytes)
     background = Background()
+    bodies = BodyReader(admission, config.max_body_bytes, background)
     chats = ChatCalls(intake, config.models, config.clock, config.wall_clock, background)
     generate = GenerateRoutes(
         intake, chats, config.models, admission, config.clock, config.wall_clock, config.max_body_bytes, background
@@ -106,11 +109,13 @@ def create_apps(config: ApiConfig) -> Apps:
     tokens.install(public)
     pooled = _pooled(config, admission, background)
     pooled.install(public)
-    handlers = {**generate.handlers, **pooled.handlers}
+    messages = MessageRoutes(chats, bodies, config.clock)
+    messages.install(public)
+    handlers = {**generate.handlers, **pooled.handlers, **messages.handlers}
     if config.models.has_forwarded:
         forward = _forward(config, admission, background, {**handlers, **tokens.handlers})
         forward.install(public)
-        handlers = forward.handlers
+        handlers |= forward.handlers
     if config.batches is not None:
         config.batches.answerer.serve(handlers)
         _install_batches(public, config, config.batches, admission, background)

@@ -10,11 +10,21 @@ from router.generation import Draining, Fault, NoEngines, Overloaded, RequestFai
 
 CLIENT_CLOSED_REQUEST: Final = 499  # nginx's; only logs and metrics ever see it
 
+MESSAGES_PATH: Final = "/v1/messages"  # and those below it are Anthropic's
+
+_MESSAGES_TYPES: Final[Mapping[int, str]] = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
 _TYPES: Final[Mapping[int, str]] = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
 class ApiError(Exception):
-    """An answer in OpenAI's shape. ``param`` names the offending parameter, ``code`` is for programs."""
+    """An answer that is an error. ``param`` names the offending parameter, ``code`` is for programs."""
 
     def __init__(
         self,
@@ -36,6 +46,15 @@ class ApiError(Exception):
         kind = _TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
         error = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
         return msgspec.json.encode({"error": error})
+
+    def messages_body(self) -> bytes:
+        """The same in Anthropic's shape."""
+        kind = _MESSAGES_TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "api_error")
+        return msgspec.json.encode({"type": "error", "error": {"type": kind, "message": self.message}})
+
+    def body_for(self, path: str) -> bytes:
+        """In the shape of the API that a path belongs to."""
+        return self.messages_body() if path.startswith(MESSAGES_PATH) else self.body()
 
 
 class ClientGoneError(ApiError):

@@ -66,7 +66,7 @@ class KeyedCallers:
         peer, path = self._peers.peer_of(scope, headers), scope["path"]
         if path in PROBES or path.startswith(PAGE):
             return Caller(peer, peer)
-        held = self._held(headers.get("authorization"))
+        held = self._held(_shown(headers))
         if not held.key.admin and path.startswith(ADMIN_PATHS):
             raise not_allowed(
                 "This key may not see what operators see; `mesh keys add --admin` makes one", "admin_only"
@@ -83,7 +83,14 @@ class KeyedCallers:
         scheme, _, text = shown.partition(" ")
         held = self._keyring.find(text.strip()) if scheme.lower() == "bearer" else None
         if held is None:
-            raise not_known("The key in `Authorization` is none of this gateway's")
+            raise not_known("The key in `Authorization` or `x-api-key` is none of this gateway's")
         if held.key.has_expired(self._wall_clock()):
             raise not_allowed("This key has expired", "key_expired")
         return held
+
+
+def _shown(headers: Mapping[str, str]) -> str | None:
+    """Return a request's key as ``Authorization`` has it. Clients of Anthropic's API send ``x-api-key`` instead."""
+    if "authorization" not in headers and "x-api-key" in headers:
+        return f"Bearer {headers['x-api-key']}"
+    return headers.get("authorization")

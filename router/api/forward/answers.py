@@ -7,12 +7,12 @@ from starlette.responses import Response
 from starlette.types import Receive
 
 from mesh.wire.requests import FinishReason
-from router.api.errors import ApiError
+from router.api.errors import MESSAGES_PATH, ApiError
 from router.api.http.disconnect import disconnected
 from router.api.http.headers import route_headers
 from router.api.openai.answers.call import Call, Usage
 from router.api.openai.answers.choice import Choice, Piece, Prompt
-from router.api.openai.answers.sse import error_event
+from router.api.openai.answers.sse import error_event, message_error_event
 from router.api.openai.answers.stream import DONE, EventStream, encoded
 from router.generation import Generation, RouterError, TokenBatch
 from router.servers.forwarded_call import AnswerForm, ForwardedCall, ForwardedCalls, ServerAnswer
@@ -29,6 +29,9 @@ class ServerAnswered(ApiError):  # noqa: N818
         self._body = answer.body
 
     def body(self) -> bytes:
+        return self._body
+
+    def messages_body(self) -> bytes:
         return self._body
 
 
@@ -97,6 +100,8 @@ class ForwardedEvents:
         return self._call.take(self._call.num_tokens)
 
     def error(self, error: ApiError) -> bytes:
+        if self._call.body.path.startswith(MESSAGES_PATH):
+            return message_error_event(error)
         return error_event(error)
 
 

@@ -15,7 +15,14 @@ from router.servers.forwarded_call import CHAT, COMPLETIONS, AnswerForm, CallBod
 Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 TEXTS: Final = ("messages", "prompt", "input", "query", "documents", "text_1", "text_2", "queries", "system")
 EVENT_PATHS: Final = ("/v1/responses", "/v1/messages")  # whose streams are events of their own
-WHOLE_PATHS: Final = ("/v1/embeddings", "/v1/rerank", "/v1/score", "/tokenize", "/detokenize")
+WHOLE_PATHS: Final = (
+    "/v1/embeddings",
+    "/v1/rerank",
+    "/v1/score",
+    "/v1/messages/count_tokens",
+    "/tokenize",
+    "/detokenize",
+)
 PATHS: Final = (CHAT, COMPLETIONS, *EVENT_PATHS, *WHOLE_PATHS)
 
 

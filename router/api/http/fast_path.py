@@ -50,10 +50,10 @@ class FastRoute:
             await response(scope, receive, send)
             return
         except (ApiError, RouterError) as error:
-            response = error_response(api_error(error))
+            response = error_response(api_error(error), scope["path"])
         except Exception:
             log.exception("request failed", request=name, path=scope["path"])
-            response = error_response(internal_error(name))
+            response = error_response(internal_error(name), scope["path"])
         response.raw_headers += [*own_headers, *limit_headers(scope)]
         await response(scope, receive, send)
 

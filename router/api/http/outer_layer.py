@@ -45,26 +45,27 @@ class OuterLayer:
             state["caller"] = self._callers.admit(scope, headers)
             await self._app(scope, receive, send_named)
         except (ApiError, RouterError) as error:
-            await error_response(api_error(error))(scope, receive, send_named)
+            await error_response(api_error(error), scope["path"])(scope, receive, send_named)
         except Exception:
             log.exception("request failed", request=name, path=scope["path"])
             if started:
                 raise
-            await error_response(internal_error(name))(scope, receive, send_named)
+            await error_response(internal_error(name), scope["path"])(scope, receive, send_named)
 
 
-def error_response(error: ApiError) -> Response:
-    return Response(error.body(), error.status, headers=error.headers, media_type="application/json")
+def error_response(error: ApiError, path: str) -> Response:
+    """Answer in the shape of the path's API."""
+    return Response(error.body_for(path), error.status, headers=error.headers, media_type="application/json")
 
 
 def install_error_handlers(app: FastAPI) -> None:
     async def expected(request: Request, error: Exception) -> Response:
         assert isinstance(error, ApiError | RouterError)
-        return error_response(api_error(error))
+        return error_response(api_error(error), request.url.path)
 
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return error_response(http_error(error, request))
+        return error_response(http_error(error, request), request.url.path)
 
     app.add_exception_handler(ApiError, expected)
     app.add_exception_handler(RouterError, expected)

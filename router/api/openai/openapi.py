@@ -6,8 +6,9 @@ from typing import Any, Final
 from fastapi import FastAPI
 
 from mesh.metrics.exposition import OPENMETRICS
+from router.api.errors import MESSAGES_PATH
 
-TOKEN_PATHS: Final = ("/v1/completions", "/v1/chat/completions")
+TOKEN_PATHS: Final = ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages")
 ROUTED_PATHS: Final = (*TOKEN_PATHS, "/v1/embeddings", "/v1/rerank", "/v1/score")
 
 Json = dict[str, Any]
@@ -26,6 +27,18 @@ _ERROR: Final[Json] = {
                 "code": {"type": ["string", "null"]},
             },
         }
+    },
+}
+_MESSAGES_ERROR: Final[Json] = {
+    "type": "object",
+    "required": ["type", "error"],
+    "properties": {
+        "type": {"const": "error"},
+        "error": {
+            "type": "object",
+            "required": ["type", "message"],
+            "properties": {"type": {"type": "string"}, "message": {"type": "string"}},
+        },
     },
 }
 ANYWHERE: Final[Mapping[int, str]] = {
@@ -93,7 +106,8 @@ def _describe(path: str, method: str, responses: Json) -> None:
     traced = _TRACE if path in ROUTED_PATHS else {}
     for status, what in _errors(path, method):
         headers = _REQUEST_ID | (_RETRY_AFTER if status in (429, 503) else {}) | traced
-        content = {"application/json": {"schema": _ERROR}}
+        schema = _MESSAGES_ERROR if path.startswith(MESSAGES_PATH) else _ERROR
+        content = {"application/json": {"schema": schema}}
         responses[str(status)] = {"description": what, "headers": headers, "content": content}
 
 

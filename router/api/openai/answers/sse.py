@@ -49,6 +49,11 @@ def error_event(error: ApiError) -> bytes:
     return b"data: " + error.body() + b"\n\n"
 
 
+def message_error_event(error: ApiError) -> bytes:
+    """Write an error as streams of Anthropic's messages have it."""
+    return b"event: error\ndata: " + error.messages_body() + b"\n\n"
+
+
 def named_event(name: str, body: object) -> bytes:
     """Write an event of the APIs whose events have names."""
     return b"event: " + name.encode() + b"\ndata: " + msgspec.json.encode(body) + b"\n\n"

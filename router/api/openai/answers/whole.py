@@ -11,6 +11,7 @@ from router.api.http.disconnect import disconnected
 from router.api.http.headers import route_headers
 from router.api.openai.answers.call import Call, Envelope
 from router.api.openai.answers.choice import Choice, Piece
+from router.api.openai.answers.said import Said
 
 
 class WholeAnswer(Protocol):
@@ -51,6 +52,23 @@ async def whole_response(call: Call, answer: WholeAnswer, envelope: Envelope, re
         "usage": call.usage.json(),
     }
     return json_answer(call, body)
+
+
+class _Listener:
+    """Gathers what the one choice of a call says."""
+
+    def __init__(self) -> None:
+        self.said = Said()
+
+    async def take(self, choice: Choice, piece: Piece, *, more: bool) -> None:
+        self.said.add(piece)
+
+
+async def said_of(call: Call, receive: Receive) -> Said:
+    """Run a call with one choice to its end, and return what it says. Raise `ApiError` or `RouterError` if it fails."""
+    listener = _Listener()
+    await call.run(listener, disconnected(receive))
+    return listener.said
 
 
 def json_answer(call: Call, body: object) -> Response:

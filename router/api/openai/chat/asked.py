@@ -24,6 +24,7 @@ from router.chat.style import ChatStyle
 from router.chat.teaching import taught
 from router.chat.tools import Choosing, Tool, ToolUse, any_object
 
+MAX_ARGUMENTS: Final = 262_144  # characters, which are read on the event loop
 _OWN_VARIABLES: Final = frozenset(
     ("messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template")
 )
@@ -211,4 +212,7 @@ def _call(call: ToolCall, param: str) -> dict[str, Any]:
         raise bad_parameter(f"{param}.function.name", "is required", "missing_required_parameter")
     if call.get("type") not in (None, "function"):
         raise bad_parameter(f"{param}.type", "must be function")
+    arguments = function.get("arguments")
+    if arguments is not None and len(arguments) > MAX_ARGUMENTS:
+        raise bad_parameter(f"{param}.function.arguments", f"can have at most {MAX_ARGUMENTS} characters")
     return dict(call)

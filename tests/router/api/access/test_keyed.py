@@ -240,3 +240,15 @@ async def test_neither_keys_nor_their_hashes_are_in_logs_answers_or_representati
 async def test_the_page_comes_without_a_key_and_what_it_shows_does_not(keyed):
     assert (await keyed.client.get("/ui/")).status_code == 200
     assert (await keyed.client.get("/mesh/feed")).status_code == 401
+
+
+async def test_clients_of_messages_show_keys_in_their_way(keyed):
+    shown = (await keyed.key())["authorization"].removeprefix("Bearer ")
+    asked = {"model": "tiny", "max_tokens": 8, "messages": [{"role": "user", "content": "Hello"}]}
+    answers = [
+        await keyed.client.post("/v1/messages", json=asked, headers=headers)
+        for headers in ({"x-api-key": shown, "anthropic-version": "2023-06-01"}, {"x-api-key": "no"}, {})
+    ]
+    assert [answer.status_code for answer in answers] == [200, 401, 401]
+    assert [answer.json()["type"] for answer in answers] == ["message", "error", "error"]
+    assert answers[1].json()["error"]["type"] == "authentication_error"

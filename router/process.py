@@ -43,6 +43,7 @@ from router.api.metrics.placement import PlacementHealth
 from router.api.openai.models import Models, ServedModel
 from router.api.openai.pooled.model import PooledModel
 from router.api.orders import OrderScope
+from router.api.responses.stored import StoredResponses
 from router.api.targets import Target, targets_of
 from router.batches.parts import BatchParts
 from router.checks import may_act, shows_page
@@ -248,6 +249,7 @@ def _apps(
             played=played_topology(shell.topology) if acts else None,
             simulations=simulations,
             batches=batches,
+            responses=StoredResponses.of(shell.topology.responses, shell.topology.name),
         )
     )
 

@@ -199,6 +199,13 @@ BATCHES: Keys = {
     "max_in_flight": Key("max_in_flight", integer(1, 65536)),
 }
 
+RESPONSES: Keys = {
+    "keep": Key("keep", boolean),
+    "folder": Key("folder", text),
+    "max_bytes": Key("max_bytes", size),
+    "max_age_days": Key("max_age_days", integer(1, 3650)),
+}
+
 CLUSTER: Keys = {
     "on": Key("on", choice([engine.value for engine in ClusterEngine], "a cluster's engine", ClusterEngine)),
     "address": Key("address", text),

@@ -23,6 +23,7 @@ from mesh.topology.lines import LineIndex
 from mesh.topology.placed import Placed
 from mesh.topology.reading import as_table, check_sections, named_tables, read_table, require
 from mesh.topology.report import Report, TopologyError
+from mesh.topology.responses import ResponsesSpec
 from mesh.topology.schema import (
     WHOLE_PROMPTS,
     AccessSpec,
@@ -47,7 +48,7 @@ from mesh.wire.control import Role
 
 SECTIONS = (
     "mesh", "services", "engines", "gateways", "policy", "transfer", "rescheduling", "scaling", "placement", "hosts",
-    "access", "batches", "traces", "cluster", "adapters",
+    "access", "batches", "responses", "traces", "cluster", "adapters",
 )  # fmt: skip
 DEFAULT_TTFT_S = 5.0
 DEFAULT_TPOT_S = 0.25
@@ -101,6 +102,7 @@ def load(path: Path, text: str | None = None, counts: Mapping[str, int] | None =
         placement=placement,
         access=_access(source),
         batches=_batches(source),
+        responses=_responses(source),
         traces=_traces(source),
         added=_added(source),
         **_mesh(source, len(engines) + len(gateways) + len(hosts)),
@@ -160,6 +162,13 @@ def _batches(source: _Source) -> BatchesSpec:
     fields = _section(source, "batches", keys.BATCHES)
     folder = fields.pop("folder", None)
     return BatchesSpec(None if folder is None else Path(source.resolve(folder)), **fields)
+
+
+def _responses(source: _Source) -> ResponsesSpec:
+    fields = _section(source, "responses", keys.RESPONSES)
+    if (folder := fields.pop("folder", None)) is not None:
+        fields["folder"] = Path(source.resolve(folder))
+    return ResponsesSpec(**fields)
 
 
 def _traces(source: _Source) -> TracesSpec | None:

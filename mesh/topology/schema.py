@@ -10,6 +10,7 @@ from mesh.access.keys import UNLIMITED, KeyLimits
 from mesh.batches import USUAL, BatchesSpec
 from mesh.chat_formats import AUTO_FORMAT
 from mesh.rules import Counting, ScalingRule, Trigger
+from mesh.topology.responses import KEPT, ResponsesSpec
 from mesh.topology.timing import Timing
 from mesh.transports import AUTO
 from mesh.wire.control import Role
@@ -341,6 +342,7 @@ class Topology:
     traces: TracesSpec | None = None  # None: nobody makes any
     batches: BatchesSpec = USUAL
     added: AdaptersSpec | None = None  # None: adapters are those of the file
+    responses: ResponsesSpec = KEPT
     timing: Timing = field(default_factory=Timing)
     curve_key: Path | None = None  # the mesh's key file; required when hosts differ
     log_level: str = "info"

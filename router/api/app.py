@@ -35,6 +35,8 @@ from router.api.openai.tokens import TokenRoutes
 from router.api.operations import HealthRoutes, MetricRoutes, ModelRoutes
 from router.api.orders import OrderRoutes, OrderScope
 from router.api.request_stories import RequestRoutes
+from router.api.responses.routes import ResponseRoutes
+from router.api.responses.stored import StoredResponses, nothing_stored
 from router.api.targets import Target, TargetRoutes
 from router.batches.parts import BatchParts
 from router.feed.broadcast import FeedBroadcast
@@ -81,6 +83,7 @@ class ApiConfig:
     calls: ForwardedCalls = field(default_factory=ForwardedCalls)  # to servers of others
     tokenize: Tokenize = no_tokens  # by a server
     batches: BatchParts | None = None  # None: there are none
+    responses: StoredResponses = field(default_factory=nothing_stored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +114,9 @@ def create_apps(config: ApiConfig) -> Apps:
     pooled.install(public)
     messages = MessageRoutes(chats, bodies, config.clock)
     messages.install(public)
-    handlers = {**generate.handlers, **pooled.handlers, **messages.handlers}
+    responses = ResponseRoutes(chats, bodies, config.responses, config.clock, config.wall_clock)
+    responses.install(public)
+    handlers = {**generate.handlers, **pooled.handlers, **messages.handlers, **responses.handlers}
     if config.models.has_forwarded:
         forward = _forward(config, admission, background, {**handlers, **tokens.handlers})
         forward.install(public)

@@ -52,7 +52,7 @@ class Caller:
 
     @property
     def owner(self) -> str:
-        """Return whose files and batches are the caller's: all share those of a mesh that is open to everybody."""
+        """Return whose what is kept for the caller is: all share that of a mesh that is open to everybody."""
         if self.rights is None:
             return self.tenant if self.tenant.startswith(NAMED) else ""
         return f"{self.rights.key}/{self.tenant}"

@@ -66,7 +66,7 @@ class MessageTool(Body, kw_only=True):
     strict: bool | None = None
 
 
-class ToolChoice(Body, kw_only=True):
+class MessageToolChoice(Body, kw_only=True):
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None
     disable_parallel_tool_use: bool | None = None
@@ -95,7 +95,7 @@ class CountBody(Body, kw_only=True):
     messages: Annotated[list[MessageParam], Meta(min_length=1, max_length=MAX_MESSAGES)]
     system: str | Annotated[list[TextBlock], Meta(max_length=MAX_BLOCKS)] | None = None
     tools: Annotated[list[MessageTool], Meta(max_length=MAX_TOOLS)] | None = None
-    tool_choice: ToolChoice | None = None
+    tool_choice: MessageToolChoice | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
     output_format: OutputFormat | None = None

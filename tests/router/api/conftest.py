@@ -27,6 +27,7 @@ from router.api.http.browsers import BrowserRules
 from router.api.http.callers import ClientPeers, OpenCallers
 from router.api.metrics.gateway import GatewayMetrics
 from router.api.openai.models import Models, ServedModel
+from router.api.responses.stored import StoredResponses, nothing_stored
 from router.feed.broadcast import FeedBroadcast
 from router.generation import Route, RouterError, TokenBatch
 from router.history.records import Outcome
@@ -236,10 +237,12 @@ async def roomy_gateway(model: ServedModel) -> AsyncIterator[Gateway]:
 
 
 @asynccontextmanager
-async def gateway_of(model: ServedModel, max_body_bytes: int) -> AsyncIterator[Gateway]:
+async def gateway_of(
+    model: ServedModel, max_body_bytes: int, responses: StoredResponses | None = None
+) -> AsyncIterator[Gateway]:
     router = ScriptedRouter(lambda spec: one_by_one([10, 11]))
     engines, timelines = {"decode-0": engine()}, Timelines()
-    apps = apis_of(model, router, max_body_bytes, engines, timelines)
+    apps = apis_of(model, router, max_body_bytes, engines, timelines, responses=responses or nothing_stored())
     async with client_of(apps.public) as client, client_of(apps.admin) as admin:
         yield Gateway(router, model, engines, timelines, apps.public, client, admin)
 

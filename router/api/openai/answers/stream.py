@@ -100,13 +100,15 @@ class _EventSink(Outlet):
         self._unsent = b""
 
     async def take(self, choice: Choice, piece: Piece, *, more: bool) -> None:
+        is_first = choice.index not in self._opened
+        opening = self._events.opening(choice) if is_first else b""
         if piece.prompt_logprobs is None:
             event = self._events.piece(choice, piece)
         else:  # of thousands of tokens: their text takes long enough to hold up everybody's tokens
             event = await asyncio.to_thread(self._events.piece, choice, piece)
-        if choice.index not in self._opened:
+        if is_first:
             self._opened.add(choice.index)
-            event = self._events.opening(choice) + event
+            event = opening + event
             await self._start()
         event = self._unsent + event
         self._unsent = event if more and len(event) < MAX_UNSENT else b""

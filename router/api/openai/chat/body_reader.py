@@ -32,8 +32,11 @@ class BodyReader:
     async def read(self, request: Request, kind: type[B], entry: AdmissionEntry, translate: Callable[[B], T]) -> T:
         """Return what ``translate`` makes of the body. Raise `ApiError` and `Overloaded` as `read_body` does."""
         data = await read_bytes(request, self._max_bytes, entry)
-        work = partial(_translated, data, kind, translate)
-        return work() if len(data) <= LARGE_BODY else await self._background.run(caller_of(request.scope).tenant, work)
+        return await self.aside(request, partial(_translated, data, kind, translate), is_long=len(data) > LARGE_BODY)
+
+    async def aside(self, request: Request, work: Callable[[], T], *, is_long: bool) -> T:
+        """Do work at once, or beside the event loop if it is long. Raise `Overloaded` if too much waits already."""
+        return await self._background.run(caller_of(request.scope).tenant, work) if is_long else work()
 
 
 def _translated(data: bytes, kind: type[B], translate: Callable[[B], T]) -> T:

@@ -26,7 +26,7 @@ MIN_REPETITION_PENALTY = 0.01  # less is no penalty that anybody wants, and over
 # Fields whose types do not speak for themselves: "must be ..." in the words of a person.
 SHAPES: Final[Mapping[str, str]] = {
     "prompt": "a string, a list of strings, a list of token ids, or a list of lists of token ids",
-    "input": "a string, a list of strings, a list of token ids, or a list of lists of token ids",
+    "input": "a string, a list of strings, a list of token ids, a list of lists of token ids, or a list of items",
     "documents": "a list of strings, or of objects with a text",
     "text_1": "a string or a list of strings",
     "text_2": "a string or a list of strings",

@@ -71,8 +71,13 @@ def check_prompt(param: str, data: bytes, most: int = MAX_CHOICES) -> None:
 
 
 def check_inputs(param: str, data: bytes) -> None:
-    """Raise `ApiError` on more texts or token ids than may be embedded at once."""
-    check_prompt(param, data, MAX_TEXTS)
+    """Raise `ApiError` on more texts or token ids than may be embedded at once, or more parts than a response's input
+    may have.
+    """
+    if data[1:64].lstrip(_BLANK).startswith(b"{"):
+        check_messages(param, data)
+    else:
+        check_prompt(param, data, MAX_TEXTS)
 
 
 def check_texts(param: str, data: bytes) -> None:
@@ -120,6 +125,10 @@ CHECKS: Final[Mapping[str, Check]] = {
     "text_2": check_texts,
     "messages": check_messages,
     "system": check_messages,
+    "text": check_form,
+    "reasoning": check_small,
+    "include": check_small,
+    "metadata": check_small,
     "thinking": check_small,
     "output_config": check_form,
     "output_format": check_form,

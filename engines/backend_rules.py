@@ -20,7 +20,7 @@ NEEDS = {
 }  # backend: the extra, and modules of it
 PADDING = ("simulated", TRANSFORMERS)  # backends whose static batches are padded
 GPU_BACKENDS = frozenset({"torch", VLLM})
-ADAPTING = ("torch", VLLM, "simulated")  # backends that compute LoRA adapters
+ADAPTING = ("torch", "simulated")  # backends that compute LoRA adapters
 NO_INT8 = "int8 is a dtype of torch engines"
 
 

@@ -1,15 +1,25 @@
 """Checks a topology before anything starts: which profiles there are, and which promises they rule out."""
 
+from contextlib import suppress
+
+from engines.adapters.folder import AdapterFolder, fault_of
 from engines.admission.promises import never_kept
 from engines.costs.profiles import EngineProfile, ProfileError, load_profile
+from engines.models.errors import ModelError
+from engines.models.files.model_config import ModelConfig
+from engines.models.store import prepared_dir
+from kvtransfer.layout import DTYPE_BYTES
 from mesh.errors import UserError
-from mesh.topology.schema import EngineSpec, Topology
+from mesh.sizes import in_words
+from mesh.topology.schema import EngineSpec, ServiceSpec, Topology
 
 NEEDS_PROFILE = 'backend = "simulated" needs a profile, such as profile = "h100-llama2-70b-tp4"'
 
 
 def check(topology: Topology) -> list[str]:
     """Remarks of one line each. Raise `UserError` where an engine could not start."""
+    for adapter in topology.adapters:
+        _check_adapter(topology, adapter)
     profiles = {engine.id: profile_of(topology, engine) for engine in topology.engines}
     remarks = []
     for service in topology.services:
@@ -18,6 +28,26 @@ def check(topology: Topology) -> list[str]:
         if known and len(known) == len(costs):
             remarks += [f"services.{service.name}.{broken}" for broken in never_kept(service.slo, known)]
     return remarks
+
+
+def _check_adapter(topology: Topology, spec: ServiceSpec) -> None:
+    """Raise `UserError` if its files cannot be served, do not fit the base, if that is here, or any engine of it."""
+    place = f"{topology.path}: services.{spec.name}.adapter"
+    if spec.adapter is None or spec.base is None:
+        return
+    try:
+        folder = AdapterFolder.read(spec.adapter)
+    except ModelError as error:
+        raise UserError(f"{place}: {error}") from None
+    with suppress(ModelError):  # it may not be prepared yet: then those that load it will say so
+        model = ModelConfig.load(prepared_dir(spec.model))
+        if (fault := fault_of(folder, model, spec.base)) is not None:
+            raise UserError(f"{place}: {fault}")
+    num_bytes = folder.num_weights * DTYPE_BYTES.get(spec.dtype, DTYPE_BYTES["float32"])
+    for engine in topology.own_engines:
+        if spec.base in engine.services and num_bytes > engine.adapter_memory_bytes:
+            room = f"adapter_memory of engines.{engine.id} is {in_words(engine.adapter_memory_bytes)}"
+            raise UserError(f"{place}: takes {in_words(num_bytes)}, and {room}; give it more")
 
 
 def profile_of(topology: Topology, engine: EngineSpec) -> EngineProfile | None:

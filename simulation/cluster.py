@@ -199,7 +199,7 @@ class Simulation:
         service = default if request.service is None else self._topology.service(request.service)
         names = [name for name in self._gateway_names if name in self.gateways] or self._gateway_names
         name = names[self._num_submitted % len(names)]
-        cost = self._prefill_cost(service.name)
+        cost = self._prefill_cost(service.base or service.name)
         spec = make_spec(request, self._num_submitted, name, service, cost, self._slo)
         self._num_submitted += 1
         self.open[spec.id] = name

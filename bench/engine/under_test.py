@@ -7,6 +7,7 @@ from pathlib import Path
 from torch import Tensor
 
 from bench.models.references import DEFAULT_MODEL
+from engines.adapters.folder import AdapterFolder
 from engines.models.files.model_config import ModelConfig
 from engines.scheduling.batch import Batch, Chunk, Draw, StepResult
 from engines.torch_engine.executor import TorchExecutor, TorchService
@@ -34,6 +35,10 @@ class EngineUnderTest:
             memory = pages_tensor(DeviceMemory(layout, open_gpu(device)))
         service = TorchService("model", folder, config, dtype, BLOCK_SIZE, memory, layout.page_bytes)
         self._executor = TorchExecutor([service], device, threads=threads)
+
+    def add_adapter(self, key: str, adapter: AdapterFolder) -> None:
+        """Chunks may name it from now on."""
+        self._executor.add_adapter("model", key, adapter)
 
     @staticmethod
     def blocks(request: int, num_tokens: int) -> list[int]:

@@ -79,6 +79,15 @@ class AdapterFolder:
                 )
 
 
+def fault_of(folder: AdapterFolder, model: ModelConfig, base: str) -> str | None:
+    """Return why the adapter does not fit a model; None: it does."""
+    try:
+        folder.check_fits(model, base)
+    except ModelError as error:
+        return str(error)
+    return None
+
+
 def site_name(module: str) -> str | None:
     """Return the site that a module is, such as ``layers.3.self_attn.q_proj``; None: it is none."""
     match = _MODULE.search(module)

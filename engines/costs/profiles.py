@@ -20,7 +20,7 @@ from mesh.wire.status import DecodeCost, PrefillCost
 
 SUFFIX = ".toml"
 
-ADAPTER_FACTOR = 1.5  # products with few outputs use memory's speed worse
+ADAPTER_FACTOR = 1.5  # assumed: products with few outputs use memory's speed worse, and no GPU has run adapters
 WEIGHT_BYTES = 2  # of a weight, in presets
 
 T = TypeVar("T")

@@ -30,6 +30,9 @@ def run(options: argparse.Namespace) -> int:
         slo += f", task {service.task!s}" if service.pools else f", TPOT {service.slo.tpot_s * 1000:g} ms"
         what = f"{service.model}, {service.dtype}" if service.model else _on_servers(service)
         lines.append(f"  service {service.name}: {what}, {slo}, {service.slo.attainment:.0%}")
+    for adapter in topology.adapters:
+        slo = f"TTFT {adapter.slo.ttft_s * 1000:g} ms, TPOT {adapter.slo.tpot_s * 1000:g} ms"
+        lines.append(f"  service {adapter.name}: adapter of {adapter.base}, {slo}, {adapter.slo.attainment:.0%}")
     for engine in topology.engines:
         if engine.server is not None:
             lines.append(f"  server {engine.id} at {engine.server.url}: {engine.role}, {_names(engine)}")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from engines.adapters.access import AdapterFolders, named
-from engines.adapters.folder import AdapterFolder
+from engines.adapters.folder import AdapterFolder, fault_of
 from engines.backend_rules import why_no_base
 from engines.models.errors import ModelError
 from engines.models.files.model_config import ModelConfig
@@ -67,8 +67,4 @@ def _base(topology: Topology, folder: AdapterFolder, wanted: str | None) -> str:
 
 
 def _why_not(topology: Topology, folder: AdapterFolder, base: str) -> str | None:
-    try:
-        folder.check_fits(ModelConfig.load(prepared_dir(topology.service(base).model)), base)
-    except ModelError as error:
-        return str(error)
-    return None
+    return fault_of(folder, ModelConfig.load(prepared_dir(topology.service(base).model)), base)

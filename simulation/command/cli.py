@@ -72,7 +72,7 @@ def _print_json(
 
 def _promises(base: "Experiment") -> tuple[float | None, float | None]:
     """TTFT and TPOT, as far as all requests are promised the same."""
-    return (None, None) if base.mix else base.slo.common(base.topology.services, base.load.pool)
+    return (None, None) if base.mix else base.slo.common(base.topology.offered, base.load.pool)
 
 
 def _services(summaries: "Sequence[Summary]", base: "Experiment") -> list[str]:

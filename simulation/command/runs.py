@@ -145,7 +145,7 @@ def _mix(options: argparse.Namespace, topology: Topology) -> Mix | None:
     mix: Mix | None = options.mix
     if mix is None and options.service is not None and len(options.service) > 1:
         mix = Mix.even(list(dict.fromkeys(options.service)))
-    known = [service.name for service in topology.services]
+    known = [service.name for service in topology.offered]
     for name in mix.services if mix else ():
         if name not in known:
             option = "--mix" if options.mix else "--service"
@@ -203,8 +203,10 @@ def _check_slo(topology: Topology, service: str, profiles: Mapping[str, Profile]
     """A promise that an idle engine could not keep is a mistake."""
     if ttft_factor is not None and ttft_factor <= 1:
         raise UserError(f"--ttft-factor: {ttft_factor:g} times an unloaded prefill can never be met; use more than 1")
-    costs = [profile_of(profiles[engine.id], service) for engine in topology.engines if service in engine.services]
-    for broken in never_kept(topology.service(service).slo, costs):
+    spec = topology.service(service)
+    held = spec.base or service
+    costs = [profile_of(profiles[engine.id], held) for engine in topology.engines if held in engine.services]
+    for broken in never_kept(spec.slo, costs):
         if not (broken.key == "ttft_ms" and ttft_factor):
             raise UserError(f"{topology.path}: services.{service}.{broken}")
 

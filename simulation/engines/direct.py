@@ -79,7 +79,9 @@ class DirectEngines:
         for number, request in enumerate(trace):
             assert request.service is not None, "no service is the default"
             service = self._topology.service(request.service)
-            spec = make_spec(request, number, self._gateway, service, self._costs[service.name].prefill, rule)
+            spec = make_spec(
+                request, number, self._gateway, service, self._costs[service.base or service.name].prefill, rule
+            )
             self._kernel.at(request.at_s, self._submit, spec)
         self._kernel.run()
         assert not self._on, self

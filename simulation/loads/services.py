@@ -15,7 +15,7 @@ def assign_services(requests: Sequence[TraceRequest], topology: Topology, wanted
     ``wanted`` takes a trace that names one service at most; else those that name none get the
     first.
     """
-    known = [service.name for service in topology.services]
+    known = [service.name for service in topology.offered]
     if wanted is not None and wanted not in known:
         raise UserError(f"--service: {topology.path} has no service {wanted!r}; it has {', '.join(known)}")
     traced = sorted({request.service for request in requests if request.service is not None})

@@ -2,9 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 
+from engines.adapters.access import named
+from engines.adapters.folder import AdapterFolder
 from engines.costs.linear import prefill_s
 from mesh.topology.schema import ServiceSpec, Slo
+from mesh.wire.adapters import LoraAdapter
 from mesh.wire.requests import RequestSpec, Sampling
 from mesh.wire.status import PrefillCost
 from router.history.lengths import AskedLength
@@ -56,6 +61,12 @@ class SloRule:
         return replace(service.slo, ttft_s=ttft_s or service.slo.ttft_s, tpot_s=tpot_s or service.slo.tpot_s)
 
 
+@cache
+def _read(name: str, folder: Path) -> LoraAdapter:
+    """Raise `ModelError` if its files cannot be read."""
+    return named(name, AdapterFolder.read(folder))
+
+
 def make_spec(
     request: TraceRequest, number: int, gateway: str, service: ServiceSpec, cost: PrefillCost, rule: SloRule
 ) -> RequestSpec:
@@ -64,7 +75,8 @@ def make_spec(
     return RequestSpec(
         id=f"r{number}",
         gateway=gateway,
-        service=service.name,
+        service=service.base or service.name,
+        adapter=None if service.adapter is None else _read(service.name, service.adapter),
         prompt=prompt_of(request, number),
         sampling=Sampling(
             max_tokens=request.num_output,

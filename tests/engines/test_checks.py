@@ -1,15 +1,20 @@
 """What engines say of a topology before anything starts."""
 
+from contextlib import nullcontext
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bench.models.tiny_llama import write_tiny_model
 from engines.checks import check
+from engines.models.files.model_config import ModelConfig
 from mesh.errors import UserError
 from mesh.topology.further import CHECKS
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
+from tests.engines.adapters.writing import write_adapter
 
 SERVICE = '[services.tiny]\nmodel = "pypi:a==1/b.gguf"\n'
 KNOWN = 'backend = "simulated"\nprofile = "h100-llama2-70b-tp4"\n'
@@ -51,3 +56,35 @@ def test_nothing_to_remark(tmp_path: Path, engines: tuple[str, ...]):
     """Promises that can be kept, or that engines may keep that nobody has measured."""
     service = "" if engines == (KNOWN,) else "ttft_ms = 1"
     assert check(topology(tmp_path, *engines, service=service)) == []
+
+
+ADAPTER = """
+[services.chat]
+model = "model"
+[services.sql]
+base = "chat"
+adapter = "sql"
+[engines.one]
+adapter_memory = "{memory}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("memory", "changes", "words"),
+    [
+        ("64MiB", {}, ""),
+        ("1KiB", {}, "takes 0.03 MiB, and adapter_memory of engines.one is 0.00 MiB; give it more"),
+        ("64MiB", {"use_dora": True}, "DoRA adapters are not served"),
+        ("64MiB", {"layers": [7]}, "has a layer 7, and chat has 2 layers"),
+    ],
+)
+def test_adapters_are_read_before_anything_starts(tmp_path: Path, memory: str, changes: dict[str, Any], words: str):
+    config = ModelConfig.load(write_tiny_model(tmp_path / "model"))
+    write_adapter(tmp_path / "sql", config, **changes)
+    (tmp_path / "mesh.toml").write_text(ADAPTER.replace("{memory}", memory))
+    topology = load(tmp_path / "mesh.toml")
+    with nullcontext() if not words else pytest.raises(UserError) as refused:
+        check(topology)
+    if refused is not None:
+        assert str(refused.value).startswith(f"{tmp_path}/mesh.toml: services.sql.adapter: ")
+        assert words in str(refused.value)

@@ -1,4 +1,4 @@
-"""Reference pages that are made from the code: commands, HTTP paths, policies, metrics, messages and the feed.
+"""Reference pages that are made from the code: commands, HTTP paths, models, policies, metrics, messages and the feed.
 
 ``python -m docs.tools.reference FOLDER`` writes them; the site's build makes them anew each time.
 """
@@ -6,7 +6,7 @@
 import sys
 from pathlib import Path
 
-from docs.tools import commands, feed, http_paths, messages, metrics, policies
+from docs.tools import commands, feed, http_paths, messages, metrics, models, policies
 
 
 def pages() -> dict[str, str]:
@@ -17,6 +17,7 @@ def pages() -> dict[str, str]:
         "reference/http.md": http_paths.page(),
         "reference/metrics.md": metrics.page(),
         "reference/messages.md": messages.page(),
+        "reference/models.md": models.page(),
         "reference/policies.md": policies.page(),
     }
 

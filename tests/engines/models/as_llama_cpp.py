@@ -15,7 +15,10 @@ from tests.engines.models.tiny import MERGES, SPECIAL, byte_level_vocabulary
 
 ARCHITECTURES = {
     "llama": MODEL_ARCH.LLAMA,
+    "mistral": MODEL_ARCH.LLAMA,
     "mixtral": MODEL_ARCH.LLAMA,
+    "qwen2": MODEL_ARCH.QWEN2,
+    "qwen3": MODEL_ARCH.QWEN3,
     "qwen2_moe": MODEL_ARCH.QWEN2MOE,
     "qwen3_moe": MODEL_ARCH.QWEN3MOE,
     "gemma": MODEL_ARCH.GEMMA,
@@ -28,7 +31,7 @@ ARCHITECTURES = {
     "starcoder2": MODEL_ARCH.STARCODER2,
     "gpt_neox": MODEL_ARCH.GPTNEOX,
 }
-PERMUTED = ("llama", "mixtral", "smollm3")
+PERMUTED = ("llama", "mistral", "mixtral", "smollm3")
 
 
 def write_as_llama_cpp(folder: Path, path: Path, kind: GGMLQuantizationType = GGMLQuantizationType.F32) -> None:

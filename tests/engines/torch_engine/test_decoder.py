@@ -1,7 +1,10 @@
 """The forward pass against transformers', on tiny random models of every variant."""
 
+import json
+
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from tests.engines.torch_engine.compiled import compiled
 
@@ -40,11 +43,27 @@ def test_greedy_tokens_are_those_of_transformers_however_the_prompt_is_split(var
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", pytest.param("int8", marks=compiled)])
-def test_other_dtypes_stay_close_to_float32(tiny, make_runner, greedy, dtype):
+@pytest.mark.parametrize("variant", ["smollm2-tied", "gemma3", "qwen3-moe", "gpt-neox", "phi3"], indirect=True)
+def test_other_dtypes_stay_close_to_float32(variant, make_runner, greedy, dtype):
     def logprobs(dtype):
-        runner = make_runner(tiny, dtype)
+        runner = make_runner(variant[0], dtype)
         [result] = runner.execute(runner.chunk("a", PROMPT, 0, greedy(), prompt_logprobs=0))
         return torch.tensor([entry.logprob for entry in result.prompt_logprobs[1:]])
 
     exact = logprobs("float32")
     assert (logprobs(dtype) - exact).abs().mean() < 0.25 * exact.std()
+
+
+@pytest.mark.parametrize("variant", ["gemma3"], indirect=True)
+@pytest.mark.parametrize("names", ["language_model.model.", "model.language_model."])
+def test_the_text_part_of_a_model_that_reads_images_is_that_model(variant, tmp_path, make_runner, greedy, names):
+    folder, _ = variant
+    config = json.loads((folder / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma3", "text_config": config}))
+    (tmp_path / "generation_config.json").write_text("{}")
+    weights = load_file(folder / "model.safetensors")
+    save_file(
+        {name.replace("model.", names, 1): weight for name, weight in weights.items()}, tmp_path / "model.safetensors"
+    )
+    expected = make_runner(folder).generate("a", PROMPT, greedy(), 5)
+    assert make_runner(tmp_path).generate("a", PROMPT, greedy(), 5) == expected

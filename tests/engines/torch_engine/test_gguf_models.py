@@ -17,6 +17,9 @@ from tests.engines.torch_engine.conftest import write_model
 PROMPT = torch.randint(3, 260, (60,), generator=torch.Generator().manual_seed(1)).tolist()
 VARIANTS = [
     "llama2-no-gqa",
+    "mistral",
+    "qwen2",
+    "qwen3",
     "qwen2-moe",
     "qwen3-moe",
     "mixtral",

@@ -8,13 +8,14 @@ spreads them by their logarithms. ``goal`` is a guide at one value.
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
-
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from bench.harness.arguments import script_parser
 from bench.harness.plots import new_figure, svg_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 ROOT = Path(__file__).parents[1]
 DATA, IMAGES = ROOT / "docs/results/data", ROOT / "docs/images/results"
@@ -48,7 +49,7 @@ def draw(panels: list[Panel]) -> str:
     return _with_both_papers(svg_of(figure_of(panels)))
 
 
-def figure_of(panels: list[Panel]) -> Figure:
+def figure_of(panels: list[Panel]) -> "Figure":
     """The panels side by side, with one legend below."""
     labels = list(dict.fromkeys(label for panel in panels for label in panel["series"]))
     colors = {label: COLORS[index % len(COLORS)] for index, label in enumerate(labels)}
@@ -61,7 +62,7 @@ def figure_of(panels: list[Panel]) -> Figure:
     return figure
 
 
-def _explain(figure: Figure, labels: set[str]) -> None:
+def _explain(figure: "Figure", labels: set[str]) -> None:
     """One legend for all panels, with these labels."""
     shown = {
         str(label): handle
@@ -80,7 +81,7 @@ def _height(panel: Panel) -> float:
     return 1.2 + len(panel["x"]) * (len(panel["series"]) + 0.7) * BAR_HEIGHT
 
 
-def _draw_bars(axes: Axes, panel: Panel, colors: Mapping[str, str]) -> None:
+def _draw_bars(axes: "Axes", panel: Panel, colors: Mapping[str, str]) -> None:
     names, series = panel["x"], panel["series"]
     thickness = 0.8 / len(series)
     for index, (label, values) in enumerate(series.items()):
@@ -94,7 +95,7 @@ def _draw_bars(axes: Axes, panel: Panel, colors: Mapping[str, str]) -> None:
         axes.axvline(panel["goal"], color=INK, linestyle="--", linewidth=1)
 
 
-def _draw_lines(axes: Axes, panel: Panel, colors: Mapping[str, str]) -> None:
+def _draw_lines(axes: "Axes", panel: Panel, colors: Mapping[str, str]) -> None:
     for label, values in panel["series"].items():
         axes.plot(panel["x"], values, color=colors[label], marker="o", markersize=4, linewidth=1.7, label=label)
     if "goal" in panel:
@@ -106,7 +107,7 @@ def _draw_lines(axes: Axes, panel: Panel, colors: Mapping[str, str]) -> None:
     axes.minorticks_off()
 
 
-def _finish(axes: Axes, panel: Panel) -> None:
+def _finish(axes: "Axes", panel: Panel) -> None:
     axes.set_title(panel["title"], color=INK, fontsize=9.5)
     axes.set_xlabel(panel.get("xlabel", ""), color=INK)
     axes.set_facecolor(PAPER)

@@ -7,7 +7,6 @@ from typing import Any
 
 import httpx
 import pytest
-from ray.util import placement_group_table
 
 from bench.models.tiny_llama import write_tiny_model
 from mesh.wire.status import DecodeCost
@@ -183,6 +182,8 @@ def test_a_changed_topology_replaces_engines_host_by_host(mesh: Mesh, expected: 
 
 def held_hosts(name: str) -> set[str]:
     """The hosts of a mesh for which Ray has reserved room, or is to."""
+    from ray.util import placement_group_table
+
     table = placement_group_table().values()  # type: ignore[no-untyped-call]
     groups = [group["name"] for group in table if group["state"] != "REMOVED"]
     return {group.partition("/")[2] for group in groups if group.startswith(f"meshserve-{name}/")}

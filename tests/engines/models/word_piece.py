@@ -1,16 +1,21 @@
 """A tokenizer like BERT's, small enough to be made for a test."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 WORDS = ("the", "quick", "brown", "fox", "jump", "##s", "over", "lazy", "dog", "cats", "eat", "fish", "rockets", "fly")
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 
 
-def write_word_piece(folder: Path) -> transformers.PreTrainedTokenizerFast:
+def write_word_piece(folder: Path) -> "PreTrainedTokenizerFast":
     """Write ``tokenizer.json``, which pads and truncates as many of such files do. Returns transformers' own."""
+    import transformers
+
     vocabulary = {token: number for number, token in enumerate((*SPECIAL, *WORDS))}
     tokenizer = Tokenizer(models.WordPiece(vocab=vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()

@@ -6,7 +6,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from transformers.utils import chat_template_utils
 
 from engines.models.text import template_environment
 from engines.models.text.chat_template import ChatError
@@ -32,7 +31,7 @@ class Noon(datetime):
 @pytest.fixture(autouse=True)
 def noon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(template_environment, "datetime", Noon)
-    monkeypatch.setattr(chat_template_utils, "datetime", Noon)
+    monkeypatch.setattr("transformers.utils.chat_template_utils.datetime", Noon)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -59,13 +58,15 @@ def _ours(real: RealTemplate, body: dict[str, Any]) -> str | None:
 
 def _of_transformers(real: RealTemplate, body: dict[str, Any]) -> str | None:
     """The prompt that transformers makes of what a client would give to it. None: the template does not take it."""
+    from transformers.utils.chat_template_utils import render_jinja_template
+
     shown, tools = [_shown(real, message) for message in body["messages"]], body.get("tools")
     if real.style.is_taught:
         shown, tools = taught(shown, tools), None
     for converted in (_with_objects, lambda message: message):
         messages = [converted(message) for message in shown]
         try:
-            (prompt,), _ = chat_template_utils.render_jinja_template(
+            (prompt,), _ = render_jinja_template(
                 [messages],
                 tools=tools,
                 documents=body.get("documents"),

@@ -21,6 +21,8 @@ from mesh.wire.adapters import LoraAdapter
 from mesh.wire.requests import RequestSpec
 
 MOST_FAILED: Final = 64  # whose reasons are remembered
+MOST_LOADING: Final = 8  # at a time
+MOST_HINTS: Final = 256  # that wait for room, beside those that requests wait for
 RETRY_S: Final = 10.0  # after which one that could not be loaded is tried again
 
 AdapterOrder = LoadAdapter | DropAdapter
@@ -102,6 +104,11 @@ class AdapterRoom:
         elif key not in self._loading and key not in self._wanted:
             self._wanted[key] = _Place(adapter, service, adapter_bytes(adapter, dtype))
 
+    def hint(self, adapter: LoraAdapter, service: str, dtype: str) -> None:
+        """Somebody says that requests with it will come: load it, unless too many wait for that."""
+        if len(self._wanted) < MOST_HINTS:
+            self.want(adapter, service, dtype)
+
     def begin(self, request: EngineRequest, dtype: str) -> bool:
         """Return whether it may be computed. If not, it is among those that wait."""
         adapter = request.spec.adapter
@@ -142,7 +149,7 @@ class AdapterRoom:
     def next_orders(self) -> list[AdapterOrder]:
         """Return what to load and drop, as things are now. Call it after whatever changed them."""
         orders: list[AdapterOrder] = [self._drop(key) for key in [*self._closed] if not self._num_users[key]]
-        while self._wanted:
+        while self._wanted and len(self._loading) < MOST_LOADING:
             key, place = next(iter(self._wanted.items()))
             dropped = self._make_room(place.num_bytes)
             orders += dropped

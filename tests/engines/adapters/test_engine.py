@@ -1,8 +1,8 @@
 """Engine cores whose requests have adapters: on a virtual network, with an executor whose tokens depend on them."""
 
-from engines.adapters.room import adapter_bytes
+from engines.adapters.room import MOST_HINTS, MOST_LOADING, adapter_bytes
 from kvtransfer.protocol import Send
-from mesh.wire.adapters import LoraAdapter
+from mesh.wire.adapters import ExpectAdapter, LoraAdapter
 from mesh.wire.control import Migrate, Role
 from mesh.wire.requests import Cancel, Epoch, Failed, FailureCode, Submit
 from tests.engines.conftest import MakeSpec
@@ -156,3 +156,13 @@ def test_an_engine_without_adapter_memory_has_none(make_spec: MakeSpec):
     engine = VirtualMesh().add("only", num_blocks=64)
     [effect] = [one for one in _submit(engine, spec(make_spec, "r", "a")) if isinstance(one, Send)]
     assert effect.message.code is FailureCode.ADAPTER
+
+
+def test_hints_are_bounded_and_load_few_at_a_time():
+    mesh = VirtualMesh()
+    engine = mesh.add("only", num_blocks=64, adapter_memory=1000 * BYTES)
+    for number in range(600):
+        mesh.deliver(GATEWAY, "only", ExpectAdapter(SERVICE, adapter(str(number))))
+    assert len(mesh._copies) == MOST_LOADING
+    mesh.settle()
+    assert len(held(engine)) == MOST_LOADING + MOST_HINTS

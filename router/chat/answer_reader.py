@@ -8,8 +8,11 @@ from router.chat.calls.call_format import CallFormat
 from router.chat.calls.json_machine import BLANKS, MalformedCallError
 from router.chat.deltas import CallArguments, CallBegins, ContentDelta, Delta, ReasoningDelta, joined
 from router.chat.reasoning import ReasoningFormat
+from router.chat.tools import Tool
 
 MAX_HELD: Final = 65_536  # characters of what may be a call and has no name yet
+MAX_READ_AGAIN: Final = 256  # characters of what is no call that may hold one
+MAX_BLANKS: Final = 1024  # blanks that are left out beside a marker; what is more is text
 
 
 class _Part(Enum):
@@ -23,15 +26,22 @@ class _Part(Enum):
 class AnswerReader:
     """Reads one answer. What it finds depends on the text alone, not on the pieces in which it comes.
 
-    A call that is malformed before it has a name is text; one that is malformed later ends there.
+    A call that is malformed before it has a name is text, and so is a section without calls; a call that is malformed
+    later ends there.
     """
 
     def __init__(
-        self, reasoning: ReasoningFormat | None, calls: CallFormat | None, *, begins_in_reasoning: bool = False
+        self,
+        reasoning: ReasoningFormat | None,
+        calls: CallFormat | None,
+        tools: Sequence[Tool] = (),
+        *,
+        begins_in_reasoning: bool = False,
     ) -> None:
         """Make a reader. ``calls`` is None if the answer may call nothing. ``begins_in_reasoning``: the prompt has
         opened a section of reasoning.
         """
+        self.tools = tools
         self._reasoning = reasoning
         self._calls = calls
         self._part = _Part.OPENING
@@ -62,9 +72,9 @@ class AnswerReader:
         """Return what was held back, at the end of the answer."""
         held, self._held = self._held, ""
         if self._section is not None:
-            self._give_up(self._section)
+            self._say(self._give_up(self._section))
         elif self._part is _Part.REASONING:
-            self._reason(held.rstrip(BLANKS) if self._reasoning else held)
+            self._reason(held.rstrip(BLANKS))
         else:
             self._say(held)
         return self._take()
@@ -89,10 +99,10 @@ class AnswerReader:
         """Only blanks may come before a section of reasoning."""
         assert self._reasoning is not None
         begin, stripped = self._reasoning.begin, text.lstrip(BLANKS)
-        if stripped.startswith(begin):
+        if stripped.startswith(begin) and len(text) - len(stripped) <= MAX_BLANKS:
             self._part, self._drops_blanks = _Part.REASONING, True
             return stripped[len(begin) :]
-        if begin.startswith(stripped):
+        if begin.startswith(stripped) and len(text) - len(stripped) <= MAX_BLANKS:
             self._held = text
             return ""
         self._part = _Part.OPENING
@@ -107,7 +117,7 @@ class AnswerReader:
             self._held = text[_end_of_known(text, (end,)) :]
             self._reason(text[: len(text) - len(self._held)])
             return ""
-        self._reason(text[:at].rstrip(BLANKS))
+        self._reason(text[: _before_blanks(text, at)])
         self._part, self._drops_blanks = _Part.OPENING, True
         return text[at + len(end) :]
 
@@ -125,17 +135,19 @@ class AnswerReader:
             return ""
         if self._part is _Part.OPENING:
             stripped = text.lstrip(BLANKS)
-            if not stripped:
+            num_blanks = len(text) - len(stripped)
+            if not stripped and num_blanks <= MAX_BLANKS:
                 self._held = text
                 return ""
-            if stripped[0] in self._calls.openings:
-                self._begin_section("")
+            if stripped and stripped[0] in self._calls.openings and num_blanks <= MAX_BLANKS:
+                self._begin_section(text[:num_blanks])
                 return stripped
             self._part = _Part.TEXT
         at, trigger = _first(text, self._triggers)
         if trigger:
-            self._say(text[:at].rstrip(BLANKS))
-            self._begin_section(trigger)
+            end = _before_blanks(text, at)
+            self._say(text[:end])
+            self._begin_section(text[end : at + len(trigger)])
             return text[at + len(trigger) :]
         self._held = text[_end_of_known(text, self._triggers) :]
         self._say(text[: len(text) - len(self._held)])
@@ -143,9 +155,9 @@ class AnswerReader:
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
-    def _begin_section(self, trigger: str) -> None:
+    def _begin_section(self, head: str) -> None:
         assert self._calls is not None
-        self._section, self._part = _Section(trigger, self, self._calls), _Part.CALLS
+        self._section, self._part = _Section(head, self, self._calls), _Part.CALLS
 
     def _call(self, text: str) -> str:
         section = self._section
@@ -154,21 +166,25 @@ class AnswerReader:
             try:
                 section.send(character)
             except StopIteration as end:
-                return self._end_section(end.value + text[at + 1 :])
+                rest = end.value if section.has_name else self._give_up(section)
+                return self._end_section(rest, is_text=not section.has_name) + text[at + 1 :]
             except MalformedCallError:
-                self._give_up(section)
-                return text[at + 1 :]
+                return self._give_up(section) + text[at + 1 :]
         return ""
 
-    def _end_section(self, rest: str) -> str:
+    def _end_section(self, rest: str, *, is_text: bool = False) -> str:
         """Blanks between calls, and after them, are no text."""
-        self._section, self._part, self._drops_blanks = None, _Part.TEXT, True
+        self._section, self._part, self._drops_blanks = None, _Part.TEXT, not is_text
         return rest
 
-    def _give_up(self, section: "_Section") -> None:
-        self._end_section("")
-        self._drops_blanks = False
-        self._say(section.unnamed)
+    def _give_up(self, section: "_Section") -> str:
+        """What has no name is text. It may hold another trigger, so what is short is returned to be read again."""
+        self._end_section("", is_text=True)
+        head, rest = section.unnamed
+        if len(rest) > MAX_READ_AGAIN:
+            head, rest = head + rest, ""
+        self._say(head)
+        return rest
 
     def begin_call(self, name: str) -> None:
         self._deltas.append(CallBegins(self.num_calls, name))
@@ -190,25 +206,32 @@ class AnswerReader:
 
 
 class _Section:
-    """One section with calls. ``unnamed``: its text, as long as no call of it has a name."""
+    """One section with calls. ``has_name``: one has a name. ``head``: its trigger, with the blanks before it."""
 
-    def __init__(self, trigger: str, reader: AnswerReader, calls: CallFormat) -> None:
-        self.unnamed = trigger
+    def __init__(self, head: str, reader: AnswerReader, calls: CallFormat) -> None:
+        self._unnamed = [head]
+        self._has_trigger = bool(head.strip(BLANKS))
         self._reader = reader
-        self._has_name = False
-        self._machine: Generator[None, str, str] = calls.read(self)
+        self.has_name = False
+        self._machine: Generator[None, str, str] = calls.read(self, reader.tools)
         next(self._machine)
+
+    @property
+    def unnamed(self) -> tuple[str, str]:
+        """Return how the section begins, and its other text, as long as no call of it has a name."""
+        size = 1 if self._has_trigger else 2
+        return "".join(self._unnamed[:size]), "".join(self._unnamed[size:])
 
     def send(self, character: str) -> None:
         """Raise `StopIteration` with what does not belong to the section, or `MalformedCallError`."""
-        if not self._has_name:
-            self.unnamed += character
-            if len(self.unnamed) > MAX_HELD:
+        if not self.has_name:
+            self._unnamed.append(character)
+            if len(self._unnamed) > MAX_HELD:
                 raise MalformedCallError("a call without a name is too long")
         self._machine.send(character)
 
     def begin(self, name: str) -> None:
-        self._has_name, self.unnamed = True, ""
+        self.has_name, self._unnamed = True, []
         self._reader.begin_call(name)
 
     def add(self, text: str) -> None:
@@ -226,5 +249,11 @@ def _end_of_known(text: str, markers: Sequence[str]) -> int:
     longest = max(map(len, markers), default=1)
     for at in range(max(0, len(text) - longest + 1), len(text)):
         if any(marker.startswith(text[at:]) for marker in markers):
-            return len(text[:at].rstrip(BLANKS))
-    return len(text.rstrip(BLANKS))
+            return _before_blanks(text, at)
+    return _before_blanks(text, len(text))
+
+
+def _before_blanks(text: str, end: int) -> int:
+    """Return where the blanks before a place begin that are left out if a marker is there."""
+    start = max(0, end - MAX_BLANKS)
+    return start + len(text[start:end].rstrip(BLANKS))

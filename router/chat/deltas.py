@@ -1,6 +1,7 @@
 """Additions to the parts of an answer, whatever the API that tells them."""
 
-from typing import TypeAlias
+from itertools import groupby
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
@@ -37,15 +38,15 @@ Delta: TypeAlias = ContentDelta | ReasoningDelta | CallBegins | CallArguments
 def joined(deltas: list[Delta]) -> list[Delta]:
     """Return the same with neighbours of one part made one."""
     result: list[Delta] = []
-    for delta in deltas:
-        last = result[-1] if result else None
-        match last, delta:
-            case ContentDelta(before), ContentDelta(text):
-                result[-1] = ContentDelta(before + text)
-            case ReasoningDelta(before), ReasoningDelta(text):
-                result[-1] = ReasoningDelta(before + text)
-            case CallArguments(index, before), CallArguments(other, text) if index == other:
-                result[-1] = CallArguments(index, before + text)
-            case _:
-                result.append(delta)
+    for (kind, index), group in groupby(deltas, _part):
+        first, *more = group
+        if not more or isinstance(first, CallBegins):
+            result += (first, *more)
+        else:
+            text = "".join(delta.text for delta in (first, *more) if not isinstance(delta, CallBegins))
+            result.append(CallArguments(index, text) if kind is CallArguments else kind(text))
     return result
+
+
+def _part(delta: Delta) -> tuple[type[Any], int]:
+    return type(delta), delta.index if isinstance(delta, (CallArguments, CallBegins)) else 0

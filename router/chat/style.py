@@ -32,6 +32,11 @@ class ChatStyle(Struct, frozen=True):
         """Say whether prompts have to tell how tools are called."""
         return self.facts_with_tools is not None and not self.facts_with_tools.takes_tools
 
+    @property
+    def keeps_calls(self) -> bool:
+        """Say whether the template shows calls that were made."""
+        return self.facts_with_tools is not None and self.facts_with_tools.takes_calls
+
     def facts_of(self, *, has_tools: bool) -> TemplateFacts | None:
         return self.facts_with_tools if has_tools else self.facts
 

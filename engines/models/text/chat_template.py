@@ -49,7 +49,10 @@ class ChatTemplate:
         except TemplateSyntaxError as error:
             raise ModelError(f"{origin}: the chat template is malformed: {error}") from error
         self._special_tokens = dict(special_tokens)
-        self._facts = {name: facts_of(source, environment) for name, source in sources.items()}
+        self._facts = {
+            name: facts_of(source, environment, takes_calls=_shows_calls(self._templates[name], special_tokens))
+            for name, source in sources.items()
+        }
         self.sources: Mapping[str, str] = dict(sources)
 
     def facts(self, *, has_tools: bool) -> TemplateFacts | None:
@@ -77,6 +80,22 @@ class ChatTemplate:
         }
         text = _rendered(template, variables, [_with_reasoning(message) for message in messages])
         return _up_to_mark(text, chat.messages[-1]) if chat.continues else text
+
+
+def _shows_calls(template: Template, special_tokens: Mapping[str, str]) -> bool:
+    """Try it: some templates read calls and leave them out, as beside content."""
+    function = {"name": "tried_name", "arguments": '{"key": "tried_value"}'}
+    call = {"id": "call00000", "type": "function", "function": function}
+    messages: list[Mapping[str, Any]] = [
+        {"role": "user", "content": "?"},
+        {"role": "assistant", "content": "tried_words", "tool_calls": [call]},
+        {"role": "tool", "content": "tried_result", "tool_call_id": "call00000", "name": "tried_name"},
+    ]
+    try:
+        text = _rendered(template, {**special_tokens, "add_generation_prompt": True}, messages)
+    except ChatError:
+        return False
+    return all(f"tried_{part}" in text for part in ("name", "value", "words", "result"))
 
 
 def _rendered(template: Template, variables: Mapping[str, Any], messages: list[Mapping[str, Any]]) -> str:

@@ -12,6 +12,7 @@ class TemplateFacts:
     takes_tools: bool
     takes_parts: bool
     takes_developer: bool  # it knows the role of this name
+    takes_calls: bool  # it shows calls of tools that were made, and their results
     takes_effort: bool  # it reads reasoning_effort
     takes_thinking_switch: str = ""  # its variable that turns reasoning on and off, if it has one
 
@@ -19,7 +20,7 @@ class TemplateFacts:
 SWITCHES = ("enable_thinking", "thinking")
 
 
-def facts_of(source: str, environment: Environment) -> TemplateFacts:
+def facts_of(source: str, environment: Environment, *, takes_calls: bool) -> TemplateFacts:
     """Look at a template that parses."""
     tree = environment.parse(source)
     names = {name.name for name in tree.find_all(nodes.Name)}
@@ -27,6 +28,7 @@ def facts_of(source: str, environment: Environment) -> TemplateFacts:
         takes_tools="tools" in names,
         takes_parts=_takes_parts(tree),
         takes_developer=any(const.value == "developer" for const in tree.find_all(nodes.Const)),
+        takes_calls=takes_calls,
         takes_effort="reasoning_effort" in names,
         takes_thinking_switch=next((name for name in SWITCHES if name in names), ""),
     )

@@ -1,10 +1,12 @@
 """The interface of a way to write calls of tools."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
 
 from router.chat.calls.json_machine import Machine
-from router.chat.tools import ToolUse
+from router.chat.tools import Tool, ToolUse
+
+Call: TypeAlias = tuple[str, Mapping[str, Any]]  # the name of a tool, and arguments
 
 
 class CallSink(Protocol):
@@ -29,6 +31,9 @@ class CallGrammar(Protocol):
     def rule(self, body: str) -> str:
         """Return the name of a new rule."""
 
+    def until(self, marker: str) -> str:
+        """Return the terms for any text and the marker that ends it."""
+
 
 class CallFormat(Protocol):
     """One way. It has no state: `read` makes a new machine for each section with calls.
@@ -49,10 +54,14 @@ class CallFormat(Protocol):
     @property
     def markers(self) -> Sequence[str]: ...
 
-    def read(self, calls: CallSink) -> Machine[str]:
+    def read(self, calls: CallSink, tools: Sequence[Tool]) -> Machine[str]:
         """Read what follows a trigger, or the opening and what follows it, up to the end of the section. Return the
         characters that do not belong to it any more. The machine raises `MalformedCallError` where there is no call.
+        Schemas of ``tools`` tell text from other values where a format does not.
         """
+
+    def write(self, calls: Sequence[Call]) -> str:
+        """Return calls as models write them: for models that are taught the format by their prompts."""
 
     def section(self, use: ToolUse, grammar: CallGrammar) -> str:
         """Return the terms of a section with calls after its trigger: one call, or more if ``use.is_parallel`` and

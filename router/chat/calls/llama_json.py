@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from router.chat.calls.call_format import CallGrammar, CallSink
+from router.chat.calls.call_format import Call, CallGrammar, CallSink
 from router.chat.calls.json_machine import BLANKS, Machine, expect, read_call, skip_blanks
 from router.chat.calls.marked_json import json_call
-from router.chat.tools import ToolUse
+from router.chat.calls.typed_values import json_text
+from router.chat.tools import Tool, ToolUse
 
 PYTHON_TAG = "<|python_tag|>"
 
@@ -22,7 +23,7 @@ class LlamaJson:
     shares_section: bool = True
     call_id_length: int = 24
 
-    def read(self, calls: CallSink) -> Machine[str]:
+    def read(self, calls: CallSink, tools: Sequence[Tool]) -> Machine[str]:
         character = yield from skip_blanks()
         while True:
             expect(character, "{")
@@ -31,6 +32,9 @@ class LlamaJson:
                 pass
             if character != "{":
                 return character
+
+    def write(self, calls: Sequence[Call]) -> str:
+        return "; ".join(json_text({"name": name, "parameters": arguments}) for name, arguments in calls)
 
     def section(self, use: ToolUse, grammar: CallGrammar) -> str:
         call = grammar.rule(" | ".join(json_call(tool, "parameters", grammar) for tool in use.tools))

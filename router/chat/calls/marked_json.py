@@ -4,8 +4,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from router.chat.calls.call_format import CallGrammar, CallSink
+from router.chat.calls.call_format import Call, CallGrammar, CallSink
 from router.chat.calls.json_machine import Machine, expect, read_call, skip_blanks
+from router.chat.calls.typed_values import json_text
 from router.chat.tools import Tool, ToolUse
 
 
@@ -34,7 +35,7 @@ class MarkedJson:
     def shares_section(self) -> bool:
         return self.is_list
 
-    def read(self, calls: CallSink) -> Machine[str]:
+    def read(self, calls: CallSink, tools: Sequence[Tool]) -> Machine[str]:
         """Models that write one object may write a list of them, and the other way round."""
         character = yield from skip_blanks()
         if character == "[":
@@ -44,6 +45,12 @@ class MarkedJson:
             yield from read_call(calls.begin, calls.add)
         yield from pass_marker(self.end)
         return ""
+
+    def write(self, calls: Sequence[Call]) -> str:
+        written = [json_text({"name": name, self.arguments: arguments}) for name, arguments in calls]
+        if self.is_list:
+            return f"{self.begin}{self.blank}[{', '.join(written)}]{self.blank}{self.end}"
+        return "\n".join(f"{self.begin}{self.blank}{call}{self.blank}{self.end}" for call in written)
 
     def section(self, use: ToolUse, grammar: CallGrammar) -> str:
         call = grammar.rule(" | ".join(json_call(tool, self.arguments, grammar) for tool in use.tools))

@@ -4,10 +4,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from router.chat.calls.call_format import CallGrammar, CallSink
+from router.chat.calls.call_format import Call, CallGrammar, CallSink
 from router.chat.calls.json_machine import BLANKS, Machine, MalformedCallError, pass_object, skip_blanks
 from router.chat.calls.marked_json import json_call, read_list
-from router.chat.tools import ToolUse
+from router.chat.calls.typed_values import json_text
+from router.chat.tools import Tool, ToolUse
 
 TOOL_CALLS = "[TOOL_CALLS]"
 ARGS = "[ARGS]"
@@ -30,7 +31,7 @@ class Mistral:
     def shares_section(self) -> bool:
         return not self.has_names_apart
 
-    def read(self, calls: CallSink) -> Machine[str]:
+    def read(self, calls: CallSink, tools: Sequence[Tool]) -> Machine[str]:
         character = yield from skip_blanks()
         if character == "[":
             yield from read_list(calls)
@@ -44,6 +45,12 @@ class Mistral:
         calls.begin(_name(head))
         yield from pass_object(calls.add)
         return ""
+
+    def write(self, calls: Sequence[Call]) -> str:
+        if self.has_names_apart:
+            return "".join(f"{TOOL_CALLS}{name}{ARGS}{json_text(arguments)}" for name, arguments in calls)
+        written = [{"name": name, "arguments": arguments} for name, arguments in calls]
+        return f"{TOOL_CALLS}{json_text(written)}"
 
     def section(self, use: ToolUse, grammar: CallGrammar) -> str:
         if self.has_names_apart:

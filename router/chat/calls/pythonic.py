@@ -2,12 +2,14 @@
 
 import ast
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from router.chat.calls.call_format import CallGrammar, CallSink
+from router.chat.calls.call_format import Call, CallGrammar, CallSink
 from router.chat.calls.json_machine import BLANKS, Machine, MalformedCallError, expect, skip_blanks
+from router.chat.calls.typed_values import json_text
 from router.chat.tools import Schema, Tool, ToolUse
 
 PYTHON_START: Final = "<|python_start|>"
@@ -41,7 +43,7 @@ class Pythonic:
     shares_section: bool = True
     call_id_length: int = 24
 
-    def read(self, calls: CallSink) -> Machine[str]:
+    def read(self, calls: CallSink, tools: Sequence[Tool]) -> Machine[str]:
         expect((yield from skip_blanks()), "[")
         character = yield from skip_blanks()
         while character != "]":
@@ -49,12 +51,26 @@ class Pythonic:
             character = yield from skip_blanks()
             if character == ",":
                 character = yield from skip_blanks()
-        return ""
+        return (yield from _pass_end())
+
+    def write(self, calls: Sequence[Call]) -> str:
+        written = [f"{name}({', '.join(f'{key}={value!r}' for key, value in given.items())})" for name, given in calls]
+        return f"[{', '.join(written)}]"
 
     def section(self, use: ToolUse, grammar: CallGrammar) -> str:
         call = grammar.rule(" | ".join(_call(tool, grammar) for tool in use.tools))
         more = f' (", " {call})*' if use.is_parallel else ""
         return f'"[" {call}{more} "]"'
+
+
+def _pass_end() -> Machine[str]:
+    """Read the mark that may follow calls, and return what is none of it."""
+    text = yield from skip_blanks()
+    while text != PYTHON_END:
+        if not PYTHON_END.startswith(text):
+            return text
+        text += yield
+    return ""
 
 
 def _read_call(first: str, calls: CallSink) -> Machine[None]:
@@ -112,15 +128,19 @@ def _json(source: str) -> str:
     """Return a Python literal as JSON."""
     text = source.strip()
     try:
-        return json.dumps(ast.literal_eval(text), ensure_ascii=False, allow_nan=False)
+        return json_text(_literal_value(text))
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         pass
-    try:
-        return json.dumps(
-            json.loads(text), ensure_ascii=False, allow_nan=False
-        )  # true, false and null of other languages
-    except ValueError:
+    try:  # true, false and null of other languages, and line ends within quotation marks
+        return json_text(json.loads(text, strict=False))
+    except (ValueError, RecursionError):
         raise MalformedCallError(f"{text[:80]!r} is no value") from None
+
+
+def _literal_value(text: str) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # models escape what needs no escape
+        return ast.literal_eval(text)
 
 
 def _call(tool: Tool, grammar: CallGrammar) -> str:
@@ -131,7 +151,7 @@ def _arguments(schema: Schema, grammar: CallGrammar) -> str:
     """Return the terms for a call's arguments, in the schema's order. Those that are not required may be absent."""
     properties = schema.get("properties")
     if not isinstance(properties, Mapping) or not properties:
-        return f"({_any_arguments(grammar)})?"
+        return "" if schema.get("additionalProperties") is False else f"({_any_arguments(grammar)})?"
     required = schema.get("required") or ()
     arguments = [
         (f"{json.dumps(key + '=')} {_value_rule(value, grammar)}", key in required) for key, value in properties.items()

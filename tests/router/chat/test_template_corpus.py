@@ -62,7 +62,7 @@ def _of_transformers(real: RealTemplate, body: dict[str, Any]) -> str | None:
 
     shown, tools = [_shown(real, message) for message in body["messages"]], body.get("tools")
     if real.style.is_taught:
-        shown, tools = taught(shown, tools), None
+        shown, tools = taught(shown, tools, real.style.calls, keeps_calls=real.style.keeps_calls), None
     for converted in (_with_objects, lambda message: message):
         messages = [converted(message) for message in shown]
         try:

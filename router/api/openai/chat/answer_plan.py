@@ -49,7 +49,9 @@ class AnswerPlan(Struct, frozen=True):
             return None
         is_open = self.state is ReasoningState.OPEN
         reasoning = None if self.state is ReasoningState.CLOSED else self.style.reasoning
-        return AnswerReader(reasoning, self.style.calls if self.use else None, begins_in_reasoning=is_open)
+        if self.use is None:
+            return AnswerReader(reasoning, None, begins_in_reasoning=is_open)
+        return AnswerReader(reasoning, self.style.calls, self.use.tools, begins_in_reasoning=is_open)
 
     async def grammar(self, check: Check) -> CheckedGrammar | None:
         """Return the grammar that the answer keeps to. None: it is free. Raise `ApiError` if it cannot be followed.

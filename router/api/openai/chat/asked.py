@@ -78,7 +78,7 @@ def chat_of(
     if continues and not plain[-1].get("content"):
         raise bad_parameter("continue_final_message", "needs a last message with content to continue")
     if style.is_taught:
-        plain = taught(plain, tools)
+        plain = taught(plain, tools, style.calls, keeps_calls=style.keeps_calls)
     return Chat(
         plain,
         tools=None if style.is_taught else tools or None,

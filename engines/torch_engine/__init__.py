@@ -1,1 +1,1 @@
-"""The project's own engine: the Llama family in torch over a paged KV cache, on CPU and CUDA."""
+"""The project's own engine: decoders of many kinds in torch over a paged KV cache, on CPU and CUDA."""

@@ -1,6 +1,6 @@
 """The bytes that each token stands for.
 
-A text's bytes are its tokens' bytes, one after the other. That holds for both tokenizers of the Llama family:
+A text's bytes are its tokens' bytes, one after the other. That holds for both kinds of tokenizers that decoders have:
 byte-level BPE, whose vocabulary spells bytes as printable characters, and SentencePiece BPE, which spells a space as
 U+2581 and the bytes of unknown characters as ``<0xNN>``. So detokenising is a table look-up and an incremental decoder.
 """

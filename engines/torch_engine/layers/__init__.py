@@ -1,1 +1,1 @@
-"""Layers of the Llama family: attention, products, norms, rotary embeddings."""
+"""Layers of decoders: attention, products, norms, MLPs and experts, rotary embeddings."""

@@ -79,7 +79,7 @@ class GenerateRoutes:
                 prompt_param="prompt",
                 prompts=await self._prompts.completion(body, model, caller.tenant),
                 length=AnswerLength.of_completion(body),
-                logprobs=body.logprobs,
+                logprobs=0 if body.logprobs is None and body.has_best_of else body.logprobs,
                 echo=bool(body.echo),
                 promise=promise,
                 caller=caller,
@@ -92,7 +92,8 @@ class GenerateRoutes:
         if body.stream:
             template = ChunkTemplate(envelope, "text_completion", with_usage=_wants_usage(body))
             return EventStream(call, CompletionEvents(template, model, with_logprobs))
-        return await whole_response(call, CompletionAnswer(model, with_logprobs), envelope, request.receive)
+        answer = CompletionAnswer(model, with_logprobs, body.prompt_logprobs is not None, body.n or 1, body.num_drawn)
+        return await whole_response(call, answer, envelope, request.receive)
 
     async def chat(self, request: Request) -> Response:
         arrived_s = self._clock.now()
@@ -100,7 +101,11 @@ class GenerateRoutes:
             body = await read_body(request, ChatBody, self._max_body_bytes, entry, self._background)
             chat = await self._chats.begin(body, request, arrived_s)
         shows = Shows(
-            bool(body.logprobs), body.include_reasoning is not False, chat.id, chat.model.style.calls.call_id_length
+            bool(body.logprobs),
+            body.include_reasoning is not False,
+            chat.id,
+            chat.model.style.calls.call_id_length,
+            body.prompt_logprobs is not None,
         )
         if body.stream:
             template = ChunkTemplate(chat.envelope, "chat.completion.chunk", with_usage=_wants_usage(body))

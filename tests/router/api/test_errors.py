@@ -52,7 +52,6 @@ def form(schema):
     ("body", "param"),
     [
         ({"logprobs": 21}, "logprobs"), ({"logprobs": True}, "logprobs"), ({"suffix": "x"}, "suffix"),
-        ({"best_of": 3}, "best_of"),
         ({"prompt": ""}, "prompt"), ({"prompt": []}, "prompt"), ({"prompt": [[]]}, "prompt"),
         ({"prompt": [1, "a"]}, "prompt"),
         ({"prompt": [-1]}, "prompt"), ({"prompt": [100_000]}, "prompt"), ({"prompt": None}, "prompt"),

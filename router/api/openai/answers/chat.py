@@ -1,5 +1,6 @@
 """The shapes of /v1/chat/completions."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -8,9 +9,10 @@ from mesh.wire.requests import FinishReason
 from router.api.errors import ApiError
 from router.api.openai.answers.call import Usage
 from router.api.openai.answers.choice import Choice, Piece
-from router.api.openai.answers.logprobs import JsonLists, chat_logprobs
+from router.api.openai.answers.logprobs import JsonLists, PromptLogprobsById, chat_logprobs
 from router.api.openai.answers.said import Said
 from router.api.openai.answers.sse import TOOL_CALLS, ChunkTemplate, error_event
+from router.api.openai.answers.whole import AnswerPart
 from router.api.openai.input.ids import CallId
 from router.api.openai.models import ServedModel
 from router.chat.deltas import CallArguments, CallBegins, ContentDelta, Delta, ReasoningDelta
@@ -26,6 +28,7 @@ class Shows:
     reasoning: bool
     id: CallId
     call_id_length: int
+    prompt_logprobs: bool = False
 
     def call_id(self, choice: Choice, index: int) -> str:
         return self.id.tool_call(choice.index, index, self.call_id_length)
@@ -97,6 +100,14 @@ class ChatAnswer:
     def part(self, choice: Choice) -> "_Part":
         return _Part(choice, self.model, self.shows)
 
+    def json(self, parts: Sequence[AnswerPart]) -> dict[str, object]:
+        """The prompt's log-probabilities belong to the whole, as in vLLM: all choices have one prompt."""
+        choices: dict[str, object] = {"choices": [part.json() for part in parts]}
+        first = parts[0]
+        if isinstance(first, _Part) and first.prompt is not None:
+            choices["prompt_logprobs"] = first.prompt.json()
+        return choices
+
 
 class _Part:
     def __init__(self, choice: Choice, model: ServedModel, shows: Shows) -> None:
@@ -104,6 +115,7 @@ class _Part:
         self._model = model
         self._shows = shows
         self._logprobs = JsonLists() if shows.logprobs else None
+        self.prompt = PromptLogprobsById(model) if shows.prompt_logprobs else None
         self._said = Said()
         self.add(Piece("", None, ()))
 
@@ -111,6 +123,12 @@ class _Part:
         self._said.add(piece)
         if self._logprobs is not None:
             self._logprobs.add(chat_logprobs(self._model, piece.logprobs))
+        if self.prompt is not None:
+            self.prompt.add(piece.prompt_logprobs)
+
+    @property
+    def mean_logprob(self) -> float:
+        return 0.0  # nobody ranks the answers to a chat
 
     def json(self) -> dict[str, object]:
         finish = self._choice.finish

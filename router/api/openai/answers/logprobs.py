@@ -76,3 +76,30 @@ class CompletionLogprobs:
         for token, logprob in (*entry.top, (entry.token, entry.logprob)):
             top.setdefault(self._model.token_text(token), logprob)
         return top
+
+
+class PromptLogprobsById:
+    """Writes the log-probabilities of a prompt as vLLM has them: by token id, with rank and text; null at the first."""
+
+    def __init__(self, model: ServedModel) -> None:
+        self._model = model
+        self._json = msgspec.Raw(b"null")
+
+    def add(self, entries: Sequence[TokenLogprobs | None] | None) -> None:
+        """Take what comes with a piece, which has them once at most."""
+        if entries is not None:
+            self._json = msgspec.Raw(msgspec.json.encode([entry and self._entry(entry) for entry in entries]))
+
+    def json(self) -> msgspec.Raw:
+        return self._json
+
+    def _entry(self, entry: TokenLogprobs) -> dict[str, object]:
+        """The token of the prompt and the likeliest ones. A token that is not among those has no rank here."""
+        found: dict[str, object] = {}
+        for rank, (token, logprob) in enumerate(entry.top, start=1):
+            found[str(token)] = self._token(token, logprob, rank)
+        found.setdefault(str(entry.token), self._token(entry.token, entry.logprob, None))
+        return found
+
+    def _token(self, token: int, logprob: float, rank: int | None) -> dict[str, object]:
+        return {"logprob": logprob, "rank": rank, "decoded_token": self._model.token_text(token)}

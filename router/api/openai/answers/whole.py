@@ -1,6 +1,7 @@
 """An answer in one piece."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -22,9 +23,16 @@ class WholeAnswer(Protocol):
 
     def part(self, choice: Choice) -> "AnswerPart": ...
 
+    def json(self, parts: Sequence["AnswerPart"]) -> dict[str, object]:
+        """Return what the parts make, beside envelope and usage."""
+
 
 class AnswerPart(Protocol):
     """One choice of it, as far as it has come. Kept as text and JSON, a tenth of what the pieces themselves take."""
+
+    @property
+    def mean_logprob(self) -> float:
+        """Return the mean log-probability of its tokens, where they were asked for."""
 
     def add(self, piece: Piece) -> None: ...
 
@@ -47,10 +55,7 @@ async def whole_response(call: Call, answer: WholeAnswer, envelope: Envelope, re
     """Run the call to its end. Raise `ApiError` or `RouterError` if it fails."""
     collector = _Collector(answer, call)
     await call.run(collector, disconnected(receive))
-    body = envelope.json(answer.kind) | {
-        "choices": [part.json() for part in collector.parts.values()],
-        "usage": call.usage.json(),
-    }
+    body = envelope.json(answer.kind) | answer.json(list(collector.parts.values())) | {"usage": call.usage.json()}
     return json_answer(call, body)
 
 

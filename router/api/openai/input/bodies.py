@@ -26,7 +26,8 @@ MIN_REPETITION_PENALTY = 0.01  # less is no penalty that anybody wants, and over
 # Fields whose types do not speak for themselves: "must be ..." in the words of a person.
 SHAPES: Final[Mapping[str, str]] = {
     "prompt": "a string, a list of strings, a list of token ids, or a list of lists of token ids",
-    "input": "a string, a list of strings, a list of token ids, a list of lists of token ids, or a list of items",
+    "input": "a string, a list of strings, a list of token ids, or a list of lists of token ids; of a response, a "
+    "string or a list of items",
     "documents": "a list of strings, or of objects with a text",
     "text_1": "a string or a list of strings",
     "text_2": "a string or a list of strings",
@@ -134,6 +135,7 @@ class SamplingBody(UnsupportedFields, kw_only=True):
     n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
+    prompt_logprobs: Logprobs | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
 
@@ -143,7 +145,16 @@ class CompletionBody(SamplingBody, kw_only=True):
     echo: bool | None = None
     logprobs: Logprobs | None = None
     suffix: str | None = None
-    best_of: Count | None = None
+    best_of: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
+
+    @property
+    def num_drawn(self) -> int:
+        """How many answers to each prompt are written, of which ``n`` are shown."""
+        return max(self.n or 1, self.best_of or 1)
+
+    @property
+    def has_best_of(self) -> bool:
+        return self.num_drawn > (self.n or 1)
 
 
 class ContentPart(Body, kw_only=True):

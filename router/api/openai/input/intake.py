@@ -19,7 +19,7 @@ from router.api.http.callers import Caller
 from router.api.metrics.gateway import GatewayMetrics
 from router.api.openai.answers.call import Call
 from router.api.openai.answers.choice import Choice, Prompt
-from router.api.openai.input.bodies import SamplingBody
+from router.api.openai.input.bodies import CompletionBody, SamplingBody
 from router.api.openai.input.grammar_checks import CheckedGrammar
 from router.api.openai.input.ids import CallId
 from router.api.openai.input.sampling import AnswerLength, check_logprobs, derived_seed, sampling_of, stop_strings
@@ -71,7 +71,8 @@ class Order:
 
     @property
     def n(self) -> int:
-        return self.body.n or 1
+        """How many answers to each prompt are written."""
+        return self.body.num_drawn if isinstance(self.body, CompletionBody) else self.body.n or 1
 
     def num_tokens(self, samplings: Sequence[Sampling]) -> int:
         """The tokens that it may use at most. Each prompt counts once, however many choices it has."""
@@ -83,14 +84,15 @@ class Order:
     def samplings(self) -> list[Sampling]:
         """One a prompt, for its first choice. Raise `ApiError` if one does not fit the model."""
         samplings = [self._sampling(prompt) for prompt in self.prompts]
-        if self.logprobs is not None:
+        if self.logprobs is not None or self.body.prompt_logprobs is not None:
             check_logprobs(sum(map(self._num_logprobs, self.prompts, samplings)))
         return samplings
 
     def _num_logprobs(self, prompt: Prompt, sampling: Sampling) -> int:
         """At the most, that must be held at a time of the answers to one prompt."""
         num_tokens = (0 if self.body.stream else sampling.max_tokens) + (len(prompt.tokens) if self.echo else 0)
-        return num_tokens * self.n * (1 + (sampling.logprobs or 0))
+        of_prompt = 0 if sampling.prompt_logprobs is None else len(prompt.tokens) * (1 + sampling.prompt_logprobs)
+        return self.n * (num_tokens * (1 + (sampling.logprobs or 0)) + (0 if self.echo else of_prompt))
 
     def _sampling(self, prompt: Prompt) -> Sampling:
         max_tokens = self.length.resolve(self.prompt_param, len(prompt.tokens), self.model)

@@ -34,7 +34,7 @@ class PromptReader:
         if body.suffix:
             return [await self._infill(body, body.suffix, model, client)]
         items = _items(body.prompt)
-        check_num_choices(len(items), body.n or 1)
+        check_num_choices(len(items), body.num_drawn)
         if not all(items):
             raise bad_parameter("prompt", "must not be empty")
         is_long = sum(map(len, items)) > LONG_TEXT

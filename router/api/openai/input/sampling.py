@@ -7,7 +7,7 @@ from typing import Final
 from mesh.wire.requests import Sampling
 from router.api.errors import bad_parameter, too_long
 from router.api.openai.input.bodies import MAX_CHOICES, MAX_STOP_CHARACTERS, ChatBody, CompletionBody, SamplingBody
-from router.api.openai.input.unsupported import check_supported, unsupported
+from router.api.openai.input.unsupported import check_supported
 from router.api.openai.models import ServedModel
 
 DEFAULT_COMPLETION_TOKENS: Final = 16  # OpenAI's
@@ -55,8 +55,14 @@ class AnswerLength:
 def check_completion(body: CompletionBody) -> None:
     """Raise `ApiError` on what is not supported or contradicts itself."""
     _check_common(body)
-    if body.best_of is not None and body.best_of != (body.n or 1):
-        raise unsupported("best_of")
+    if body.best_of is not None and body.best_of < (body.n or 1):
+        raise bad_parameter("best_of", f"must be at least n ({body.n})")
+    if body.has_best_of and body.stream:
+        raise bad_parameter(
+            "best_of", "cannot be more than n in a stream: which answers are best is known at their end"
+        )
+    if body.echo and body.logprobs is not None and body.prompt_logprobs is not None:
+        raise bad_parameter("prompt_logprobs", "cannot be combined with echo and logprobs, which show them, too")
     if body.max_tokens == 0 and not body.echo:
         raise bad_parameter("max_tokens", "must be at least 1 without echo")
 
@@ -73,6 +79,8 @@ def check_chat(body: ChatBody) -> None:
 def _check_common(body: SamplingBody) -> None:
     check_supported(body)
     _check_stops(stop_strings(body))
+    if body.prompt_logprobs is not None and body.stream:
+        raise bad_parameter("prompt_logprobs", "needs stream to be false")
     if body.stream_options is not None and not body.stream:
         raise bad_parameter("stream_options", "needs stream to be true")
 
@@ -128,7 +136,7 @@ def sampling_of(
         ignore_eos=bool(body.ignore_eos),
         min_tokens=body.min_tokens or 0,
         logprobs=logprobs,
-        prompt_logprobs=logprobs if echo else None,
+        prompt_logprobs=logprobs if echo and logprobs is not None else body.prompt_logprobs,
         grammar=grammar,
     )
 

@@ -51,7 +51,7 @@ class PooledOrder:
 
     @property
     def answer_id(self) -> str:
-        return self.id.answer(self.operation)
+        return self.id.answer(f"{self.operation}-")
 
     def facts(self) -> CallFacts:
         """What its trace tells of it."""

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mesh.cli.arguments import print_line
-from mesh.topology.schema import Topology
+from mesh.topology.schema import ServiceSpec, Task, Topology
 from mesh.wire.status import ChildStatus
 
 MARKS = {"running": Text("✓", "green"), "standby": Text("·", "dim"), "stopped": Text("✗", "red")}
@@ -50,13 +50,25 @@ def welcome(topology: Topology, host: str, file: Path, placed_at: str | None = N
     if address in ("0.0.0.0", "::", "*"):
         address = placed_at or "127.0.0.1"
     url = f"{gateways[0].scheme}://{f'[{address}]' if ':' in address else address}:{gateways[0].port}"
-    body = {"model": topology.services[0].name, "messages": [{"role": "user", "content": "What is a mesh?"}]}
+    chats = [service.name for service in topology.services if not service.pools]
+    path, body = _first_request(topology.services[0], chats)
     key = " -H 'authorization: Bearer KEY'" if topology.access and topology.access.keys else ""
-    request = f"curl {url}/v1/chat/completions{key} -H 'content-type: application/json' -d '{json.dumps(body)}'"
+    request = f"curl {url}{path}{key} -H 'content-type: application/json' -d '{json.dumps(body)}'"
     talk = "mesh chat" if url == "http://127.0.0.1:8000" else f"mesh chat --url {url}"
     names = ", ".join(service.name for service in topology.services)
     choice = f"  models: {names}\n" if len(topology.services) > 1 else ""
-    return f"ready: {url}\n{choice}\n  {request}\n  {talk}\n  mesh status {file}\n"
+    talk = f"  {talk}\n" if chats else ""
+    return f"ready: {url}\n{choice}\n  {request}\n{talk}  mesh status {file}\n"
+
+
+def _first_request(first: ServiceSpec, chats: Sequence[str]) -> tuple[str, dict[str, object]]:
+    """A chat, where a service has any."""
+    if chats:
+        question = {"role": "user", "content": "What is a mesh?"}
+        return "/v1/chat/completions", {"model": chats[0], "messages": [question]}
+    if first.task is Task.EMBED:
+        return "/v1/embeddings", {"model": first.name, "input": "A mesh is a net."}
+    return "/v1/score", {"model": first.name, "text_1": "What is a mesh?", "text_2": "A mesh is a net."}
 
 
 class LineView:

@@ -80,6 +80,7 @@ class SimulatedModels:
         profile = profile_of(self._profile, name)
         self._room.take(name, profile.weight_bytes)
         shape, cost = self._shape(name), profile.cost
+        pools = self._topology.service(name).pools
         slots, quota = self._page_bytes // block_bytes(shape), self._spec.kv_quotas.get(name)
         pool = block_pool(self._pages, self._spec.block_size, slots, quota=quota)
         service = self.services[name] = Service(
@@ -88,8 +89,10 @@ class SimulatedModels:
             MemoryRef(self._spec.host, self._spec.id, self._profile.kv_memory_bytes, self._spec.id),
             frozenset(),
             self._topology.service(name).max_context or MAX_CONTEXT,
-            LearntCost(cost.in_chunks(self._spec.chunk_tokens)),
+            LearntCost(cost.in_chunks(0 if pools else self._spec.chunk_tokens)),
             weight_bytes=profile.weight_bytes,
+            pools=pools,
+            whole_prompts=pools,  # as of most models that do
         )
         steps = self.steps[name] = StepModel(cost, self._physics, self._random)
         steps.pace = self._pace

@@ -10,7 +10,7 @@ from engines.adapters.folder import AdapterFolder
 from engines.costs.linear import prefill_s
 from mesh.topology.schema import ServiceSpec, Slo
 from mesh.wire.adapters import LoraAdapter
-from mesh.wire.requests import RequestSpec, Sampling
+from mesh.wire.requests import Pooling, RequestSpec, Sampling
 from mesh.wire.status import PrefillCost
 from router.history.lengths import AskedLength
 from router.history.records import PROMPT_BLOCK
@@ -70,7 +70,7 @@ def _read(name: str, folder: Path) -> LoraAdapter:
 def make_spec(
     request: TraceRequest, number: int, gateway: str, service: ServiceSpec, cost: PrefillCost, rule: SloRule
 ) -> RequestSpec:
-    """Request ``number`` of a run, its answer exactly as long as the trace says."""
+    """Request ``number`` of a run, its answer exactly as long as the trace says. A prompt that is pooled has none."""
     slo = rule.slo(service, request, cost)
     return RequestSpec(
         id=f"r{number}",
@@ -79,7 +79,7 @@ def make_spec(
         adapter=None if service.adapter is None else _read(service.name, service.adapter),
         prompt=prompt_of(request, number),
         sampling=Sampling(
-            max_tokens=request.num_output,
+            max_tokens=1 if service.pools else request.num_output,
             seed=number,
             ignore_eos=True,
             grammar=ANY_GRAMMAR if request.is_structured else "",
@@ -87,6 +87,7 @@ def make_spec(
         slo_ttft_s=slo.ttft_s,
         slo_tpot_s=slo.tpot_s,
         priority=service.priority if request.priority is None else request.priority,
+        pooling=Pooling() if service.pools else None,
     )
 
 

@@ -107,3 +107,13 @@ def test_a_mesh_that_is_not_all_as_it_should_be_says_why(topology, capsys):
         view.left()
     assert ready == [False]
     assert capsys.readouterr().out == "e: not replaced: no such model\nleft to another `mesh up`; the mesh goes on\n"
+
+
+def test_a_mesh_without_chats_shows_a_call_that_it_answers(tmp_path: Path):
+    path = tmp_path / "mesh.toml"
+    path.write_text('[services.texts]\nmodel = "m"\ntask = "embed"\n[engines.e]\n')
+    said = welcome(load(path), "local", FILE)
+    assert "/v1/embeddings" in said
+    assert "mesh chat" not in said
+    path.write_text(path.read_text() + '[services.talk]\nmodel = "m"\n')
+    assert '"model": "talk"' in welcome(load(path), "local", FILE)

@@ -4,6 +4,7 @@ VENV     ?= .venv
 TOPOLOGY ?= deploy/topology.toml
 TORCH    ?= 2.13.0
 VLLM_VENV ?= .venv-vllm
+CLIENTS_VENV ?= .venv-clients
 
 # Kept byte code spares every process that tests start to compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -19,7 +20,7 @@ PIP   = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-co
 COMPILE = $(BIN)/python -m compileall -qq -x '$(SELDOM)'
 STAMP := $(VENV)/.installed
 
-.PHONY: docs docs-serve up down test nightly check lint types floors env clean chaos siege mutation figures vllm-env gpu-check
+.PHONY: docs docs-serve up down test nightly check lint types floors env clean chaos siege mutation figures vllm-env gpu-check clients
 .DEFAULT_GOAL := help
 
 help:
@@ -32,6 +33,7 @@ help:
 	@echo "make siege   attacks on a real mesh beside an honest client, by class: a table of what each did to it"
 	@echo "make mutation  writes small defects into a copy of the tree, and counts how many of them the tests notice"
 	@echo "make vllm-env  an environment with vLLM in $(VLLM_VENV), for engines with backend = \"vllm\" (3.5 GB)"
+	@echo "make clients  small programs with clients that others wrote, against a real mesh (an environment of 500 MB)"
 	@echo "make gpu-check  all tests and benches that need an NVIDIA GPU, in one table (installs the extra gpu)"
 	@echo "make nightly 10,000 simulations with faults, ten times the random runs of the tests, and the siege"
 	@echo "make figures the plots of docs/results; with DATA=folder of traces, the papers' comparisons anew into build/figures"
@@ -73,6 +75,12 @@ mutation: $(STAMP)
 
 vllm-env: $(STAMP)
 	$(BIN)/python deploy/install_vllm.py $(VLLM_VENV)
+
+clients: $(STAMP)  # in an environment of their own: some want other versions of one another's parts than the tests do
+	test -x $(CLIENTS_VENV)/bin/python || $(PYTHON) -m venv $(CLIENTS_VENV)
+	$(BIN)/uv pip install --quiet --python $(CLIENTS_VENV)/bin/python -r tests/clients/requirements.txt || \
+	  $(CLIENTS_VENV)/bin/python -m pip install --quiet -r tests/clients/requirements.txt
+	CLIENTS_VENV=$(abspath $(CLIENTS_VENV)) $(BIN)/python -m pytest tests/clients
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

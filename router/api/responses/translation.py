@@ -16,6 +16,7 @@ from router.api.openai.input.bodies import (
     NamedTool,
     ResponseFormat,
     ToolCall,
+    Unread,
 )
 from router.api.responses.bodies import Item, ItemPart, ResponsesBody, ResponseToolChoice, TextConfig
 
@@ -193,7 +194,7 @@ def _call(item: Item, where: str) -> ToolCall:
     for name in ("call_id", "name"):
         if not getattr(item, name):
             raise bad_parameter(f"{where}.{name}", "is required", "missing_required_parameter")
-    function = {"name": item.name, "arguments": item.arguments or "{}"}
+    function: dict[str, str | Unread | None] = {"name": item.name, "arguments": item.arguments or "{}"}
     return {"id": item.call_id, "type": "function", "function": function}
 
 

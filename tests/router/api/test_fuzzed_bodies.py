@@ -8,15 +8,27 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from router.api.errors import ApiError
+from router.api.messages.bodies import CountBody, MessagesBody
+from router.api.messages.translation import chat_of_messages
 from router.api.openai.input import parsing
 from router.api.openai.input.bodies import Body, ChatBody, CompletionBody, DetokenizeBody, SamplingBody, TokenizeBody
 from router.api.openai.input.grammars import grammar_of
 from router.api.openai.input.parsing import parse_body
 from router.api.openai.input.prompts import _items
 from router.api.openai.input.sampling import check_chat, check_completion
+from router.api.responses.bodies import ResponsesBody
+from router.api.responses.translation import chat_of_response, check_response, items_of
 from tests.seeds import seeds
 
-KINDS: tuple[type[Body], ...] = (CompletionBody, ChatBody, TokenizeBody, DetokenizeBody)
+KINDS: tuple[type[Body], ...] = (
+    CompletionBody,
+    ChatBody,
+    TokenizeBody,
+    DetokenizeBody,
+    CountBody,
+    MessagesBody,
+    ResponsesBody,
+)
 EDGES = st.sampled_from(
     [0, -0.0, 5e-324, 1e-40, 1e308, 2**31, 2**63, -(2**63) - 1, 10**40, 0.5, "", "\x00", "é", None, True]
 )
@@ -30,7 +42,7 @@ VALUES = st.recursive(
     max_leaves=12,
 )
 FIELDS = sorted({field for kind in KINDS for field in kind.__struct_encode_fields__})
-RIGHT = {"prompt": "hi", "messages": [{"role": "user", "content": "hi"}], "tokens": [1]}
+RIGHT = {"prompt": "hi", "messages": [{"role": "user", "content": "hi"}], "tokens": [1], "input": "hi", "max_tokens": 9}
 COUNT = len(seeds(150))
 
 
@@ -41,6 +53,11 @@ def read(data: bytes, kind: type[Body]) -> object:
         if isinstance(body, CompletionBody):
             _items(body.prompt)
             check_completion(body)
+        if isinstance(body, CountBody):
+            body = chat_of_messages(body)
+        if isinstance(body, ResponsesBody):
+            check_response(body)
+            body = chat_of_response(body, (), items_of(body))
         if isinstance(body, ChatBody):
             check_chat(body)
         if isinstance(body, SamplingBody):

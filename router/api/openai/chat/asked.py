@@ -19,6 +19,7 @@ from router.api.openai.input.bodies import (
     NamedTool,
     ToolCall,
     ToolDefinition,
+    Unread,
 )
 from router.chat.style import ChatStyle
 from router.chat.teaching import taught
@@ -207,12 +208,16 @@ def _part(part: ContentPart, index: int) -> dict[str, str]:
 
 
 def _call(call: ToolCall, param: str) -> dict[str, Any]:
+    """Return a call without what OpenAI's client adds to it: its ``parsed_arguments``, an object."""
     function = call.get("function")
     if not isinstance(function, dict) or not function.get("name"):
         raise bad_parameter(f"{param}.function.name", "is required", "missing_required_parameter")
     if call.get("type") not in (None, "function"):
         raise bad_parameter(f"{param}.type", "must be function")
     arguments = function.get("arguments")
+    if isinstance(arguments, Unread) or isinstance(function["name"], Unread):
+        raise bad_parameter(f"{param}.function", "must have a name and arguments that are strings")
     if arguments is not None and len(arguments) > MAX_ARGUMENTS:
         raise bad_parameter(f"{param}.function.arguments", f"can have at most {MAX_ARGUMENTS} characters")
-    return dict(call)
+    read = {name: value for name, value in function.items() if not isinstance(value, Unread)}
+    return {**call, "function": read}

@@ -105,6 +105,7 @@ class UnsupportedFields(Body, kw_only=True):
     modalities: Raw = ABSENT
     prediction: Raw = ABSENT
     prompt_embeds: Raw = ABSENT
+    prompt_logprobs: Raw = ABSENT
     return_token_ids: Raw = ABSENT
     skip_special_tokens: Raw = ABSENT
     spaces_between_special_tokens: Raw = ABSENT
@@ -162,8 +163,12 @@ class ContentPart(Body, kw_only=True):
     text: str | None = None
 
 
+class Unread(Body):
+    """An object of which nothing is read."""
+
+
 # A call of a tool in a message, its fields in the order in which they came: templates may print them.
-ToolCall: TypeAlias = dict[str, str | int | dict[str, str | None] | None]
+ToolCall: TypeAlias = dict[str, str | int | dict[str, str | Unread | None] | None]
 
 
 class Message(Body, kw_only=True, forbid_unknown_fields=True):

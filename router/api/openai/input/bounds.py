@@ -39,6 +39,10 @@ def check_small(param: str, data: bytes) -> None:
     _check_size(param, data, MAX_SMALL_PART)
 
 
+def check_nothing(param: str, data: bytes) -> None:
+    """Let anything pass: the field is refused, and never read."""
+
+
 def check_form(param: str, data: bytes) -> None:
     """Raise `ApiError` if there is more than any form of answers may take."""
     _check_size(param, data, MAX_FORM_PART)
@@ -145,4 +149,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "structured_outputs": check_form,
 }
 # Of fields that mean something else in one body.
-OWN_CHECKS: Final[Mapping[str, Mapping[str, Check]]] = {"RerankBody": {"documents": check_texts}}
+OWN_CHECKS: Final[Mapping[str, Mapping[str, Check]]] = {
+    "RerankBody": {"documents": check_texts},
+    "ResponsesBody": {"prompt": check_nothing},
+}

@@ -19,6 +19,7 @@ from router.api.http.browsers import BrowserRules
 from router.api.http.callers import ClientPeers
 from router.api.metrics.gateway import GatewayMetrics
 from router.api.openai.models import Models, ServedModel
+from router.api.responses.stored import StoredResponses
 from router.feed.broadcast import FeedBroadcast
 from router.history.timelines import Timelines
 from router.view.cluster_view import ClusterView
@@ -73,6 +74,7 @@ async def keyed(gateway, model_folder, tmp_path):
         broadcast=FeedBroadcast(sources_of(), SystemClock()),
         has_page=True,
         has_chat=True,
+        responses=StoredResponses(tmp_path / "responses.sqlite", 1 << 20, 3600.0),
     )
     async with client_of(both(create_apps(config))) as client:
         yield KeyedApi(client, keyring, tmp_path / "keys.json", gateway.router)
@@ -252,3 +254,17 @@ async def test_clients_of_messages_show_keys_in_their_way(keyed):
     assert [answer.status_code for answer in answers] == [200, 401, 401]
     assert [answer.json()["type"] for answer in answers] == ["message", "error", "error"]
     assert answers[1].json()["error"]["type"] == "authentication_error"
+
+
+async def test_a_response_is_for_the_key_that_asked(keyed):
+    alice, bob = await keyed.key(), await keyed.key("bob")
+    asked = {"model": "tiny", "input": "Hello", "max_output_tokens": 8}
+    kept = (await keyed.client.post("/v1/responses", json=asked, headers=alice)).json()
+    assert kept["store"] is True
+    statuses = [
+        (await keyed.client.get(f"/v1/responses/{kept['id']}", headers=key)).status_code for key in (alice, bob)
+    ]
+    assert statuses == [200, 404]
+    asked |= {"previous_response_id": kept["id"]}
+    answers = [await keyed.client.post("/v1/responses", json=asked, headers=key) for key in (alice, bob)]
+    assert [answer.status_code for answer in answers] == [200, 404]

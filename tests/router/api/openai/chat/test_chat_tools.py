@@ -199,3 +199,12 @@ async def test_an_answer_may_go_on_with_the_last_message(gateway):
     messages = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "The answer is"}]
     assert (await gateway.chat(messages=messages, continue_final_message=True)).status_code == 200
     assert prompt_of(gateway).endswith("<|im_start|>assistant\nThe answer is")
+
+
+async def test_what_openais_client_parsed_of_a_call_is_not_read(gateway):
+    await gateway.chat(messages=HISTORY, tools=[WEATHER])
+    plain = prompt_of(gateway)
+    call = {**HISTORY[1]["tool_calls"][0]["function"], "parsed_arguments": {"city": ["Paris"]}}
+    parsed = calling({"id": "c1", "type": "function", "function": call})
+    response = await gateway.chat(messages=[HISTORY[0], parsed, HISTORY[2]], tools=[WEATHER])
+    assert (response.status_code, prompt_of(gateway)) == (200, plain)

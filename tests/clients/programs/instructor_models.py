@@ -5,12 +5,13 @@ from typing import Literal
 
 import instructor
 import openai
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 
 class City(BaseModel):
-    """A city."""
+    """A city. Without other fields: the tiny model would never end with them."""
 
+    model_config = ConfigDict(extra="forbid")
     name: Literal["Paris", "Rome"]
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 model = ChatOpenAI(model="tiny", base_url=f"{sys.argv[1]}/v1", api_key="none", max_tokens=200)
 
@@ -18,8 +18,9 @@ def weather(city: Literal["Paris", "Rome"]) -> str:
 
 
 class City(BaseModel):
-    """A city."""
+    """A city. Without other fields: the tiny model would never end with them."""
 
+    model_config = ConfigDict(extra="forbid")
     name: Literal["Paris", "Rome"]
 
 

@@ -3,15 +3,16 @@
 import sys
 from typing import Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 from pydantic_ai import Agent
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
 
 class City(BaseModel):
-    """A city."""
+    """A city. Without other fields: the tiny model would never end with them."""
 
+    model_config = ConfigDict(extra="forbid")
     name: Literal["Paris", "Rome"]
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from router.api.openai.input.bodies import ChatBody, CompletionBody
 from router.api.openai.input.unsupported import NAMES
+from router.chat.calls.formats import FORMATS
 
 PAGE = Path(__file__).parents[2] / "docs/reference/api.md"
 CHAT, COMPLETIONS = set(ChatBody.__struct_encode_fields__), set(CompletionBody.__struct_encode_fields__)
@@ -41,3 +42,9 @@ def test_where_a_parameter_is_taken():
         for name in names:
             taken = {kind for kind, fields in (("chat", CHAT), ("completions", COMPLETIONS)) if name in fields}
             assert taken <= ({"chat", "completions"} if "both" in where else set(re.findall("chat|completions", where)))
+
+
+def test_each_way_to_write_calls_has_its_row():
+    section = PAGE.read_text().partition("| format | models | how a call is written |\n")[2].partition("\n\n")[0]
+    told = {name for row in section.splitlines()[1:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    assert told == set(FORMATS)

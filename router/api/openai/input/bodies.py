@@ -105,7 +105,6 @@ class UnsupportedFields(Body, kw_only=True):
     modalities: Raw = ABSENT
     prediction: Raw = ABSENT
     prompt_embeds: Raw = ABSENT
-    prompt_logprobs: Raw = ABSENT
     return_token_ids: Raw = ABSENT
     skip_special_tokens: Raw = ABSENT
     spaces_between_special_tokens: Raw = ABSENT

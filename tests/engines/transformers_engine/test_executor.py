@@ -177,13 +177,15 @@ def test_a_call_that_is_left_goes_before_the_next_one(executor, model, monkeypat
 
 
 def caches_of(model: "PreTrainedModel", monkeypatch: pytest.MonkeyPatch) -> list["weakref.ref[Any]"]:
-    """Of each call, as far as they are still there."""
+    """Of each call, as far as they are still there. What the library calls the argument changes with its version."""
+    from transformers.cache_utils import Cache
+
     caches: list[weakref.ref[Any]] = []
     prepare = model._prepare_cache_for_generation
 
     def watched(config: Any, arguments: dict[str, Any], *more: Any) -> None:
         prepare(config, arguments, *more)
-        caches.append(weakref.ref(arguments["past_key_values"]))
+        caches.append(weakref.ref(next(value for value in arguments.values() if isinstance(value, Cache))))
 
     monkeypatch.setattr(model, "_prepare_cache_for_generation", watched)
     return caches

@@ -250,7 +250,7 @@ class Trickling(asyncio.Transport):
 
 async def test_who_does_not_read_cannot_hide_behind_another_request(gateway):
     """While the next answer waits to begin, nothing is added to the one that is not read."""
-    config = uvicorn.Config(gateway.app, http="httptools", ws="none", lifespan="off", log_config=None)
+    config = uvicorn.Config(gateway.app, http="httptools", ws="none", lifespan="off", log_config=None, access_log=False)
     one = BoundedProtocol(config, ServerState(), {}, connections=Connections(8, 8), peers=ClientPeers())
     one.connection_made(transport := Trickling())
     one.pause_writing()

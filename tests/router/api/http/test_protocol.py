@@ -162,7 +162,7 @@ class Full(asyncio.Transport):
 
 async def test_a_client_that_does_not_read_its_answer_is_cut_off(gateway):
     config, peers = (
-        uvicorn.Config(gateway.app, http="httptools", ws="none", lifespan="off", log_config=None),
+        uvicorn.Config(gateway.app, http="httptools", ws="none", lifespan="off", log_config=None, access_log=False),
         ClientPeers(),
     )
     one = BoundedProtocol(config, ServerState(), {}, connections=Connections(8, 8), peers=peers)

@@ -94,7 +94,7 @@ async def test_what_is_too_long_is_refused_unless_it_is_to_be_cut(gateway: Poole
         ({"input": []}, "input: must not be empty"),
         ({"input": ["fox", ""]}, "input: must not be empty"),
         ({"input": [[]]}, "input: must not be empty"),
-        ({"input": [4, "fox"]}, "input: must be a string, a list of strings, a list of token ids, a list of lists"),
+        ({"input": [4, "fox"]}, "input: must be a string, a list of strings, a list of token ids, or a list of lists"),
         ({"input": {"a": 1}}, "input: must be a string"),
         ({"input": [18]}, "input: token id 18 is not in 0..17"),
         ({"input": ["fox"] * 2049}, "input: must have at most 2048 entries"),

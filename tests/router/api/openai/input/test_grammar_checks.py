@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import convert
 
@@ -240,6 +240,7 @@ def form_of(data: bytes) -> tuple[Grammar | None, ApiError | None]:
         return None, error
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # how fast inputs are made on a busy machine says nothing
 @given(st.dictionaries(FORMS, VALUES, max_size=2), st.none() | FORMATS)
 def test_whatever_is_asked_for_is_a_bounded_text_or_refused(outputs, wanted):
     messages = [{"role": "user", "content": "hi"}]

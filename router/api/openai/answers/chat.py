@@ -48,10 +48,12 @@ class ChatEvents:
     def piece(self, choice: Choice, piece: Piece) -> bytes:
         if piece.deltas is not None:
             return self._parts(choice, piece, piece.deltas)
-        if not (piece.text or piece.finish or (self.shows.logprobs and piece.logprobs)):
+        wants_logprobs = self.shows.logprobs
+        if not (piece.text or piece.finish or (wants_logprobs and piece.logprobs)):
             return b""
         delta = b'"delta":{"content":' + _encode(piece.text) + b"}"
-        return self.template.chunk(choice.index, delta, self._logprobs(piece), piece.finish)
+        logprobs = self._logprobs(piece) if wants_logprobs else b"null"
+        return self.template.chunk(choice.index, delta, logprobs, piece.finish)
 
     def usage(self, usage: Usage) -> bytes:
         return self.template.usage(usage)

@@ -11,8 +11,9 @@ from router.api.openai.answers.call import Envelope, Usage
 
 NOT_YET: Final = b"null"
 TOOL_CALLS: Final = b'"tool_calls"'
-_FINISH: Final[Mapping[FinishReason | None, bytes]] = {
+_FINISH: Final[Mapping[FinishReason | bytes | None, bytes]] = {
     None: NOT_YET,
+    TOOL_CALLS: TOOL_CALLS,
     **{reason: msgspec.json.encode(reason) for reason in FinishReason},
 }
 
@@ -29,13 +30,12 @@ class ChunkTemplate:
 
     def chunk(self, index: int, content: bytes, logprobs: bytes, finish: FinishReason | bytes | None) -> bytes:
         """Write one event. ``content`` is the ``"delta":...`` or ``"text":...`` of the choice, ``logprobs`` a JSON
-        value; so is ``finish`` where it is no usual one.
+        value; ``finish`` may be `TOOL_CALLS`, too.
         """
         head = self._heads.get(index)
         if head is None:
             head = self._heads[index] = self._start + b'{"index":%d,' % index
-        reason = finish if isinstance(finish, bytes) else _FINISH[finish]
-        return b"".join((head, content, b',"logprobs":', logprobs, b',"finish_reason":', reason, self._tail))
+        return b"".join((head, content, b',"logprobs":', logprobs, b',"finish_reason":', _FINISH[finish], self._tail))
 
     def usage(self, usage: Usage) -> bytes:
         """The event before the end; nothing if it was not asked for."""

@@ -103,7 +103,8 @@ async def serve(shell: ProcessShell) -> None:
         callers = _callers(shell, router, peers, keyring)
         broadcast, simulations = _broadcast(shell, router), Simulations()
         batches = _batches(shell, router, keyring)
-        given = callers, sockets.place, tracer, broadcast, simulations, batches
+        responses = StoredResponses.of(shell.topology.responses, shell.topology.name)
+        given = callers, sockets.place, tracer, broadcast, simulations, batches, responses
         apps = _apps(shell, spec, router, models, registry, metrics, *given)
         connections = connections_of(spec)
         registry.register(ConnectionHealth(connections.__len__, connections.refused))
@@ -117,6 +118,7 @@ async def serve(shell: ProcessShell) -> None:
             gateway = Gateway(shell, router, (server, admin), keyring, listeners, broadcast, simulations, batches)
             await gateway.run((url, admin_url), inherited)
         finally:
+            responses.close()
             await sockets.close()
 
 
@@ -211,6 +213,7 @@ def _apps(
     broadcast: FeedBroadcast,
     simulations: Simulations,
     batches: BatchParts,
+    responses: StoredResponses,
 ) -> Apps:
     def targets() -> list[Target]:
         return list(targets_of(shell.topology, router.admin_urls(), router.statuses(), address_of))
@@ -249,7 +252,7 @@ def _apps(
             played=played_topology(shell.topology) if acts else None,
             simulations=simulations,
             batches=batches,
-            responses=StoredResponses.of(shell.topology.responses, shell.topology.name),
+            responses=responses,
         )
     )
 

@@ -1,14 +1,13 @@
 """Puts together what a gateway has of batches."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from mesh.topology.schema import Topology
 from router.batches.answering import BatchCallers, LineAnswerer
 from router.batches.runner import BatchRunner
 from router.batches.stored import StoredBatches
+from router.stores.folders import state_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +30,7 @@ class BatchParts:
     ) -> "BatchParts":
         """Make those of the gateway ``name``. Nothing is on disk before somebody uploads a file."""
         spec = topology.batches
-        stored = StoredBatches(spec.folder or state_folder(topology.name), spec.max_bytes)
+        stored = StoredBatches(spec.folder or state_folder(topology.name, "batches"), spec.max_bytes)
         answerer = LineAnswerer(num_waiting)
         runner = BatchRunner(stored, answerer, callers, wall_clock, name, spec.max_in_flight)
         return cls(stored, answerer, runner, spec.max_file_bytes)
-
-
-def state_folder(mesh: str) -> Path:
-    """Return where the batches of a mesh are, unless its topology says where."""
-    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(state).expanduser() / "meshserve" / mesh / "batches"

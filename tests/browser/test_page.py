@@ -120,33 +120,6 @@ def test_what_if_plays_a_recording_until_it_is_stopped(open_page: OpenPage, tmp_
     page.locator("#what-if-verdict").wait_for()
 
 
-def test_chat_shows_promises_seeds_and_log_probabilities(open_page: OpenPage):
-    page = open_page("chat")
-    asked: list[dict[str, Any]] = []
-
-    def answer(route: Any) -> None:
-        asked.append({**route.request.post_data_json, **route.request.headers})
-        tops = [{"token": "Hi", "logprob": -0.1}, {"token": "Ho", "logprob": -2.5}]
-        logprobs = {"content": [{"token": "Hi", "logprob": -0.1, "top_logprobs": tops}]}
-        choice = {"delta": {"content": "Hi"}, "logprobs": logprobs, "finish_reason": "stop"}
-        body = f"data: {json.dumps({'choices': [choice]})}\n\ndata: [DONE]\n\n"
-        headers = {"content-type": "text/event-stream", "x-request-id": "of-the-chat"}
-        route.fulfill(status=200, body=body, headers=headers)
-
-    page.route("**/mesh/chat", answer)
-    for label, value in {"TTFT promise, ms": "900", "TPOT promise, ms": "90", "Seed": "7"}.items():
-        page.get_by_label(label).fill(value)
-    page.get_by_label("log-probabilities").check()
-    page.locator("#chat-message").fill("Hello")
-    page.keyboard.press("Enter")
-    page.get_by_text("of 900 ms promised").wait_for()
-    [sent] = asked
-    assert (sent["seed"], sent["logprobs"], sent["x-slo-ttft-ms"], sent["x-slo-tpot-ms"]) == (7, True, "900", "90")
-    page.get_by_text("Log-probabilities of 1 tokens").click()
-    assert '"Ho" 8.2 %' in page.get_by_role("table", name="Log-probabilities").inner_text()
-    assert page.get_by_role("link", name="what happened to it").get_attribute("href") == "#request/of-the-chat"
-
-
 def test_chat_answers_and_tells_what_happened(open_page: OpenPage):
     page = open_page("chat")
     page.get_by_label("Most tokens").fill("12")

@@ -15,8 +15,9 @@ from engines.models.text.pieces import Pieces
 from engines.models.text.tokenizer import Tokenizer
 from mesh.errors import UserError
 from mesh.rules import Counting
-from mesh.topology.schema import ServiceSpec, Slo, Task
+from mesh.topology.schema import ServiceSpec, Task
 from mesh.wire.adapters import LoraAdapter
+from router.api.access.terms import Offered, terms_of
 from router.api.errors import ApiError, bad_parameter, not_allowed, unknown_model
 from router.api.forward.models import ForwardedModel
 from router.api.http.callers import Caller
@@ -30,16 +31,9 @@ CUT: Final = 16  # tokens that a slice may have more than the same text in one p
 
 
 @dataclass(frozen=True, slots=True)
-class ServedModel:
+class ServedModel(Offered):
     """A service as the API sees it. ``max_context`` counts tokens of prompt and answer."""
 
-    service: str
-    aliases: tuple[str, ...]
-    slo: Slo
-    priority: int
-    max_priority: int  # that a client may ask for
-    min_ttft_s: float  # the tightest promise that a client may ask for
-    min_tpot_s: float
     max_context: int
     max_output_tokens: int | None
     temperature: float  # of requests that name none
@@ -71,13 +65,7 @@ class ServedModel:
             tokenizer.template, tokenizer.added_id_of, tokenizer.special_ids, spec.tool_format, spec.reasoning_format
         )
         return cls(
-            service=spec.name,
-            aliases=spec.aliases,
-            slo=spec.slo,
-            priority=spec.priority,
-            max_priority=spec.highest_priority,
-            min_ttft_s=spec.tightest_ttft_s,
-            min_tpot_s=spec.tightest_tpot_s,
+            **terms_of(spec),
             max_context=min(spec.max_context or config.max_context, config.max_context),
             max_output_tokens=spec.max_output_tokens,
             temperature=spec.temperature,
@@ -103,13 +91,7 @@ class ServedModel:
         """Return an adapter of this model: the same tokens and template, under promises of its own."""
         return replace(
             self,
-            service=spec.name,
-            aliases=spec.aliases,
-            slo=spec.slo,
-            priority=spec.priority,
-            max_priority=spec.highest_priority,
-            min_ttft_s=spec.tightest_ttft_s,
-            min_tpot_s=spec.tightest_tpot_s,
+            **terms_of(spec),
             max_context=min(spec.max_context or self.max_context, self.max_context),
             max_output_tokens=spec.max_output_tokens,
             temperature=spec.temperature,
@@ -153,10 +135,6 @@ class ServedModel:
     def token_text(self, token: int) -> str:
         """A token on its own; bytes that are no whole character show as U+FFFD."""
         return self.tokenizer.token_bytes(token).decode(errors="replace")
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (self.service, *self.aliases)
 
 
 Model = ServedModel | PooledModel | ForwardedModel

@@ -7,25 +7,19 @@ from typing import Final
 from engines.models.files.model_config import ModelConfig
 from engines.models.tasks import check_task, context_of, pooling_of
 from engines.models.text.text_encoder import TextEncoder
-from mesh.topology.schema import ServiceSpec, Slo, Task
+from mesh.topology.schema import ServiceSpec, Task
+from router.api.access.terms import Offered, terms_of
 
 PATHS: Final = {Task.EMBED: "/v1/embeddings, /v1/rerank or /v1/score", Task.SCORE: "/v1/rerank or /v1/score"}
 
 
 @dataclass(frozen=True, slots=True)
-class PooledModel:
+class PooledModel(Offered):
     """A service that makes one vector, or one score, of each text. ``max_context``: tokens of a text or a pair.
 
     ``num_dimensions`` of a whole vector, and ``dimensions`` to which a client may have it cut.
     """
 
-    service: str
-    aliases: tuple[str, ...]
-    slo: Slo
-    priority: int
-    max_priority: int  # that a client may ask for
-    min_ttft_s: float  # the tightest promise that a client may ask for
-    min_tpot_s: float
     max_context: int
     vocab_size: int
     task: Task
@@ -42,13 +36,7 @@ class PooledModel:
         check_task(folder, config, spec.task)
         embeds = spec.task is Task.EMBED
         return cls(
-            service=spec.name,
-            aliases=spec.aliases,
-            slo=spec.slo,
-            priority=spec.priority,
-            max_priority=spec.highest_priority,
-            min_ttft_s=spec.tightest_ttft_s,
-            min_tpot_s=spec.tightest_tpot_s,
+            **terms_of(spec),
             max_context=context_of(spec, folder, config),
             vocab_size=config.vocab_size,
             task=spec.task,
@@ -61,7 +49,3 @@ class PooledModel:
     def paths(self) -> str:
         """Where clients ask for it."""
         return PATHS[self.task]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (self.service, *self.aliases)

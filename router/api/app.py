@@ -23,13 +23,15 @@ from router.api.http.fast_path import FastRoute, FastRoutes, Handler
 from router.api.http.outer_layer import OuterLayer, install_error_handlers
 from router.api.messages.routes import MessageRoutes
 from router.api.metrics.gateway import GatewayMetrics
-from router.api.openai.chat.body_reader import BodyReader
+from router.api.openai.body_reader import BodyReader
 from router.api.openai.chat.chat_calls import ChatCalls
 from router.api.openai.generate import GenerateRoutes
 from router.api.openai.input.background import Background
 from router.api.openai.input.intake import OrderIntake
+from router.api.openai.input.prompts import PromptReader
 from router.api.openai.models import Models
 from router.api.openai.openapi import describe_answers
+from router.api.openai.pooled.reading import TextReader
 from router.api.openai.pooled.routes import PooledRoutes
 from router.api.openai.tokens import TokenRoutes
 from router.api.operations import HealthRoutes, MetricRoutes, ModelRoutes
@@ -103,14 +105,13 @@ def create_apps(config: ApiConfig) -> Apps:
     admission = BodyAdmission.of_bodies(config.max_body_bytes)
     background = Background()
     bodies = BodyReader(admission, config.max_body_bytes, background)
-    chats = ChatCalls(intake, config.models, config.clock, config.wall_clock, background)
-    generate = GenerateRoutes(
-        intake, chats, config.models, admission, config.clock, config.wall_clock, config.max_body_bytes, background
-    )
+    prompts = PromptReader(background)
+    chats = ChatCalls(intake, config.models, config.clock, config.wall_clock, prompts)
+    generate = GenerateRoutes(intake, chats, bodies, config.models, prompts, config.clock, config.wall_clock)
     generate.install(public)
-    tokens = TokenRoutes(config.models, admission, config.max_body_bytes, background)
+    tokens = TokenRoutes(bodies, config.models, prompts)
     tokens.install(public)
-    pooled = _pooled(config, admission, background)
+    pooled = _pooled(config, bodies, background)
     pooled.install(public)
     messages = MessageRoutes(chats, bodies, config.clock)
     messages.install(public)
@@ -151,17 +152,16 @@ def create_apps(config: ApiConfig) -> Apps:
     return Apps(clients, admin)
 
 
-def _pooled(config: ApiConfig, admission: BodyAdmission, background: Background) -> PooledRoutes:
+def _pooled(config: ApiConfig, bodies: BodyReader, background: Background) -> PooledRoutes:
     return PooledRoutes(
         config.gateway,
         config.router,
         config.models,
         config.metrics,
-        admission,
+        bodies,
+        TextReader(background),
         config.clock,
         config.wall_clock,
-        config.max_body_bytes,
-        background,
     )
 
 

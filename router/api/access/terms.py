@@ -6,7 +6,7 @@ from typing import TypedDict
 from mesh.topology.schema import ServiceSpec, Slo
 
 
-class Terms(TypedDict):
+class OfferedTerms(TypedDict):
     """The fields of `Offered`."""
 
     service: str
@@ -35,7 +35,7 @@ class Offered:
         return (self.service, *self.aliases)
 
 
-def terms_of(spec: ServiceSpec) -> Terms:
+def terms_of(spec: ServiceSpec) -> OfferedTerms:
     """Return the terms that a topology says."""
     return {
         "service": spec.name,

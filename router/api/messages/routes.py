@@ -12,7 +12,7 @@ from router.api.messages.bodies import CountBody, MessagesBody
 from router.api.messages.translation import NAMES, chat_of_messages
 from router.api.openai.answers.stream import EventStream
 from router.api.openai.answers.whole import json_answer, said_of
-from router.api.openai.chat.body_reader import BodyReader
+from router.api.openai.body_reader import BodyReader
 from router.api.openai.chat.chat_calls import ChatCalls
 from router.api.openai.chat.renamed import renaming
 from router.api.openai.input.schema import body_schema
@@ -39,7 +39,7 @@ class MessageRoutes:
     async def answer(self, request: Request) -> Response:
         arrived_s = self._clock.now()
         with self._bodies.enter(request) as entry:
-            body = await self._bodies.read(request, MessagesBody, entry, chat_of_messages)
+            body = await self._bodies.translated(request, MessagesBody, entry, chat_of_messages)
             with renaming(NAMES):
                 chat = await self._chats.begin(body, request, arrived_s, "msg_")
         shape = MessageShape.of(chat)
@@ -51,7 +51,7 @@ class MessageRoutes:
 
     async def count(self, request: Request) -> Response:
         with self._bodies.enter(request) as entry:
-            body = await self._bodies.read(request, CountBody, entry, chat_of_messages)
+            body = await self._bodies.translated(request, CountBody, entry, chat_of_messages)
             with renaming(NAMES):
                 number = await self._chats.num_tokens(body, request)
         return Response(msgspec.json.encode({"input_tokens": number}), media_type="application/json")

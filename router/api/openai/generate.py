@@ -6,7 +6,6 @@ from fastapi import FastAPI, Request, Response
 
 from mesh.clock import Clock
 from router.api.access.promises import Promise
-from router.api.http.admission import BodyAdmission
 from router.api.http.callers import caller_of
 from router.api.http.fast_path import Handler
 from router.api.http.headers import Wishes, headers_of
@@ -16,15 +15,14 @@ from router.api.openai.answers.completion import CompletionAnswer, CompletionEve
 from router.api.openai.answers.sse import ChunkTemplate
 from router.api.openai.answers.stream import EventStream
 from router.api.openai.answers.whole import whole_response
+from router.api.openai.body_reader import BodyReader
 from router.api.openai.chat.chat_calls import ChatCalls
-from router.api.openai.input.background import Background
 from router.api.openai.input.bodies import ChatBody, CompletionBody, SamplingBody
 from router.api.openai.input.grammar_checks import CheckedGrammar
 from router.api.openai.input.grammars import grammar_of
 from router.api.openai.input.ids import CallId
 from router.api.openai.input.intake import Order, OrderIntake
 from router.api.openai.input.prompts import PromptReader
-from router.api.openai.input.reading import read_body
 from router.api.openai.input.sampling import AnswerLength, check_completion
 from router.api.openai.input.schema import body_schema
 from router.api.openai.models import Models, ServedModel
@@ -35,22 +33,19 @@ class GenerateRoutes:
         self,
         intake: OrderIntake,
         chats: ChatCalls,
+        bodies: BodyReader,
         models: Models,
-        admission: BodyAdmission,
+        prompts: PromptReader,
         clock: Clock,
         wall_clock: Callable[[], float],
-        max_body_bytes: int,
-        background: Background,
     ) -> None:
         self._intake = intake
         self._chats = chats
         self._models = models
         self._clock = clock
         self._wall_clock = wall_clock
-        self._max_body_bytes = max_body_bytes
-        self._admission = admission
-        self._background = background
-        self._prompts = PromptReader(background)
+        self._bodies = bodies
+        self._prompts = prompts
 
     @property
     def handlers(self) -> dict[str, Handler]:
@@ -64,8 +59,8 @@ class GenerateRoutes:
     async def complete(self, request: Request) -> Response:
         arrived_s, wishes = self._clock.now(), Wishes.of(headers_of(request.scope))
         caller = caller_of(request.scope)
-        with self._admission.enter(caller.peer) as entry:
-            body = await read_body(request, CompletionBody, self._max_body_bytes, entry, self._background)
+        with self._bodies.enter(request) as entry:
+            body = await self._bodies.read(request, CompletionBody, entry)
             check_completion(body)
             model = self._models.find(body.model, caller)
             promise = Promise.of(wishes, model, caller)
@@ -97,8 +92,8 @@ class GenerateRoutes:
 
     async def chat(self, request: Request) -> Response:
         arrived_s = self._clock.now()
-        with self._admission.enter(caller_of(request.scope).peer) as entry:
-            body = await read_body(request, ChatBody, self._max_body_bytes, entry, self._background)
+        with self._bodies.enter(request) as entry:
+            body = await self._bodies.read(request, ChatBody, entry)
             chat = await self._chats.begin(body, request, arrived_s)
         shows = Shows(
             bool(body.logprobs),

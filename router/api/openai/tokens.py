@@ -7,14 +7,12 @@ import msgspec
 from fastapi import FastAPI, Request, Response
 
 from router.api.errors import bad_parameter
-from router.api.http.admission import BodyAdmission
 from router.api.http.callers import caller_of
 from router.api.http.fast_path import Handler
+from router.api.openai.body_reader import BodyReader
 from router.api.openai.chat.asked import chat_of
-from router.api.openai.input.background import Background
 from router.api.openai.input.bodies import DetokenizeBody, TokenizeBody
 from router.api.openai.input.prompts import PromptReader, check_tokens
-from router.api.openai.input.reading import read_body
 from router.api.openai.input.schema import body_schema
 from router.api.openai.models import Models, ServedModel
 
@@ -24,12 +22,10 @@ MANY_TOKENS: Final = 1024  # to spell out one by one
 class TokenRoutes:
     """What they take and give is bounded by the model's context."""
 
-    def __init__(self, models: Models, admission: BodyAdmission, max_body_bytes: int, background: Background) -> None:
-        self._admission = admission
+    def __init__(self, bodies: BodyReader, models: Models, prompts: PromptReader) -> None:
+        self._bodies = bodies
         self._models = models
-        self._max_body_bytes = max_body_bytes
-        self._background = background
-        self._prompts = PromptReader(background)
+        self._prompts = prompts
 
     @property
     def handlers(self) -> dict[str, Handler]:
@@ -42,20 +38,20 @@ class TokenRoutes:
 
     async def tokenize(self, request: Request) -> Response:
         caller = caller_of(request.scope)
-        with self._admission.enter(caller.peer) as entry:
-            body = await read_body(request, TokenizeBody, self._max_body_bytes, entry, self._background)
+        with self._bodies.enter(request) as entry:
+            body = await self._bodies.read(request, TokenizeBody, entry)
             model = self._models.find(body.model, caller)
             tokens = await self._tokens(body, model, caller.tenant)
             check_tokens("prompt" if body.messages is None else "messages", tokens, model)
             answer = {"count": len(tokens), "max_model_len": model.max_context, "tokens": tokens}
             if body.return_token_strs:
-                answer["token_strs"] = await self._texts(tokens, model, caller.tenant)
+                answer["token_strs"] = await self._texts(tokens, model, request)
         return Response(msgspec.json.encode(answer), media_type="application/json")
 
     async def detokenize(self, request: Request) -> Response:
         caller = caller_of(request.scope)
-        with self._admission.enter(caller.peer) as entry:
-            body = await read_body(request, DetokenizeBody, self._max_body_bytes, entry, self._background)
+        with self._bodies.enter(request) as entry:
+            body = await self._bodies.read(request, DetokenizeBody, entry)
             model = self._models.find(body.model, caller)
             check_tokens("tokens", body.tokens, model)
             text = await self._prompts.text_of(body.tokens, model, caller.tenant, skip_special_tokens=False)
@@ -69,8 +65,8 @@ class TokenRoutes:
         with_special = body.add_special_tokens is not False
         return await self._prompts.encode(body.prompt or "", model, client, add_special_tokens=with_special)
 
-    async def _texts(self, tokens: Sequence[int], model: ServedModel, client: str) -> list[str]:
+    async def _texts(self, tokens: Sequence[int], model: ServedModel, request: Request) -> list[str]:
         def spell() -> list[str]:
             return [model.token_text(token) for token in tokens]
 
-        return spell() if len(tokens) <= MANY_TOKENS else await self._background.run(client, spell)
+        return await self._bodies.aside(request, spell, is_long=len(tokens) > MANY_TOKENS)

@@ -12,7 +12,7 @@ from router.api.errors import ApiError, bad_parameter
 from router.api.http.callers import caller_of
 from router.api.http.fast_path import Handler
 from router.api.openai.answers.whole import json_answer, said_of
-from router.api.openai.chat.body_reader import BodyReader
+from router.api.openai.body_reader import BodyReader
 from router.api.openai.chat.chat_calls import ChatCalls
 from router.api.openai.chat.renamed import renaming
 from router.api.openai.input.prompts import MANY_MESSAGES
@@ -63,7 +63,7 @@ class ResponseRoutes:
     async def respond(self, request: Request) -> Response:
         arrived_s = self._clock.now()
         with self._bodies.enter(request) as entry:
-            body = await self._bodies.read(request, ResponsesBody, entry, _checked)
+            body = await self._bodies.translated(request, ResponsesBody, entry, _checked)
             before, items = await self._before(body, request), items_of(body)
             translate = partial(chat_of_response, body, before, items)
             chat_body = await self._bodies.aside(request, translate, is_long=len(before) + len(items) > MANY_MESSAGES)

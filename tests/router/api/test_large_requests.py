@@ -6,6 +6,7 @@ import json
 import threading
 import tracemalloc
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -115,7 +116,7 @@ async def test_tokenising_stops_at_the_slice_that_makes_it_certain(model, monkey
 async def test_long_texts_that_fit_have_the_library_s_tokens(model, monkeypatch):
     text = "Hello world, this is a tiny tokenizer. " * 400
     assert len(text) > LONG_TEXT
-    wide = type(model)(**{name: getattr(model, name) for name in model.__slots__} | {"max_context": 100_000})
+    wide = replace(model, max_context=100_000)
     tokens = await PromptReader(Background()).encode(text, wide, "me", add_special_tokens=True)
     assert tokens == model.tokenizer.encode(text)
     monkeypatch.setattr("router.api.openai.models.SLICE", 100)

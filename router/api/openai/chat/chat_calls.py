@@ -13,7 +13,6 @@ from router.api.http.headers import Wishes, headers_of
 from router.api.openai.answers.call import Call, Envelope
 from router.api.openai.chat.answer_plan import AnswerPlan
 from router.api.openai.chat.asked import asked_chat
-from router.api.openai.input.background import Background
 from router.api.openai.input.bodies import ChatBody
 from router.api.openai.input.ids import CallId
 from router.api.openai.input.intake import Order, OrderIntake
@@ -42,13 +41,13 @@ class ChatCalls:
         models: Models,
         clock: Clock,
         wall_clock: Callable[[], float],
-        background: Background,
+        prompts: PromptReader,
     ) -> None:
         self._intake = intake
         self._models = models
         self._clock = clock
         self._wall_clock = wall_clock
-        self._prompts = PromptReader(background)
+        self._prompts = prompts
 
     async def begin(self, body: ChatBody, request: Request, arrived_s: float, prefix: str = "chatcmpl-") -> ChatCall:
         """Begin to answer. ``prefix``: of the answer's id. Raise `ApiError` if something is wrong with the body, or

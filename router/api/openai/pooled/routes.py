@@ -14,15 +14,13 @@ from mesh.clock import Clock
 from mesh.topology.schema import Task
 from router.api.access.promises import Promise
 from router.api.errors import bad_parameter
-from router.api.http.admission import BodyAdmission
 from router.api.http.callers import Caller, caller_of
 from router.api.http.disconnect import disconnected
 from router.api.http.fast_path import Handler
 from router.api.http.headers import Wishes, headers_of, route_headers
 from router.api.metrics.gateway import GatewayMetrics
-from router.api.openai.input.background import Background
+from router.api.openai.body_reader import BodyReader
 from router.api.openai.input.ids import CallId
-from router.api.openai.input.reading import read_body
 from router.api.openai.input.schema import body_schema
 from router.api.openai.models import Models
 from router.api.openai.pooled.bodies import EmbeddingBody, PooledBody, RerankBody, ScoreBody
@@ -56,22 +54,19 @@ class PooledRoutes:
         router: RequestRouter,
         models: Models,
         metrics: GatewayMetrics,
-        admission: BodyAdmission,
+        bodies: BodyReader,
+        texts: TextReader,
         clock: Clock,
         wall_clock: Callable[[], float],
-        max_body_bytes: int,
-        background: Background,
     ) -> None:
         self._gateway = gateway
         self._router = router
         self._models = models
         self._metrics = metrics
-        self._admission = admission
+        self._bodies = bodies
         self._clock = clock
         self._wall_clock = wall_clock
-        self._max_body_bytes = max_body_bytes
-        self._background = background
-        self._texts = TextReader(background)
+        self._texts = texts
         self._log: FilteringBoundLogger = structlog.get_logger().bind()
 
     @property
@@ -85,8 +80,8 @@ class PooledRoutes:
 
     async def embed(self, request: Request) -> Response:
         caller = caller_of(request.scope)
-        with self._admission.enter(caller.peer) as entry:
-            body = await read_body(request, EmbeddingBody, self._max_body_bytes, entry, self._background)
+        with self._bodies.enter(request) as entry:
+            body = await self._bodies.read(request, EmbeddingBody, entry)
             _check_embedding(body)
             model = self._models.find_pooled(body.model, caller)
             check_task_of(EMBEDDINGS, model)
@@ -98,8 +93,8 @@ class PooledRoutes:
 
     async def rerank(self, request: Request) -> Response:
         caller = caller_of(request.scope)
-        with self._admission.enter(caller.peer) as entry:
-            body = await read_body(request, RerankBody, self._max_body_bytes, entry, self._background)
+        with self._bodies.enter(request) as entry:
+            body = await self._bodies.read(request, RerankBody, entry)
             if body.max_tokens_per_doc is not None:
                 raise bad_parameter("max_tokens_per_doc", "is not supported; use truncate_prompt_tokens")
             model = self._models.find_pooled(body.model, caller)
@@ -111,8 +106,8 @@ class PooledRoutes:
 
     async def score(self, request: Request) -> Response:
         caller = caller_of(request.scope)
-        with self._admission.enter(caller.peer) as entry:
-            body = await read_body(request, ScoreBody, self._max_body_bytes, entry, self._background)
+        with self._bodies.enter(request) as entry:
+            body = await self._bodies.read(request, ScoreBody, entry)
             first, second = _listed(body.text_1), _listed(body.text_2)
             if len(first) not in (1, len(second)):
                 problem = f"must be one text, or as many as text_2 has: {len(second)}, not {len(first)}"

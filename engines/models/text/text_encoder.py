@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 import tokenizers
 
-from engines.models.errors import ModelError
+from engines.models.text.tokenizer_file import load_backend
 
 CHARACTERS: Final = 64  # of a text for each token of a context, on average; more is no text
 
@@ -32,14 +32,7 @@ class TextEncoder:
     @classmethod
     def load(cls, folder: Path, prompt: str = "") -> "TextEncoder":
         """Read a prepared model's folder. Raises `ModelError`."""
-        path = folder / "tokenizer.json"
-        try:
-            backend = tokenizers.Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises nothing narrower
-            raise ModelError(f"{path}: {' '.join(str(error).split())}") from error
-        backend.no_truncation()
-        backend.no_padding()
-        return cls(backend, prompt)
+        return cls(load_backend(folder), prompt)
 
     def encode(self, text: str, max_tokens: int, *, cuts: bool) -> EncodedText | None:
         """Return the tokens of a text, special ones around it. With ``cuts``, of as much of it as fits; without, None

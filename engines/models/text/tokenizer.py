@@ -13,6 +13,7 @@ from engines.models.text.chat_template import Chat, ChatTemplate
 from engines.models.text.detokenizer import Detokenizer
 from engines.models.text.pieces import Pieces, drops_first_space, spelling_of
 from engines.models.text.tokenizer_config import TokenizerConfig
+from engines.models.text.tokenizer_file import load_backend
 
 
 class Tokenizer:
@@ -42,13 +43,7 @@ class Tokenizer:
     @classmethod
     def load(cls, folder: Path) -> "Tokenizer":
         """Read a prepared model's folder. Raises `ModelError`."""
-        path = folder / "tokenizer.json"
-        try:
-            backend = tokenizers.Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises nothing narrower
-            raise ModelError(f"{path}: {' '.join(str(error).split())}") from error
-        backend.no_truncation()
-        backend.no_padding()
+        backend = load_backend(folder)
         config = TokenizerConfig.load(folder)
         eos = backend.token_to_id(config.special_tokens.get("eos_token", ""))
         eos_ids = ModelConfig.load(folder).eos_token_ids + (() if eos is None else (eos,))

@@ -52,7 +52,6 @@ class AnswerReader:
         self._section: _Section | None = None
         self._triggers: Sequence[str] = () if calls is None else calls.triggers
         self._deltas: list[Delta] = []
-        self._says_something = False
         self.num_calls = 0
 
     @property
@@ -197,7 +196,6 @@ class AnswerReader:
 
     def _say(self, text: str) -> None:
         if text:
-            self._says_something = True
             self._deltas.append(ContentDelta(text))
 
     def _reason(self, text: str) -> None:

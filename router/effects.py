@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from mesh.effects import Follow, Forget, Publish, Rest
-from mesh.wire.adapters import AddedAdapter, ExpectAdapter, ForgetAdapter
+from mesh.wire.adapters import AddAdapter, AddedAdapter, ExpectAdapter, ForgetAdapter, RemoveAdapter
 from mesh.wire.control import Drain, LoadService, PolicyChoice, RequestPlaces, SetRole, UnloadService
 from mesh.wire.requests import Cancel, Probe, Recall, Submit, SubmitBatch
 from router.generation import Route, RouterError, TokenBatch
@@ -58,6 +58,13 @@ class TakeAdapters(msgspec.Struct, frozen=True):
     served: Mapping[str, AddedAdapter]
 
 
+class ChangeAdapters(msgspec.Struct, frozen=True):
+    """Somebody of the mesh wants this: see to it, and tell the one who asked."""
+
+    asker: str
+    order: AddAdapter | RemoveAdapter
+
+
 class DeclinePolicy(msgspec.Struct, frozen=True):
     """A policy that was chosen is not known here. Nothing is left to be done but to say so."""
 
@@ -72,7 +79,9 @@ class TellPlaces(msgspec.Struct, frozen=True):
     message: RequestPlaces
 
 
-GatewayEffect = Effect | Follow | Publish | TakePolicy | TakeAdapters | DeclinePolicy | TellPlaces | Rest
+GatewayEffect = (
+    Effect | Follow | Publish | TakePolicy | TakeAdapters | ChangeAdapters | DeclinePolicy | TellPlaces | Rest
+)
 
 
 def in_batches(effects: Iterable[Effect]) -> list[Effect]:

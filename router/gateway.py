@@ -14,7 +14,7 @@ from mesh.membership.pulse import Pulse
 from mesh.report import named_in_topology, report
 from mesh.sockets.sockets import Sockets
 from mesh.topology.schema import PolicySpec, Topology
-from mesh.wire.adapters import AddedAdapter
+from mesh.wire.adapters import AddAdapter, AddedAdapter, RemoveAdapter
 from mesh.wire.control import Drain, LoadService, PolicyChoice, ProcessState, UnloadService
 from mesh.wire.frames import Sender
 from mesh.wire.messages import BroadcastMessage, EngineAnswer, GatewayMessage
@@ -23,6 +23,7 @@ from mesh.wire.status import EngineStatus, GatewayStatus
 from router.adapters.added import AddedAdapters
 from router.api.metrics.mesh import MeshReaders
 from router.effects import (
+    ChangeAdapters,
     DeclinePolicy,
     Deliver,
     Fail,
@@ -93,12 +94,11 @@ class Router:
         self._rests = asyncio.Event()
         self._will_publish = False
         self.on_adapters: Callable[[Mapping[str, AddedAdapter]], None] = lambda _: None  # they changed
+        self.on_adapter_order: Callable[[str, AddAdapter | RemoveAdapter], None] = lambda _, __: None  # of the mesh
         self._pulse: Pulse | None = None
         self._heartbeat_s = timing.heartbeat_s
         self._lease_s = timing.lease_s
-        self._log = (
-            log.bind()
-        )  # a logger that is bound anew for each line costs what the line does not if it is dropped
+        self._log = log.bind()  # bound anew for each line, it costs what a line does not that is dropped
 
     def __repr__(self) -> str:
         return f"<Router {self._core!r}>"
@@ -355,6 +355,8 @@ class Router:
             case TakeAdapters(served):
                 log.info("adapters taken", adapters=sorted(served))
                 self.on_adapters(served)
+            case ChangeAdapters(asker, order):
+                self.on_adapter_order(asker, order)
             case DeclinePolicy(choice, reason):
                 log.error("policy not taken", policy=choice.name, reason=reason)
             case TellPlaces(asker, message):

@@ -19,7 +19,7 @@ from mesh.membership.catching_up import CatchingUp
 from mesh.membership.membership import ended_incarnations
 from mesh.membership.status_pace import StatusPace
 from mesh.topology.schema import PolicySpec, Topology
-from mesh.wire.adapters import AddedAdapter, ServeAdapter
+from mesh.wire.adapters import AddAdapter, AddedAdapter, RemoveAdapter
 from mesh.wire.control import (
     Drain,
     DrainServer,
@@ -39,6 +39,7 @@ from mesh.wire.status import EngineStatus, GatewayStatus, SupervisorStatus
 from router.adapters.added import AddedAdapters, word_for_engines
 from router.api.openai.input.ids import is_meant
 from router.effects import (
+    ChangeAdapters,
     DeclinePolicy,
     Effect,
     Fail,
@@ -155,8 +156,8 @@ class GatewayCore:
             return self._consider(message.choice, now)
         if isinstance(message, DrainServer):
             return [*self._drains.order(message.server, undo=message.undo), self._publish(now)]
-        if isinstance(message, ServeAdapter):
-            return self.serve_adapter(message.added, now)
+        if isinstance(message, AddAdapter | RemoveAdapter):
+            return [ChangeAdapters(sender, message)]
         if isinstance(message, Locate):
             places = self.dispatcher.locate(lambda choice: is_meant(choice, message.asked))
             return [TellPlaces(sender, RequestPlaces(message.asked, places))]

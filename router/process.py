@@ -24,6 +24,7 @@ from mesh.wire.hosts import HostPlace
 from mesh.wire.messages import GatewayMessage
 from mesh.wire.requests import RequestSpec
 from router.adapters.models import models_added, models_of_adapters
+from router.adapters.orders import AdapterOrders
 from router.api.access.batches import KeyedBatchCallers, open_batch_callers
 from router.api.access.keyed import KeyedCallers
 from router.api.access.keyring import Keyring
@@ -90,6 +91,8 @@ async def serve(shell: ProcessShell) -> None:
         timelines.apart_tokens = models.apart_tokens
         router = Router(shell.topology, shell.me.process, sockets, shell.clock, policy, timelines, tallies)
         router.on_adapters = lambda served: models.serve_added(models_added(shell.topology, bases, served))
+        orders = AdapterOrders(shell.topology, router, sockets.answer)
+        router.on_adapter_order = orders.take
         registry.register(LengthCalibration(router.lengths.calibration))
         registry.register(Promises(promises))
         registry.register(MeshHealth(shell.topology, router.readers))
@@ -104,7 +107,7 @@ async def serve(shell: ProcessShell) -> None:
         broadcast, simulations = _broadcast(shell, router), Simulations()
         batches = _batches(shell, router, keyring)
         responses = StoredResponses.of(shell.topology.responses, shell.topology.name)
-        given = callers, sockets.place, tracer, broadcast, simulations, batches, responses
+        given = callers, sockets.place, tracer, broadcast, simulations, batches, responses, orders
         apps = _apps(shell, spec, router, models, registry, metrics, *given)
         connections = connections_of(spec)
         registry.register(ConnectionHealth(connections.__len__, connections.refused))
@@ -115,7 +118,9 @@ async def serve(shell: ProcessShell) -> None:
         try:
             url = url_of(spec.address, listeners.public, spec.scheme)
             admin_url = url_of(spec.admin_address, listeners.admin)
-            gateway = Gateway(shell, router, (server, admin), keyring, listeners, broadcast, simulations, batches)
+            gateway = Gateway(
+                shell, router, (server, admin), keyring, listeners, broadcast, simulations, batches, orders
+            )
             await gateway.run((url, admin_url), inherited)
         finally:
             responses.close()
@@ -214,6 +219,7 @@ def _apps(
     simulations: Simulations,
     batches: BatchParts,
     responses: StoredResponses,
+    adapters: AdapterOrders,
 ) -> Apps:
     def targets() -> list[Target]:
         return list(targets_of(shell.topology, router.admin_urls(), router.statuses(), address_of))
@@ -248,7 +254,7 @@ def _apps(
             has_page=shows_page(spec),
             has_chat=acts,
             orders=_orders(shell.topology, router) if acts else None,
-            adapters=_adapters(shell.topology, router, acts=acts),
+            adapters=_adapters(shell.topology, adapters, acts=acts),
             played=played_topology(shell.topology) if acts else None,
             simulations=simulations,
             batches=batches,
@@ -267,10 +273,10 @@ def _orders(topology: Topology, router: Router) -> OrderScope:
     return OrderScope(router, engines, tuple(service.name for service in topology.services))
 
 
-def _adapters(topology: Topology, router: Router, *, acts: bool) -> AdapterScope | None:
+def _adapters(topology: Topology, orders: AdapterOrders, *, acts: bool) -> AdapterScope | None:
     """None: the deployment adds none. Clients' address takes such orders where operators have keys."""
     has_keys = topology.access is not None and topology.access.keys is not None
-    return AdapterScope(topology, router, on_public=has_keys, on_admin=acts) if topology.added is not None else None
+    return AdapterScope(orders, on_public=has_keys, on_admin=acts) if topology.added is not None else None
 
 
 def _broadcast(shell: ProcessShell, router: Router) -> FeedBroadcast:
@@ -311,6 +317,7 @@ class Gateway:
         broadcast: FeedBroadcast,
         simulations: Simulations,
         batches: BatchParts,
+        orders: AdapterOrders,
     ) -> None:
         """Make a gateway of its parts. ``servers``: for clients, for operators."""
         self._shell = shell
@@ -321,11 +328,13 @@ class Gateway:
         self._broadcast = broadcast
         self._simulations = simulations
         self._batches = batches
+        self._orders = orders
 
     async def run(self, urls: tuple[str, str], inherited: Inheritance | None) -> None:
         """Run all servers. ``urls``: for clients, for operators."""
         async with asyncio.TaskGroup() as tasks:
-            background = [tasks.create_task(self._router.run()), tasks.create_task(self._broadcast.run())]
+            runs = self._router.run(), self._broadcast.run(), self._orders.run()
+            background = [tasks.create_task(run) for run in runs]
             if self._keyring is not None:
                 background.append(tasks.create_task(self._keyring.run()))
             if inherited is not None:  # the predecessor serves until this one has heard of all engines

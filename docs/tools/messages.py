@@ -22,6 +22,7 @@ _SOCKETS = {
     "What a gateway receives": messages.GatewayMessage,
     "What a supervisor receives": messages.SupervisorMessage,
     "What everybody may hear": messages.BroadcastMessage,
+    "What answers a command": messages.VisitorAnswer,
 }
 
 

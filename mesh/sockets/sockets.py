@@ -26,10 +26,9 @@ from mesh.sockets.broadcast import Broadcast
 from mesh.sockets.curve import Curve, CurveKey
 from mesh.sockets.inlet import Inlet
 from mesh.wire.bounds import MAX_BODY_BYTES, MAX_FRAMES
-from mesh.wire.control import RequestPlaces
 from mesh.wire.frames import MAX_SENDER_BYTES, TOPIC_ANSWER, TOPIC_STATUS, TOPIC_TAP, WIRE_VERSION, Sender, WireError
 from mesh.wire.hosts import HostPlace, HostsMoved
-from mesh.wire.messages import BroadcastMessage, Codec, Message, encode
+from mesh.wire.messages import BroadcastMessage, Codec, Message, VisitorAnswer, encode
 from mesh.wire.transfers import Blocks
 
 HIGH_WATER_MARK = 4096  # messages queued for one peer, or from all peers
@@ -78,7 +77,7 @@ class Sockets(Generic[M]):
         self._codec: Codec[M | HostsMoved] = Codec(union | HostsMoved)
         self._subscribed: dict[str, str | None] = {}  # the broadcast that is listened to, by process; None: not known
         self._broadcast_codec: Codec[BroadcastMessage] = Codec(BroadcastMessage)
-        self._answer_codec: Codec[RequestPlaces] = Codec(RequestPlaces)
+        self._answer_codec: Codec[VisitorAnswer] = Codec(VisitorAnswer)
         self._context = context or zmq.asyncio.Context()
         self._owns_context = context is None
         self._curve = Curve(key, zmq.Context(self._context)) if key else None
@@ -232,7 +231,7 @@ class Sockets(Generic[M]):
     def publish(self, message: BroadcastMessage) -> None:
         self._broadcast.send([TOPIC_STATUS, WIRE_VERSION, self._sender_frame, encode(message)])
 
-    def answer(self, asker: str, message: RequestPlaces) -> None:
+    def answer(self, asker: str, message: VisitorAnswer) -> None:
         """Publish for one process alone, which need not have an inbox: see `answers`."""
         self._broadcast.send([_answers_of(asker), WIRE_VERSION, self._sender_frame, encode(message)])
 
@@ -308,7 +307,7 @@ class Sockets(Generic[M]):
             except WireError as error:
                 self._drop(error, frames[1:])
 
-    async def answers(self) -> AsyncIterator[tuple[Sender, RequestPlaces]]:
+    async def answers(self) -> AsyncIterator[tuple[Sender, VisitorAnswer]]:
         """Yield what is published for this process alone; see `expect_answers`. Statuses are left out meanwhile."""
         while True:
             frames = await self._status_inlet.receive()

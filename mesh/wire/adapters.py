@@ -39,10 +39,29 @@ class AddedAdapter(msgspec.Struct, frozen=True):
         return self.version, self.is_removed, self.adapter.digest
 
 
-class ServeAdapter(msgspec.Struct, frozen=True, tag=True):
-    """Tells a gateway to serve an adapter, or to serve it no more. It lets the other gateways know."""
+class AddAdapter(msgspec.Struct, frozen=True, tag=True):
+    """Tells a gateway to serve an adapter, and to let the other gateways know. It answers `AdapterAnswer`."""
 
-    added: AddedAdapter  # whatever its version
+    service: Name
+    path: Name  # as the gateway sees it: below the folder of [adapters], or seen from there
+    base: Name | None = None  # None: only one service fits
+    in_place: bool = False  # of one that has this name
+
+
+class RemoveAdapter(msgspec.Struct, frozen=True, tag=True):
+    """Tells a gateway to serve an added adapter no more, and to let the others know. It answers `AdapterAnswer`."""
+
+    service: Name
+
+
+class AdapterAnswer(msgspec.Struct, frozen=True, tag=True):
+    """Answers `AddAdapter` and `RemoveAdapter`. ``problem``: why it cannot be; empty: it is so now.
+
+    It is published under the topic of the process that asks, as `RequestPlaces` is.
+    """
+
+    service: Name
+    problem: str = ""
 
 
 class ExpectAdapter(msgspec.Struct, frozen=True, tag=True):

@@ -4,7 +4,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from mesh.wire.adapters import ExpectAdapter, ForgetAdapter, ServeAdapter
+from mesh.wire.adapters import AdapterAnswer, AddAdapter, ExpectAdapter, ForgetAdapter, RemoveAdapter
 from mesh.wire.bounds import MAX_BODY_BYTES
 from mesh.wire.control import (
     Announce,
@@ -60,11 +60,12 @@ EngineMessage = (
     | TransferMessage
 )
 EngineAnswer = Accepted | Refused | Moved | SlicesEnded | Held | NotHeld | StepTokens | Failed
-GatewayMessage = EngineAnswer | SetPolicy | Locate | DrainServer | ServeAdapter
+GatewayMessage = EngineAnswer | SetPolicy | Locate | DrainServer | AddAdapter | RemoveAdapter
 SupervisorMessage = Stop | SetRunning
 BroadcastMessage = EngineStatus | GatewayStatus | PlacementStatus | SupervisorStatus
-# `RequestPlaces` goes to who asked, `HostsMoved` to any process.
-Message = EngineMessage | GatewayMessage | SupervisorMessage | BroadcastMessage | RequestPlaces | HostsMoved
+VisitorAnswer = RequestPlaces | AdapterAnswer  # for the process that asked alone
+# `HostsMoved` goes to any process.
+Message = EngineMessage | GatewayMessage | SupervisorMessage | BroadcastMessage | VisitorAnswer | HostsMoved
 _encoder = msgspec.msgpack.Encoder()
 
 

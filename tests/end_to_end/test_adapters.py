@@ -1,6 +1,7 @@
 """LoRA adapters on real processes: those of the file, and those that are added while the mesh runs."""
 
 import os
+import re
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -148,3 +149,32 @@ def test_an_answer_goes_on_with_its_adapter_when_its_engine_dies(mesh: Mesh):
         for pid in running(mesh)[:1]:
             os.kill(pid, signal.SIGKILL)
         assert [answer.result() for answer in answers] == [expected] * 4
+
+
+def test_commands_add_and_remove_them(mesh: Mesh):
+    file, urls = str(mesh.topology), gateways(mesh)
+    loaded = mesh.run("load", file, "mail", "--base", "chat", "--adapter", "mail")
+    assert (loaded.returncode, loaded.stdout) == (
+        0,
+        "mail is served now, by the engines of chat; `mesh unload mail` takes it away\n",
+    ), loaded.stderr
+    assert all("mail" in models(url) for url in urls)
+    assert ask(urls[0], "mail") == ask(urls[1], "mail") != ask(mesh.url, "chat")
+    for words, code, reason in (
+        (["load", file, "mail", "--adapter", "law"], 1, "mail: The adapter 'mail' is served already"),
+        (["load", file, "a", "--adapter", "dora"], 1, "a: .*use_dora = true: DoRA adapters are not served"),
+        (["load", file, "a", "--adapter", "law", "--base", "chit"], 2, ": no service 'chit'; did you mean 'chat'"),
+        (["load", file, "a", "--base", "chat"], 2, "--adapter PATH is needed"),
+        (["unload", file, "sql"], 1, "sql is an adapter of .*, and stays; take it out there"),
+        (["unload", file, "mial"], 1, "no adapter 'mial' was added; did you mean 'mail'"),
+        (["unload", file, "prefill"], 2, "prefill is an engine: which service"),
+    ):
+        done = mesh.run(*words)
+        assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stderr
+        assert re.search(reason, done.stderr), done.stderr
+    removed = mesh.run("unload", file, "mail")
+    assert (removed.returncode, removed.stdout) == (
+        0,
+        "mail is not served any more; requests that run end as they would\n",
+    ), removed.stderr
+    assert not any("mail" in models(url) for url in urls)

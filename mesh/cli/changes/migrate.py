@@ -115,7 +115,7 @@ async def find(topology: "Topology", sockets: "Sockets[SupervisorMessage]", aske
 
 async def _ask(sockets: "Sockets[SupervisorMessage]", gateways: Set[str], asked: str) -> dict[str, "RequestPlaces"]:
     """The answers of the gateways, by name, until one knows the request or all have answered."""
-    from mesh.wire.control import Locate
+    from mesh.wire.control import Locate, RequestPlaces
 
     answers: dict[str, RequestPlaces] = {}
     for _ in range(TRIES):
@@ -124,7 +124,7 @@ async def _ask(sockets: "Sockets[SupervisorMessage]", gateways: Set[str], asked:
         with suppress(TimeoutError):
             async with asyncio.timeout(ASK_S):
                 async for sender, found in sockets.answers():
-                    if found.asked == asked:
+                    if isinstance(found, RequestPlaces) and found.asked == asked:
                         answers[sender.process] = found
                         if found.places or answers.keys() >= gateways:
                             return answers

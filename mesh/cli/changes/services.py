@@ -1,4 +1,4 @@
-"""``mesh load`` and ``mesh unload``: which services a running engine serves."""
+"""``mesh load`` and ``mesh unload``: which services a running engine serves, and which adapters the mesh serves."""
 
 import argparse
 import asyncio
@@ -6,45 +6,81 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from mesh.cli.arguments import print_line
-from mesh.errors import CommandError
+from mesh.errors import CommandError, UserError
 
 if TYPE_CHECKING:
     from mesh.cli.arguments import Subparsers
     from mesh.topology.schema import Topology
     from mesh.wire.status import EngineStatus, FailedLoad, ServiceStatus
 
-LOAD, UNLOAD = "mesh load [FILE] ENGINE SERVICE [--timeout SECONDS]", "mesh unload [FILE] ENGINE SERVICE [--last]"
+LOAD = "mesh load [FILE] ENGINE SERVICE | mesh load [FILE] NAME --adapter PATH [--base SERVICE]"
+UNLOAD = "mesh unload [FILE] ENGINE SERVICE [--last] | mesh unload [FILE] ADAPTER"
 WORDS = "FILE ENGINE SERVICE"
-HELP = "the deployment; which engine; which of the deployment's services"
+LOAD_HELP = "the deployment; which engine, and which of the deployment's services; or the name of an adapter"
+UNLOAD_HELP = "the deployment; which engine, and which of its services; or which adapter"
 LOAD_S, UNLOAD_S = 600.0, 60.0
 
 Work = Callable[["Topology", str, str, argparse.Namespace], Coroutine[Any, Any, None]]
 
 
 def register(subparsers: "Subparsers") -> None:
-    _register(subparsers, "load", LOAD, "let a running engine serve one more service", LOAD_S, _load)
     parser = _register(
-        subparsers, "unload", UNLOAD, "take a service from a running engine: its requests move", UNLOAD_S, _unload
+        subparsers, "load", LOAD, "let a running engine serve one more service, or the mesh an adapter", LOAD_HELP
+    )
+    parser.add_argument("--adapter", metavar="PATH", help="serve the LoRA adapter in this folder; see [adapters]")
+    parser.add_argument("--base", metavar="SERVICE", help="whose model it changes (default: the one that it fits)")
+    parser.add_argument("--in-place", action="store_true", help="of an adapter that has this name")
+    _add_timeout(parser, LOAD_S)
+    parser.set_defaults(run=_run_load)
+    parser = _register(
+        subparsers, "unload", UNLOAD, "take a service from a running engine, or an adapter from the mesh", UNLOAD_HELP
     )
     parser.add_argument("--last", action="store_true", help="even if no other engine serves it")
+    _add_timeout(parser, UNLOAD_S)
+    parser.set_defaults(run=_run_unload)
 
 
-def _register(
-    subparsers: "Subparsers", name: str, usage: str, text: str, timeout_s: float, work: Work
-) -> argparse.ArgumentParser:
+def _register(subparsers: "Subparsers", name: str, usage: str, text: str, words_help: str) -> argparse.ArgumentParser:
     parser = subparsers.add_parser(name, usage=usage, help=text)
-    parser.add_argument("words", nargs="+", metavar=WORDS, help=HELP)
-    parser.add_argument("--timeout", type=float, default=timeout_s, metavar="SECONDS", help=f"(default: {timeout_s:g})")
-    parser.set_defaults(run=_run, work=work, usage=usage)
+    parser.add_argument("words", nargs="+", metavar=WORDS, help=words_help)
     return parser
 
 
-def _run(options: argparse.Namespace) -> int:
+def _add_timeout(parser: argparse.ArgumentParser, timeout_s: float) -> None:
+    parser.add_argument("--timeout", type=float, default=timeout_s, metavar="SECONDS", help=f"(default: {timeout_s:g})")
+
+
+def _run_load(options: argparse.Namespace) -> int:
+    if options.adapter is None:
+        if options.base is not None or options.in_place:
+            raise UserError(f"--adapter PATH is needed beside --base and --in-place; usage: {LOAD}")
+        return _run(options, LOAD, _load)
+    from mesh.cli.changes.adapters import add_adapter
+    from mesh.cli.changes.engine_status import split_words
+
+    file, (name,) = split_words(options.words, "one name for the adapter is", 1, LOAD)
+    asyncio.run(add_adapter(file, name, options.adapter, options.base, options.timeout, in_place=options.in_place))
+    return 0
+
+
+def _run_unload(options: argparse.Namespace) -> int:
+    from mesh.cli.arguments import split_topology
+
+    file, words = split_topology(options.words)
+    if len(words) != 1:
+        return _run(options, UNLOAD, _unload)
+    from mesh.cli.changes.adapters import remove_adapter
+
+    asyncio.run(remove_adapter(file, words[0], options.timeout))
+    return 0
+
+
+def _run(options: argparse.Namespace, usage: str, work: Work) -> int:
     from mesh.cli.changes.engine_status import open_mesh, split_words
 
-    file, (engine, service) = split_words(options.words, "an engine and a service are", 2, options.usage)
+    file, (engine, service) = split_words(options.words, "an engine and a service are", 2, usage)
     topology = open_mesh(file, engine, service)
-    asyncio.run(options.work(topology, engine, service, options))
+    asyncio.run(work(topology, engine, service, options))
     return 0
 
 

@@ -69,6 +69,10 @@ def test_not_running(mesh):
     ):
         one_line(mesh(*words), 1, r"^mesh 't' is not running; start it with `mesh up t\.toml`$")
     one_line(mesh("load", "t.toml", "decode", "tony"), 2, r"^t\.toml: no service 'tony'; did you mean 'tiny'\?$")
+    one_line(mesh("load", "t.toml", "a", "--adapter", "a"), 2, r"^t\.toml: adds no adapters; name their folder: \[adap")
+    (mesh.folder / "t.toml").write_text((mesh.folder / "t.toml").read_text() + '[adapters]\nfolder = "."\n')
+    for words in (["load", "t.toml", "law", "--adapter", "law", "--base", "tiny"], ["unload", "t.toml", "law"]):
+        one_line(mesh(*words), 1, r"^mesh 't' is not running; start it with `mesh up t\.toml`$")
     one_line(mesh("down", "t.toml"), 1, "^mesh 't' is not running$")
     one_line(mesh("logs", "--topology", "t.toml"), 1, "^no logs of this mesh")
 

@@ -5,7 +5,14 @@ from typing import get_args
 import msgpack
 import pytest
 
-from mesh.wire.adapters import AddedAdapter, ExpectAdapter, ForgetAdapter, LoraAdapter, ServeAdapter
+from mesh.wire.adapters import (
+    AdapterAnswer,
+    AddAdapter,
+    ExpectAdapter,
+    ForgetAdapter,
+    LoraAdapter,
+    RemoveAdapter,
+)
 from mesh.wire.control import (
     Announce,
     Drain,
@@ -368,17 +375,11 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
         },
     ),
     (
-        ServeAdapter(AddedAdapter(LoraAdapter("sql", "/adapters/sql", "5ad1", 4096), "chat", 3)),
-        {
-            "type": "ServeAdapter",
-            "added": {
-                "adapter": {"service": "sql", "folder": "/adapters/sql", "digest": "5ad1", "num_weights": 4096},
-                "base": "chat",
-                "version": 3,
-                "is_removed": False,
-            },
-        },
+        AddAdapter("sql", "sql", "chat"),
+        {"type": "AddAdapter", "service": "sql", "path": "sql", "base": "chat", "in_place": False},
     ),
+    (RemoveAdapter("sql"), {"type": "RemoveAdapter", "service": "sql"}),
+    (AdapterAnswer("sql", "why not"), {"type": "AdapterAnswer", "service": "sql", "problem": "why not"}),
     (
         ExpectAdapter("chat", LoraAdapter("sql", "/adapters/sql", "5ad1", 4096)),
         {

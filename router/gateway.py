@@ -84,7 +84,7 @@ class Router:
         self._core = GatewayCore(parts)
         self.timelines = timelines
         self._topology = topology
-        self._name = name
+        self.name = name
         self._sockets = sockets
         self._clock = clock
         self._servers = ServerAdapters(topology, self, clock, MAX_PENDING_BYTES)
@@ -152,7 +152,7 @@ class Router:
         if daemon is not None and heard is not None and now - core.marks.heard_at <= LEASES_SHOWN * self._lease_s:
             said[daemon.id] = heard
         if core.said is not None:
-            said[self._name] = core.said
+            said[self.name] = core.said
         return report(self._topology, named_in_topology(self._topology, said))
 
     def breakers(self) -> Mapping[str, Breaker]:

@@ -23,8 +23,9 @@ from mesh.topology.schema import GatewaySpec, ServiceSpec, Topology
 from mesh.wire.hosts import HostPlace
 from mesh.wire.messages import GatewayMessage
 from mesh.wire.requests import RequestSpec
-from router.adapters.models import models_added, models_of_adapters
+from router.adapters.models import models_of_adapters
 from router.adapters.orders import AdapterOrders
+from router.adapters.serving import serve_adapters
 from router.api.access.batches import KeyedBatchCallers, open_batch_callers
 from router.api.access.keyed import KeyedCallers
 from router.api.access.keyring import Keyring
@@ -90,9 +91,7 @@ async def serve(shell: ProcessShell) -> None:
     ):
         timelines.apart_tokens = models.apart_tokens
         router = Router(shell.topology, shell.me.process, sockets, shell.clock, policy, timelines, tallies)
-        router.on_adapters = lambda served: models.serve_added(models_added(shell.topology, bases, served))
-        orders = AdapterOrders(shell.topology, router, sockets.answer)
-        router.on_adapter_order = orders.take
+        orders = serve_adapters(shell.topology, router, models, bases, sockets.answer)
         registry.register(LengthCalibration(router.lengths.calibration))
         registry.register(Promises(promises))
         registry.register(MeshHealth(shell.topology, router.readers))

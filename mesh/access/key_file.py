@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,6 +12,7 @@ import msgspec
 from mesh.access.keys import AccessKey
 from mesh.access.private_file import is_private
 from mesh.errors import UserError
+from mesh.process.whole_file import write_whole
 
 MAX_BYTES = 64 * 2**20
 MAX_KEYS = 100_000
@@ -68,20 +68,4 @@ def _alone(path: Path) -> Iterator[None]:
 
 
 def _write(path: Path, keys: tuple[AccessKey, ...]) -> None:
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    data = msgspec.json.format(msgspec.json.encode(_Content(1, keys))) + b"\n"
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    write_whole(path, msgspec.json.format(msgspec.json.encode(_Content(1, keys))) + b"\n")

@@ -122,6 +122,8 @@ ADAPTER: Keys = {
 ADAPTERS: Keys = {
     "folder": Key("folder", text),
     "most": Key("most", integer(1, 512)),
+    "keep": Key("keep", boolean),
+    "state": Key("state", text),
 }
 
 ENGINE: Keys = {

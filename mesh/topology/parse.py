@@ -206,6 +206,8 @@ def _added(source: _Source) -> AdaptersSpec | None:
         return None
     require(source.document["adapters"], "folder", ("adapters",), "where adapters may be added from", source.report)
     fields = _section(source, "adapters", keys.ADAPTERS)
+    if (state := fields.pop("state", None)) is not None:
+        fields["state"] = Path(source.resolve(state))
     return AdaptersSpec(Path(source.resolve(fields.pop("folder", "."))), **fields)
 
 

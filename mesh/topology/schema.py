@@ -214,6 +214,8 @@ class AdaptersSpec:
 
     folder: Path  # below which they are, on every host
     most: int = 64  # at a time
+    keep: bool = True  # those that were added, for when all gateways have been gone
+    state: Path | None = None  # the folder in which gateways keep them; None: the user's for state
 
 
 class ClusterEngine(StrEnum):

@@ -11,6 +11,7 @@ from mesh.topology.schema import Topology
 from mesh.wire.adapters import AdapterAnswer, AddAdapter, AddedAdapter, RemoveAdapter
 from router.adapters.added import AddedAdapters
 from router.adapters.adding import AddingError, adapter_to_add
+from router.adapters.kept import KeptAdapters
 
 MOST_WAITING: Final = 16  # orders of commands; those of the API have its bounds
 
@@ -44,9 +45,14 @@ class AdapterOrders:
     """One gateway's. ``answer``: tells a process of the mesh what came of its order."""
 
     def __init__(
-        self, topology: Topology, router: ServesAdapters, answer: Callable[[str, AdapterAnswer], None]
+        self,
+        topology: Topology,
+        router: ServesAdapters,
+        kept: KeptAdapters,
+        answer: Callable[[str, AdapterAnswer], None],
     ) -> None:
         self._topology = topology
+        self._kept = kept
         self._router = router
         self._answer = answer
         self._turn = asyncio.Lock()  # two that read files at a time could take the same name
@@ -69,9 +75,9 @@ class AdapterOrders:
             wanted = await asyncio.to_thread(adapter_to_add, self._topology, served, name, order.path, order.base)
             if before is not None and wanted.adapter != before.adapter:
                 raise _exists(name)
-            self._serve(wanted, by)
+            await self._serve(wanted, by)
 
-    def remove(self, name: str, by: str, *, repeats: bool = False) -> None:
+    async def remove(self, name: str, by: str, *, repeats: bool = False) -> None:
         """Take an adapter away: requests that run end as they would. Raise `AddingError`."""
         served, known = self._router.added.served, self._router.added.known
         if repeats and name in known and known[name].is_removed:
@@ -79,7 +85,7 @@ class AdapterOrders:
         if name not in served:
             raise AdapterUnknownError("lora_name", f"The adapter {name!r} {self._why_unknown(name)}")
         before = served[name]
-        self._serve(AddedAdapter(before.adapter, before.base, 0, is_removed=True), by)
+        await self._serve(AddedAdapter(before.adapter, before.base, 0, is_removed=True), by)
 
     def _why_unknown(self, name: str) -> str:
         if any(name == service.name for service in self._topology.adapters):
@@ -87,11 +93,13 @@ class AdapterOrders:
         served = self._router.added.served
         return f"is not served; {suggestion(name, served)}" if served else "is not served"
 
-    def _serve(self, wanted: AddedAdapter, by: str) -> None:
+    async def _serve(self, wanted: AddedAdapter, by: str) -> None:
+        """It is on disk when this returns."""
         name = wanted.adapter.service
         log.info("an operator changed adapters", by=by, adapter=name, base=wanted.base, removed=wanted.is_removed)
         if not self._router.serve_adapter(wanted):
             raise AdapterConflictError("lora_name", f"The adapter {name!r} was changed by others meanwhile")
+        await self._kept.keep()
 
     # --- orders of the mesh -------------------------------------------------------------------------------------------
 
@@ -104,9 +112,11 @@ class AdapterOrders:
 
     async def run(self) -> None:
         """Run and never return; cancel it."""
-        while True:
-            asker, order = await self._waiting.get()
-            self._answer(asker, AdapterAnswer(order.service, await self._problem(order, asker)))
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._kept.run())
+            while True:
+                asker, order = await self._waiting.get()
+                self._answer(asker, AdapterAnswer(order.service, await self._problem(order, asker)))
 
     async def _problem(self, order: AddAdapter | RemoveAdapter, by: str) -> str:
         """Carry it out. Return why that cannot be; empty: it is so now."""
@@ -114,9 +124,11 @@ class AdapterOrders:
             if isinstance(order, AddAdapter):
                 await self.add(order, by, repeats=True)
             else:
-                self.remove(order.service, by, repeats=True)
+                await self.remove(order.service, by, repeats=True)
         except AddingError as error:
             return str(error)
+        except OSError as error:  # of files that change meanwhile
+            return f"{order.service}: cannot be read: {error}"
         return ""
 
 

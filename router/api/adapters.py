@@ -79,7 +79,7 @@ class AdapterRoutes:
         with self._admission.enter(caller_of(request.scope).peer) as entry:
             body = await read_body(request, UnloadAdapterBody, MAX_BYTES, entry, self._background)
         try:
-            self._orders.remove(body.lora_name, caller_of(request.scope).tenant)
+            await self._orders.remove(body.lora_name, caller_of(request.scope).tenant)
         except AddingError as fault:
             raise _refusal(fault) from None
         return _said(f"Success: LoRA adapter '{body.lora_name}' removed successfully.")

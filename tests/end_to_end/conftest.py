@@ -73,6 +73,7 @@ def start_mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartMesh]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MESHSERVE_RUNTIME_DIR", str(folder / "run"))
+        patch.setenv("XDG_STATE_HOME", str(folder / "state"))
         yield start
         for mesh in started:
             mesh.run("down", str(mesh.topology), "--now")

@@ -178,3 +178,18 @@ def test_commands_add_and_remove_them(mesh: Mesh):
         "mail is not served any more; requests that run end as they would\n",
     ), removed.stderr
     assert not any("mail" in models(url) for url in urls)
+
+
+def test_they_survive_the_restart_of_all_processes(mesh: Mesh):
+    file, urls = str(mesh.topology), gateways(mesh)
+    for name in ("law", "code"):
+        done = mesh.run("load", file, name, "--adapter", name, "--in-place")
+        assert done.returncode == 0, done.stderr
+    assert mesh.run("unload", file, "code").returncode == 0
+    before = ask(mesh.url, "law")
+    assert mesh.run("down", file).returncode == 0
+    up = mesh.run("up", file, "--detach")
+    assert up.returncode == 0, up.stderr
+    for url in urls:
+        assert models(url).keys() & {"law", "code"} == {"law"}
+        assert ask(url, "law") == before

@@ -10,6 +10,7 @@ from engines.models.files.model_config import ModelConfig
 from mesh.topology.parse import load
 from mesh.wire.adapters import AdapterAnswer, AddAdapter, AddedAdapter, RemoveAdapter
 from router.adapters.added import AddedAdapters
+from router.adapters.kept import KeptAdapters
 from router.adapters.orders import MOST_WAITING, AdapterExistsError, AdapterOrders, AdapterUnknownError
 from tests.engines.adapters.writing import write_adapter
 
@@ -46,7 +47,8 @@ class Desk:
 
     def __init__(self, folder: Path) -> None:
         self.router, self.answers = Router(), list[tuple[str, AdapterAnswer]]()
-        self.orders = AdapterOrders(load(folder / "t.toml"), self.router, self._answered)
+        kept = KeptAdapters(None, self.router.added)
+        self.orders = AdapterOrders(load(folder / "t.toml"), self.router, kept, self._answered)
         self._num_wanted, self._has_all = 0, asyncio.Event()
 
     def _answered(self, asker: str, answer: AdapterAnswer) -> None:
@@ -110,9 +112,9 @@ async def test_what_cannot_be_is_answered(desk: Desk):
     assert [answer.problem for _, answer in desk.answers] == [problem for _, problem in told]
 
 
-def test_an_unknown_adapter_is_not_removed(desk: Desk):
+async def test_an_unknown_adapter_is_not_removed(desk: Desk):
     with pytest.raises(AdapterUnknownError, match="'law' is not served"):
-        desk.orders.remove("law", "me")
+        await desk.orders.remove("law", "me")
 
 
 def test_only_so_many_orders_wait(desk: Desk):

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from engines.adapters.folder import AdapterFolder
 from engines.costs.step_cost import StepCost
+from engines.images.form import ImageForm
 from engines.models.files.model_config import ModelConfig
 from engines.models.identity import identity_of
 from engines.models.store import prepared_dir
@@ -21,7 +22,8 @@ from mesh.topology.schema import EngineSpec, ServiceSpec
 class LoadedModel:
     """A service that can be run. ``max_context`` counts prompt and answer, in tokens. ``weight_bytes`` 0: not known.
     ``vocab_size``: token ids are below it; None: not known. ``identity``: of `identity_of`. ``pools``: it makes vectors
-    of prompts, and no tokens; ``whole_prompts``: each of them in one step.
+    of prompts, and no tokens; ``whole_prompts``: each of them in one step. ``images``: how it sees them; None: it does
+    not.
     """
 
     memory: KVMemory | DeviceKVMemory
@@ -33,6 +35,7 @@ class LoadedModel:
     identity: str = ""
     pools: bool = False
     whole_prompts: bool = False
+    images: ImageForm | None = None
 
     @classmethod
     def of(
@@ -44,6 +47,7 @@ class LoadedModel:
         weight_bytes: int,
         *,
         whole_prompts: bool = False,
+        images: ImageForm | None = None,
     ) -> "LoadedModel":
         """Make the model with the context that its service allows, as far as the model has it."""
         folder = prepared_dir(spec.model)
@@ -57,6 +61,7 @@ class LoadedModel:
             identity_of(folder),
             spec.pools,
             whole_prompts,
+            images,
         )
 
 

@@ -188,7 +188,7 @@ class EngineRequest:
         draw = Draw(sampling, tokens, num_prompt, end, spec.id, spec.pooling) if end == len(tokens) else None
         wanted = sampling.prompt_logprobs if start < num_prompt else None
         adapter = "" if spec.adapter is None else spec.adapter.key
-        return Chunk(spec.id, tokens[start:end], start, self.blocks, draw, wanted, adapter)
+        return Chunk(spec.id, tokens[start:end], start, self.blocks, draw, wanted, adapter, spec.images)
 
     def append(self, token: int, logprobs: TokenLogprobs | None, now: float) -> FinishReason | None:
         """A token was sampled. Returns why the request ends with it, if it does."""

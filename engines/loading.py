@@ -74,6 +74,7 @@ class Loaded:
             ttft_s=self._topology.service(name).slo.ttft_s,
             pools=model.pools,
             whole_prompts=model.whole_prompts,
+            images=model.images,
         )
         setting, num_hosts = self._topology.transfer.checksum, len(self._topology.hosts)
         self.transports[name] = transports_of(

@@ -18,6 +18,7 @@ from engines.backend import Backend, LoadedModel
 from engines.checks import NEEDS_PROFILE
 from engines.costs.profiles import EngineProfile, load_profile
 from engines.costs.step_cost import StepCost
+from engines.images.form import ImageForm
 from engines.memory.weight_room import WeightRoom
 from engines.models.files.model_config import ModelConfig
 from engines.models.identity import identity_of
@@ -179,6 +180,7 @@ def simulated_backend(engine: EngineSpec, services: Sequence[ServiceSpec]) -> Ba
             identity=identity_of(prepared_dir(spec.model)),
             pools=spec.pools,
             whole_prompts=config.encoder is not None,
+            images=ImageForm.load(prepared_dir(spec.model)),
         )
 
     def remove(service: str) -> None:

@@ -10,6 +10,7 @@ from engines.costs.learning import LearntCost
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.step_cost import StepCost, StepLoad
 from engines.engine_request import EngineRequest
+from engines.images.form import ImageForm
 from engines.memory.block_pool import BlockPool
 from engines.scheduling.demand import EarlyEnds
 from engines.scheduling.queue import ServiceQueue
@@ -60,6 +61,7 @@ class Service:
     ttft_s: float = -inf  # that it promises; not known
     pools: bool = False  # it makes vectors of prompts, and no tokens
     whole_prompts: bool = False  # each is computed in one iteration
+    images: ImageForm | None = None  # how it sees images; None: it sees none
 
     @property
     def name(self) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from engines.images.validity import fault_of_images
 from engines.status import Service
 from mesh.wire.requests import RequestSpec
 
@@ -35,7 +36,9 @@ def _fault_of_kind(spec: RequestSpec, service: Service) -> str | None:
     """It wants what the service does not make."""
     if (spec.pooling is not None) != service.pools:
         return "the service makes vectors, and no tokens" if service.pools else "the service makes no vectors"
-    return "max_tokens is 0: there is nothing to draw" if spec.sampling.max_tokens < 1 else None
+    if spec.sampling.max_tokens < 1:
+        return "max_tokens is 0: there is nothing to draw"
+    return fault_of_images(spec.images, len(spec.prompt), service.images) if spec.images else None
 
 
 def _first_beyond(tokens: Iterable[int], vocab_size: int) -> int | None:

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from mesh.wire.images import PlacedImage
 from mesh.wire.requests import FailureCode, Pooling, Sampling, TokenLogprobs
 from mesh.wire.transfers import KVShape
 
@@ -42,6 +43,7 @@ class Chunk(msgspec.Struct, frozen=True):
     draw: Draw | None = None  # None: more of the prompt follows
     prompt_logprobs: int | None = None  # k: log-probabilities of these tokens, each given its predecessors
     adapter: str = ""  # key of the LoRA adapter with which it is computed; empty: none
+    images: Sequence[PlacedImage] = ()  # of the whole prompt
 
 
 class Rows(NamedTuple):

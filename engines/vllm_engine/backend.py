@@ -14,6 +14,7 @@ from engines.costs.calibration import DECODE_SIZES, calibrate, calibrate_whole
 from engines.costs.measuring import Scratch
 from engines.costs.profiles import ProfileFile
 from engines.costs.step_cost import StepCost
+from engines.images.form import ImageForm
 from engines.memory.weight_room import WeightRoom
 from engines.models.cache import Cache
 from engines.models.files.model_config import ModelConfig
@@ -53,6 +54,7 @@ class VllmModel:
     executor: VllmExecutor
     memory: KVMemory | DeviceKVMemory
     config: ModelConfig
+    images: ImageForm | None
 
 
 def vllm_backend(engine: EngineSpec, services: Sequence[ServiceSpec]) -> Backend:
@@ -68,7 +70,8 @@ def vllm_backend(engine: EngineSpec, services: Sequence[ServiceSpec]) -> Backend
     memory = open_memory(engine, spec)
     model = start_vllm(engine, spec, memory)
     profile = _profile(engine, spec, model, version)
-    loaded = LoadedModel.of(spec, model.config, model.memory, profile.profile().cost, num_bytes)
+    cost = profile.profile().cost
+    loaded = LoadedModel.of(spec, model.config, model.memory, cost, num_bytes, images=model.images)
     return Backend.of_one("vLLM", engine, spec, model.executor, memory, loaded)
 
 
@@ -130,7 +133,7 @@ def start_vllm(engine: EngineSpec, spec: ServiceSpec, memory: PagedMemory | Devi
             f"engines.{engine.id}: options.{parallel[0]}: a vLLM engine has one GPU; use an engine for each"
         )
     folder = prepared_dir(spec.model)
-    config = ModelConfig.load(folder)
+    config, images = ModelConfig.load(folder), ImageForm.load(folder)
     most_requests = max(SPARE * engine.max_running, *DECODE_SIZES)
     settings = RunnerSettings(
         folder=str(folder),
@@ -143,11 +146,12 @@ def start_vllm(engine: EngineSpec, spec: ServiceSpec, memory: PagedMemory | Devi
         layers=config.num_layers,
         layer_bytes=block_bytes(_shape(engine, spec, config)) // config.num_layers,
         gpu_share=None if engine.device == "cpu" else gpu_share(),
+        images=images,
     )
     runner = VllmRunner(settings, _pages(memory))
     shape = msgspec.structs.replace(_shape(engine, spec, config), form=runner.form)
     blocks = KVMemory(memory, shape) if isinstance(memory, PagedMemory) else DeviceKVMemory(memory, shape)
-    return VllmModel(VllmExecutor(spec.name, shape, runner), blocks, config)
+    return VllmModel(VllmExecutor(spec.name, shape, runner), blocks, config, images)
 
 
 def _check_options(engine: EngineSpec) -> None:

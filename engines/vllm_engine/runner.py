@@ -9,11 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from engines.images.form import ImageForm
 from engines.scheduling.batch import Unsampled
 from engines.vllm_engine.executor import PromptLogprobs, StepOutput
+from engines.vllm_engine.images import EncoderOutputs, StepImages, features
 from engines.vllm_engine.memory import FEW_BLOCKS, Pages
 from engines.vllm_engine.steps import NewRequest, VllmStep
 from mesh.errors import UserError
+from mesh.wire.images import MAX_IMAGES
 from mesh.wire.requests import TokenLogprobs
 
 ENVIRONMENT = {  # vLLM reads it when it is imported
@@ -32,7 +35,8 @@ class RunnerSettings:
     """What vLLM is started with. ``most_tokens`` and ``most_requests`` are of a batch; ``options`` are vLLM's own.
 
     ``layers`` of KV are in a block, of ``layer_bytes`` each: what the pages are made for.
-    ``gpu_share``: of the GPU's memory, that vLLM may use; None: it computes on CPUs.
+    ``gpu_share``: of the GPU's memory, that vLLM may use; None: it computes on CPUs. ``images``: how the model sees
+    them; None: it does not.
     """
 
     folder: str
@@ -45,6 +49,7 @@ class RunnerSettings:
     layers: int
     layer_bytes: int
     gpu_share: float | None = None
+    images: ImageForm | None = None
 
 
 class VllmRunner:
@@ -57,6 +62,7 @@ class VllmRunner:
         for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         self._settings = settings
+        self._encoder = EncoderOutputs()
         self._executor = _executor(_config(settings), settings)
         [self.form, *_] = self._executor.collective_rpc("use_pages", args=(pages, settings.folder))
         self._executor.compile_or_warm_up_model()
@@ -67,8 +73,13 @@ class VllmRunner:
         num_tokens = sum(step.num_tokens.values())
         if num_tokens > settings.most_tokens or len(step.num_tokens) > settings.most_requests:
             raise ValueError(f"{num_tokens} tokens of {len(step.num_tokens)} requests are too many for one batch")
-        self._executor.execute_model(_scheduler_output(step, num_tokens))
-        output = self._executor.sample_tokens(None)
+        images = self._encoder.plan(step.new)
+        try:
+            self._executor.execute_model(_scheduler_output(step, num_tokens, images, settings.images))
+            output = self._executor.sample_tokens(None)
+        except Exception:
+            self._encoder.failed()
+            raise
         sampled = zip(output.req_ids, output.sampled_token_ids, strict=True)
         wanted = {name: int(ids[0]) for name, ids in sampled if step.draws[name] is not None}
         tokens = {name: token for name, token in wanted.items() if token >= 0}
@@ -92,7 +103,7 @@ def _config(settings: RunnerSettings) -> Any:
 
     arguments: dict[str, Any] = {
         "model": settings.folder,
-        "skip_tokenizer_init": True,
+        "skip_tokenizer_init": settings.images is None,  # vLLM reads an image processor and its tokenizer together
         "dtype": settings.dtype,
         "block_size": settings.block_size,
         "max_model_len": settings.max_context,
@@ -105,6 +116,8 @@ def _config(settings: RunnerSettings) -> Any:
         "disable_log_stats": True,
         "worker_cls": CPU_WORKER if settings.gpu_share is None else GPU_WORKER,
     }
+    if settings.images is not None:
+        arguments |= {"skip_mm_profiling": True, "limit_mm_per_prompt": {"image": MAX_IMAGES, "video": 0}}
     if settings.gpu_share is not None:
         arguments["gpu_memory_utilization"] = settings.gpu_share
     return EngineArgs(**arguments | dict(settings.options)).create_engine_config()
@@ -166,12 +179,12 @@ def _with_few_blocks(config: Any, plan: Any) -> Any:
     return cache
 
 
-def _scheduler_output(step: VllmStep, num_tokens: int) -> Any:
+def _scheduler_output(step: VllmStep, num_tokens: int, images: StepImages, form: ImageForm | None) -> Any:
     from vllm.v1.core.sched.output import CachedRequestData, SchedulerOutput
 
     known = step.known
     output = SchedulerOutput(
-        scheduled_new_reqs=[_new_request(request) for request in step.new],
+        scheduled_new_reqs=[_new_request(request, images, form) for request in step.new],
         scheduled_cached_reqs=CachedRequestData(
             req_ids=[request.id for request in known],
             resumed_req_ids=set(),
@@ -184,15 +197,15 @@ def _scheduler_output(step: VllmStep, num_tokens: int) -> Any:
         num_scheduled_tokens=dict(step.num_tokens),
         total_num_scheduled_tokens=num_tokens,
         scheduled_spec_decode_tokens={},
-        scheduled_encoder_inputs={},
+        scheduled_encoder_inputs=dict(images.encoded),
         finished_req_ids=set(step.forgotten),
-        free_encoder_mm_hashes=[],
+        free_encoder_mm_hashes=images.forgotten,
     )
     output.step = step  # for our worker
     return output
 
 
-def _new_request(request: NewRequest) -> Any:
+def _new_request(request: NewRequest, images: StepImages, form: ImageForm | None) -> Any:
     """Its sampling is ours: vLLM is told of nothing that would need state."""
     from vllm.sampling_params import SamplingParams
     from vllm.v1.core.sched.output import NewRequestData
@@ -200,7 +213,7 @@ def _new_request(request: NewRequest) -> Any:
     return NewRequestData(
         req_id=request.id,
         prompt_token_ids=list(request.tokens),
-        mm_features=[],
+        mm_features=[] if form is None else features(request, form, images.encoded.get(request.id, ())),
         sampling_params=SamplingParams(temperature=0.0, prompt_logprobs=request.prompt_logprobs),
         pooling_params=None,
         block_ids=(list(request.blocks),),

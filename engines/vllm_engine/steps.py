@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from engines.scheduling.batch import Chunk, Draw
+from mesh.wire.images import PlacedImage
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ class NewRequest:
     num_computed: int
     blocks: Sequence[int]
     prompt_logprobs: int | None
+    images: Sequence[PlacedImage] = ()  # of the whole prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,8 @@ class StepPlanner:
 
     def _new(self, chunk: Chunk) -> NewRequest:
         tokens = [*(0 for _ in range(chunk.start)), *chunk.tokens]
-        return NewRequest(chunk.request, tokens, chunk.start, self._blocks(chunk), chunk.prompt_logprobs)
+        blocks = self._blocks(chunk)
+        return NewRequest(chunk.request, tokens, chunk.start, blocks, chunk.prompt_logprobs, chunk.images)
 
     def _blocks(self, chunk: Chunk) -> list[int]:
         """Those that its tokens lie in; more may be kept for later ones."""

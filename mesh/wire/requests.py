@@ -8,6 +8,7 @@ import msgspec
 from mesh.wire.adapters import LoraAdapter
 from mesh.wire.bounds import Count, Finite, Name, Priority, Promise, Seconds, TokenId, Tokens, Vector
 from mesh.wire.control import PrefillMode, PrefillOrder
+from mesh.wire.images import Images
 
 PRIORITY_BATCH: Final = -1_000_000  # below whatever clients and topologies may say
 
@@ -89,6 +90,7 @@ class RequestSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     at_least: tuple[Count, ...] = ()  # likewise, tokens that it will hardly be shorter than
     pooling: Pooling | None = None  # None: it wants tokens
     adapter: LoraAdapter | None = None  # of the service's model, with which it is computed
+    images: Images = ()  # that the prompt shows, in order
 
     @property
     def num_tokens(self) -> int:
@@ -106,8 +108,9 @@ class RequestSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def prefix_salt(self) -> bytes:
-        """Return what tells its prefixes from those of the same tokens under other weights."""
-        return b"" if self.adapter is None else self.adapter.key.encode()
+        """Return what tells its prefixes from those of the same tokens under other weights, or with other images."""
+        key = b"" if self.adapter is None else self.adapter.key.encode()
+        return b"|".join([key, *(image.digest for image in self.images)]) if self.images else key
 
     def answer_tokens(self, num_generated: int) -> int:
         """Return how many tokens the answer is expected to have, now that it has ``num_generated``. Without an

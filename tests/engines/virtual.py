@@ -6,6 +6,7 @@ services of an engine share its memory by the page, and their blocks are of diff
 """
 
 import random
+import zlib
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from engines.effects import (
     OffloadBlocks,
     RestoreBlocks,
 )
+from engines.images.form import ImageForm
 from engines.memory.block_pool import BlockPool
 from engines.memory.packed_pool import block_pool
 from engines.memory.pages import PagePool
@@ -37,6 +39,7 @@ from engines.status import Service
 from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Imported, Send, TransferLimits
 from mesh.topology.schema import Rescheduling, Scheduling
 from mesh.wire.control import Role
+from mesh.wire.images import PlacedImage
 from mesh.wire.messages import Message
 from mesh.wire.requests import POOLED_TOKEN, Accepted, Epoch, Failed, Refused, RequestSpec, StepTokens, Submit
 from mesh.wire.status import DecodeCost, PrefillCost
@@ -48,6 +51,8 @@ BLOCK_SIZE = 4
 STEP_S = 0.01
 GATEWAY = "gateway"
 SHAPE = KVShape(1, 1, 1, BLOCK_SIZE, "float32")
+GREY = (0.5, 0.5, 0.5)
+SIGHT = ImageForm(3, 1, 2, 2, True, 1, 1 / 255, GREY, GREY)  # a tile of one pixel is two tokens
 
 
 def absorb(state: bytes, token: int) -> bytes:
@@ -58,11 +63,21 @@ def token_after(state: bytes) -> int:
     return 10 + int.from_bytes(state[:4], "little") % 1000
 
 
-def continuation(prompt: list[int], num_tokens: int, adapter: str = "") -> list[int]:
+def sight_of(image: PlacedImage) -> int:
+    """What a model sees of an image."""
+    return zlib.crc32(image.pixels)
+
+
+def continuation(
+    prompt: list[int], num_tokens: int, adapter: str = "", images: Sequence[PlacedImage] = ()
+) -> list[int]:
     """What an undisturbed run generates, with the adapter of that key if it has one."""
     state, generated = adapter.encode(), []
-    for token in prompt:
+    shown = {image.start: image for image in images}
+    for position, token in enumerate(prompt):
         state = absorb(state, token)
+        if position in shown:
+            state = absorb(state, sight_of(shown[position]))
     for _ in range(num_tokens):
         generated.append(token_after(state))
         state = absorb(state, generated[-1])
@@ -130,8 +145,11 @@ class HashingExecutor:
             assert not chunk.adapter or chunk.adapter in self.adapters, "an adapter that is not there is computed"
             state = chunk.adapter.encode()
             state = self._at(batch.service, chunk.blocks, chunk.start - 1) if chunk.start else state
+            shown = {image.start: image for image in chunk.images}
             for position, token in enumerate(chunk.tokens, chunk.start):
                 state = absorb(state, token)
+                if position in shown:
+                    state = absorb(state, sight_of(shown[position]))
                 index, offset = divmod(position, BLOCK_SIZE)
                 self._memory.write(batch.service, chunk.blocks[index], offset, state)
             if chunk.draw is not None and chunk.draw.pooling is not None:
@@ -153,6 +171,7 @@ def make_service(service: str, engine: str, memory: VirtualMemory) -> Service:
         frozenset({0}),
         4096,
         LearntCost(StepCost(PrefillCost(0.0, 0.001), DecodeCost(0.005, 0.001))),
+        images=SIGHT,
     )
 
 

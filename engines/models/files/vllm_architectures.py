@@ -1,7 +1,7 @@
 """Decoders of vLLM 0.32 that keep K and V of each layer alike, by the classes that ``config.json`` names.
 
 From its registry of models for text, without those of latent attention, of state spaces and of several kinds of heads:
-their KV cannot be handed over in blocks of one shape.
+their KV cannot be handed over in blocks of one shape. Of models that see images, those that `engines.images` knows.
 """
 
 VLLM_ARCHITECTURES = frozenset((
@@ -14,7 +14,8 @@ VLLM_ARCHITECTURES = frozenset((
     "GemmaForCausalLM", "Glm4ForCausalLM", "Glm4MoeForCausalLM", "GlmForCausalLM", "GptOssForCausalLM",
     "GraniteForCausalLM", "GraniteMoeForCausalLM", "GraniteMoeSWAForCausalLM", "GraniteMoeSharedForCausalLM",
     "GraniteSWAForCausalLM", "HYV3ForCausalLM", "HrmTextForCausalLM", "HunYuanDenseV1ForCausalLM",
-    "HunYuanMoEV1ForCausalLM", "HyperCLOVAXForCausalLM", "IQuestCoderForCausalLM", "IQuestLoopCoderForCausalLM",
+    "HunYuanMoEV1ForCausalLM", "HyperCLOVAXForCausalLM", "IQuestCoderForCausalLM",
+    "Idefics3ForConditionalGeneration", "IQuestLoopCoderForCausalLM",
     "InternLM2ForCausalLM", "InternLM3ForCausalLM", "Jais2ForCausalLM", "K2HorizonForCausalLM", "LLaMAForCausalLM",
     "LagunaForCausalLM", "Llama4ForCausalLM", "LlamaForCausalLM", "MellumForCausalLM", "MiMoForCausalLM",
     "MiniCPMForCausalLM", "MiniMaxM2ForCausalLM", "Ministral3ForCausalLM", "MistralForCausalLM",
@@ -22,7 +23,8 @@ VLLM_ARCHITECTURES = frozenset((
     "NemotronForCausalLM", "OPTForCausalLM", "Olmo2ForCausalLM", "Olmo3ForCausalLM", "OlmoForCausalLM",
     "OlmoeForCausalLM", "OrionForCausalLM", "Param2MoEForCausalLM", "Phi3ForCausalLM", "PhiForCausalLM",
     "PhiMoEForCausalLM", "Plamo3ForCausalLM", "Qwen2ForCausalLM", "Qwen2MoeForCausalLM", "Qwen3ForCausalLM",
-    "Qwen3MoeForCausalLM", "Rnj1ForCausalLM", "SeedOssForCausalLM", "SmolLM3ForCausalLM", "SolarForCausalLM",
+    "Qwen3MoeForCausalLM", "Rnj1ForCausalLM", "SeedOssForCausalLM", "SmolLM3ForCausalLM",
+    "SmolVLMForConditionalGeneration", "SolarForCausalLM",
     "StableLmForCausalLM", "Starcoder2ForCausalLM", "Step1ForCausalLM", "Step3TextForCausalLM", "Step3p5ForCausalLM",
     "TeleChat2ForCausalLM", "TeleChat3ForCausalLM", "TeleFLMForCausalLM", "VaultGemmaForCausalLM",
 ))  # fmt: skip

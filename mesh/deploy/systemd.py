@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from mesh.deploy.containers import server_keys
 from mesh.deploy.deployment import Deployment, RenderedFile, RenderError, Rendering, RenderSettings
 from mesh.deploy.names import dns_name
 from mesh.errors import EXIT_CONFIGURATION
@@ -105,9 +106,18 @@ def _notes(topology: Topology) -> Iterator[str]:
         yield f"{unit_name(topology, host)} is for {where}"
     for key, path in _secrets(topology):
         yield f"{key}: {path.name} must be {USER}'s on each machine, with mode 0600, where {CONFIG} has it"
+    for name in server_keys(topology):
+        units = ", ".join(sorted({unit_name(topology, host) for host in _hosts_of_gateways(topology)}))
+        yield f"{name}: a key of servers; give it to {units} by `systemctl edit`, Environment={name}=KEY"
+
+
+def _hosts_of_gateways(topology: Topology) -> Iterator[HostSpec]:
+    names = {gateway.host for gateway in topology.gateways}
+    yield from (host for host in topology.hosts if host.name in names)
 
 
 def _secrets(topology: Topology) -> Sequence[tuple[str, Path]]:
     access = topology.access.keys if topology.access is not None else None
-    given = (("mesh.curve_key", topology.curve_key), ("access.keys", access))
+    given = [("mesh.curve_key", topology.curve_key), ("access.keys", access)]
+    given += [(f"engines.{name}.api_key_file", server.api_key_file) for name, server in topology.servers.items()]
     return [(key, path) for key, path in given if path is not None]

@@ -54,6 +54,10 @@ def curve_secret(topology: Topology) -> str:
     return f"{mesh_name(topology)}-curve-key"
 
 
+def server_secret(topology: Topology) -> str:
+    return f"{mesh_name(topology)}-server-keys"
+
+
 def access_secret(topology: Topology) -> str:
     return f"{mesh_name(topology)}-access-keys"
 

@@ -5,7 +5,7 @@ from mesh.deploy.deployment import RenderSettings
 from mesh.deploy.host_pools import HostPool
 from mesh.deploy.kubernetes.naming import config_name, pool_labels
 from mesh.deploy.kubernetes.probes import grace_s, lifecycle, probes
-from mesh.deploy.kubernetes.secrets import secret_mounts, secret_volumes
+from mesh.deploy.kubernetes.secrets import secret_mounts, secret_variables, secret_volumes
 from mesh.deploy.serialised import Object
 from mesh.topology.schema import Topology
 
@@ -56,7 +56,11 @@ def _container(topology: Topology, pool: HostPool, settings: RenderSettings) -> 
         "name": "mesh",
         "image": settings.image,
         "args": ["up", file, "--host", host, "--ready-file", READY_FILE],
-        "env": [*([index] if len(pool.hosts) > 1 else []), *env],
+        "env": [
+            *([index] if len(pool.hosts) > 1 else []),
+            *env,
+            *(secret_variables(topology) if pool.gateways else []),
+        ],
         "ports": _ports(topology, pool),
         "resources": _resources(pool),
         **probes(topology, pool),

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mesh.deploy.containers import ACCESS, ACCESS_FILE, CURVE, CURVE_FILE, TLS, has_tls
+from mesh.deploy.containers import ACCESS, ACCESS_FILE, CURVE, CURVE_FILE, TLS, has_tls, server_keys
 from mesh.deploy.deployment import RenderSettings
-from mesh.deploy.kubernetes.naming import access_secret, curve_secret, tls_secret
+from mesh.deploy.kubernetes.naming import access_secret, curve_secret, server_secret, tls_secret
 from mesh.deploy.serialised import Object
 from mesh.topology.schema import Topology
 
@@ -29,6 +29,14 @@ def secret_volumes(topology: Topology) -> list[Object]:
     ]
 
 
+def secret_variables(topology: Topology) -> list[Object]:
+    """Keys of servers, which gateways read."""
+    return [
+        {"name": name, "valueFrom": {"secretKeyRef": {"name": server_secret(topology), "key": name}}}
+        for name in server_keys(topology)
+    ]
+
+
 def secret_notes(topology: Topology, settings: RenderSettings) -> Iterator[str]:
     """Make a line for each Secret that is not among the manifests."""
     make = f"kubectl -n {settings.namespace} create secret"
@@ -42,6 +50,9 @@ def secret_notes(topology: Topology, settings: RenderSettings) -> Iterator[str]:
                 yield f"needs access keys: {make} generic {one.secret} --from-file={ACCESS_FILE}={file}"
             case "tls":
                 yield f"needs a certificate: {make} tls {one.secret} --cert=FILE --key=FILE"
+    if names := server_keys(topology):
+        literals = " ".join(f"--from-literal={name}=KEY" for name in names)
+        yield f"needs the servers' keys: {make} generic {server_secret(topology)} {literals}"
 
 
 def _mounts(topology: Topology) -> Iterator[_Mount]:

@@ -19,20 +19,18 @@ from random import Random
 import msgspec
 
 from bench.fidelity import predicting
-from bench.fidelity.agreement import agreement_table
+from bench.fidelity.agreement import Latency, agreement_table
 from bench.fidelity.overheads import measure_overheads
 from bench.fidelity.predicting import Profiles, Records
 from bench.fidelity.sharing import measure_sharing
 from bench.harness.arguments import add_json, errors_in_a_line, script_parser
 from bench.harness.files import write_json
-from bench.harness.jobs import progress_bar
 from bench.harness.tables import make_console
 from bench.live.contention import Watch
-from bench.live.http_load import Answer, Sending
-from bench.live.lengths import TOKEN_IDS
 from bench.live.mesh import LiveMesh, live_mesh
-from bench.live.serving import OK, latency_of
+from bench.load.results.outcome import Outcome
 from engines.costs.profiles import EngineProfile
+from mesh.show.progress import working
 from mesh.topology.parse import load
 from mesh.wire.status import DecodeCost, PrefillCost
 from simulation.engines.physics import Physics
@@ -41,14 +39,14 @@ from simulation.loads.trace_request import TraceRequest
 WARM_UP = 4  # requests: memory that was never written and code that never ran are slower
 
 
-def draw(options: argparse.Namespace, count: int, random: Random) -> list[Sending]:
+def draw(options: argparse.Namespace, count: int, random: Random) -> list[TraceRequest]:
     """Poisson arrivals; lengths are even between their bounds."""
-    at_s, sendings = 0.0, []
+    at_s, requests = 0.0, []
     for _ in range(count):
-        prompt = random.choices(TOKEN_IDS, k=random.randint(*sorted(options.prompt)))
-        sendings.append(Sending(at_s, prompt, random.randint(*sorted(options.answer))))
+        num_input, num_output = (random.randint(*sorted(bounds)) for bounds in (options.prompt, options.answer))
+        requests.append(TraceRequest(at_s, num_input, num_output))
         at_s += random.expovariate(options.rate)
-    return sendings
+    return requests
 
 
 def learnt_profiles(mesh: LiveMesh, profiles: Profiles) -> Profiles:
@@ -61,27 +59,25 @@ def _learnt(profile: EngineProfile, service: Mapping[str, object]) -> EngineProf
     return replace(profile, prefill=prefill, decode=msgspec.convert(service["decode_cost"], DecodeCost))
 
 
-def share_placed_alike(answers: Sequence[Answer], records: Records) -> float:
+def share_placed_alike(outcomes: Sequence[Outcome], records: Records) -> float:
     """By the same rule on the same engines."""
-    pairs = [(answer.headers, records[f"r{answer.number}"]) for answer in answers if answer.status == OK]
+    pairs = [(one.headers, records[f"r{one.number}"]) for one in outcomes if one.is_finished]
     placed = [((has["rule"], has["prefill"], has["decode"]), record) for has, record in pairs]
-    return sum(where == (one.rule, one.prefill_engine, one.decode_engine) for where, one in placed) / len(answers)
+    return sum(where == (one.rule, one.prefill_engine, one.decode_engine) for where, one in placed) / len(outcomes)
 
 
 def run(options: argparse.Namespace) -> None:
     topology, random, console = load(options.topology), Random(options.seed), make_console()
     profiles = {engine.id: predicting.profile_of(engine, topology) for engine in topology.engines}
     overheads = measure_overheads(topology)
-    with live_mesh(options.topology) as mesh, progress_bar() as progress:
-        mesh.answers(draw(options, WARM_UP, random))
-        sharing, sendings = measure_sharing(mesh, random), draw(options, options.requests, random)
-        task = progress.add_task("serving", total=len(sendings))
-        with Watch(mesh.pids()) as watch:
-            answers = mesh.answers(sendings, lambda: progress.advance(task))
+    with live_mesh(options.topology) as mesh:
+        mesh.answers(draw(options, WARM_UP, random), random.getrandbits(32))
+        sharing, requests = measure_sharing(mesh, random), draw(options, options.requests, random)
+        with Watch(mesh.pids()) as watch, working("requests", len(requests)) as shown:
+            outcomes = mesh.answers(requests, random.getrandbits(32), heard=shown.at)
         learnt = learnt_profiles(mesh, profiles)
-    pairs = list(zip(sendings, answers, strict=True))
-    trace = [TraceRequest(answer.sent_s, len(one.prompt), one.max_tokens) for one, answer in pairs]
-    measured = {f"r{answer.number}": latency_of(answer, one.max_tokens) for one, answer in pairs if answer.status == OK}
+    trace = [replace(one, at_s=outcome.sent_s) for one, outcome in zip(requests, outcomes, strict=True)]
+    measured = {f"r{one.number}": Latency.of(one) for one in outcomes if one.is_finished}
     alone = Physics(kv_bytes_per_s=overheads.kv_bytes_per_s, step_s=overheads.step_s)
     shared = replace(alone, shared_decode=sharing.decode, shared_prefill=sharing.prefill)
     predictions = {
@@ -90,12 +86,12 @@ def run(options: argparse.Namespace) -> None:
     }
     for costs, records in predictions.items():
         simulated = predicting.simulated_latencies(records, overheads.request_s)
-        title = f"{costs}: {len(measured)} of {len(answers)} requests served, {len(simulated)} in the simulation"
+        title = f"{costs}: {len(measured)} of {len(outcomes)} requests served, {len(simulated)} in the simulation"
         console.print(agreement_table(title, measured, simulated))
-        console.print(f"the same engines and rule for {share_placed_alike(answers, records):.0%} of the requests")
-    late_s = max(answer.sent_s - one.at_s for one, answer in pairs)
+        console.print(f"the same engines and rule for {share_placed_alike(outcomes, records):.0%} of the requests")
+    late_s = max(outcome.sent_s - outcome.due_s for outcome in outcomes)
     console.print(f"{overheads}\n{sharing}\nmachine: {watch.contention}; sent at most {1e3 * late_s:.0f} ms late")
-    write_json(options.json, {"sent": sendings, "answers": answers, "simulated": predictions})
+    write_json(options.json, {"sent": requests, "outcomes": outcomes, "simulated": predictions})
 
 
 def main() -> None:

@@ -1,17 +1,35 @@
 """Latencies of the same requests, simulated and measured: the error of each statistic, as a table."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
 from bench.harness.tables import make_table
-from bench.live.serving import Latency
+from bench.load.results.outcome import Outcome
 
 METRICS = {"TTFT": "ttft_s", "TPOT": "tpot_s", "end to end": "e2e_s"}
 PERCENTILES = (50, 90, 99)
 STATISTICS = ("mean", *(f"p{percent}" for percent in PERCENTILES))
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Of one request, seconds. ``tpot_s`` is None for answers of one token."""
+
+    ttft_s: float
+    tpot_s: float | None
+    e2e_s: float
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> "Latency":
+        """As the client saw it, from when it sent its request. The answer must be whole."""
+        assert outcome.first_s is not None
+        assert outcome.last_s is not None
+        return cls(outcome.first_s - outcome.sent_s, outcome.tpot_s, outcome.last_s - outcome.sent_s)
+
 
 Latencies = Mapping[str, Latency]  # by request
 Values = NDArray[np.float64]

@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 import tomli_w
 
+from bench.fidelity.agreement import Latency
 from bench.fidelity.predicting import simulate
 from bench.harness.clock import timed
-from bench.live.http_load import Answer, Sending
 from bench.live.mesh import live_mesh
 from bench.live.ports import free_port
+from bench.load.results.outcome import Outcome
 from engines.costs.profiles import load_profile
 from mesh.topology.schema import Topology
 from router.history.records import Record
@@ -47,24 +48,24 @@ def measure_overheads(topology: Topology) -> Overheads:
     profile = load_profile(PROFILE)
     apart_s = profile.prefill.fixed_s + NEW_TOKENS * profile.decode.fixed_s + PAUSE_S
     trace = [TraceRequest(number * apart_s, PROMPT_TOKENS, NEW_TOKENS) for number in range(REQUESTS)]
-    sendings = [Sending(one.at_s, [number] * PROMPT_TOKENS, NEW_TOKENS) for number, one in enumerate(trace)]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "topology.toml"
         path.write_text(tomli_w.dumps(_tables(topology)))
         with live_mesh(path) as mesh:
-            answers = mesh.answers(sendings)
+            answers = mesh.answers(trace, seed=0)
     profiles = {engine.id: profile for engine in mesh.topology.engines}
     records = simulate(mesh.topology, profiles, trace, Physics())
     return _compare((answer, records[f"r{answer.number}"]) for answer in answers[WARM_UP:])
 
 
-def _compare(pairs: Iterable[tuple[Answer, Record]]) -> Overheads:
+def _compare(pairs: Iterable[tuple[Outcome, Record]]) -> Overheads:
     to_first, to_last = [], []
-    for answer, record in pairs:
+    for outcome, record in pairs:
         assert record.ttft_s is not None
         assert record.e2e_s is not None
-        to_first.append(answer.first_s - answer.sent_s - record.ttft_s)
-        to_last.append((answer.last_s - answer.first_s) - (record.e2e_s - record.ttft_s))
+        seen = Latency.of(outcome)
+        to_first.append(seen.ttft_s - record.ttft_s)
+        to_last.append((seen.e2e_s - seen.ttft_s) - (record.e2e_s - record.ttft_s))
     step_s = max(0.0, statistics.median(to_last) / (NEW_TOKENS - 1))
     return Overheads(max(0.0, statistics.median(to_first) - step_s), step_s, copy_bytes_per_s())
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from bench.live.serving import Latency
+from bench.fidelity.agreement import Latency
 from engines.costs.profiles import EngineProfile, load_profile
 from engines.models.cache import Cache
 from engines.profiling.store import ProfileStore

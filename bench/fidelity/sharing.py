@@ -5,15 +5,17 @@ alone tell what is normal. Engines that never meet leave the factors at 1.
 """
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from bench.live.http_load import Answer, Sending
-from bench.live.lengths import TOKEN_IDS
 from bench.live.mesh import LiveMesh
+from bench.load.results.outcome import Outcome
+from mesh.errors import UserError
+from simulation.loads.trace_request import TraceRequest
 
-PROMPT, ANSWER, PROMPT_OF_ANSWER = 256, 96, 16
+PROMPT, ANSWER, PROMPT_OF_ANSWER = 256, 96, 16  # tokens
+LONG = TraceRequest(0.0, PROMPT_OF_ANSWER, ANSWER)
 ROUNDS, PROMPTS_ALONE = 3, 2
 MOST = 4.0  # times as long as alone; more is no sharing but a disturbance
 BEGIN_S, APART = 0.4, 1.6  # the first prompt's delay; prompts' distance as a multiple of what they take alone
@@ -25,6 +27,31 @@ class Sharing:
 
     decode: float = 1.0
     prefill: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """When a request was sent and its tokens came, in seconds, and the engines that it was on."""
+
+    sent_s: float
+    first_s: float
+    last_s: float
+    engines: Mapping[str, str]  # ``prefill`` and ``decode``
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> "Answer":
+        """Raise `UserError` if it is not whole."""
+        if outcome.first_s is None or outcome.last_s is None:
+            raise UserError(f"a request was not served: {outcome.reason}")
+        return cls(outcome.sent_s, outcome.first_s, outcome.last_s, outcome.headers)
+
+    @property
+    def ttft_s(self) -> float:
+        return self.first_s - self.sent_s
+
+    @property
+    def decoding_s(self) -> float:
+        return self.last_s - self.first_s
 
 
 def measure_sharing(mesh: LiveMesh, random: Random) -> Sharing:
@@ -39,19 +66,22 @@ def measure_sharing(mesh: LiveMesh, random: Random) -> Sharing:
 
 def _measure_round(mesh: LiveMesh, random: Random) -> Sharing | None:
     """None if the two kinds of requests did not run on two engines at the same time."""
-    alone = [mesh.answers([_prompt(0.0, random)])[0] for _ in range(PROMPTS_ALONE)]
-    [answer] = mesh.answers([_answer(random)])
-    prompt_alone_s, answer_alone_s = min(map(_ttft_s, alone)), answer.last_s - answer.first_s
-    num_prompts = max(1, int(1.3 * answer_alone_s / (APART * prompt_alone_s)))
+
+    def served(*requests: TraceRequest) -> list[Answer]:
+        return [Answer.of(outcome) for outcome in mesh.answers(requests, random.getrandbits(32))]
+
+    prompt_alone_s = min(served(_prompt(0.0))[0].ttft_s for _ in range(PROMPTS_ALONE))
+    [alone] = served(LONG)
+    num_prompts = max(1, int(1.3 * alone.decoding_s / (APART * prompt_alone_s)))
     starts = [BEGIN_S + index * APART * prompt_alone_s for index in range(num_prompts)]
-    long, *prompts = mesh.answers([_answer(random), *(_prompt(at_s, random) for at_s in starts)])
-    beside = [prompt for prompt in prompts if prompt.headers.get("prefill") != long.headers.get("decode")]
+    long, *prompts = served(LONG, *map(_prompt, starts))
+    beside = [prompt for prompt in prompts if prompt.engines.get("prefill") != long.engines.get("decode")]
     within = [prompt for prompt in beside if long.first_s <= prompt.sent_s and prompt.first_s <= long.last_s]
     if not within:
         return None
-    covered_s, lost_s = _covered_s(beside, long), long.last_s - long.first_s - answer_alone_s
+    covered_s, lost_s = _covered_s(beside, long), long.decoding_s - alone.decoding_s
     decode = covered_s / max(covered_s - lost_s, covered_s / MOST)
-    return Sharing(decode, statistics.median(map(_ttft_s, within)) / prompt_alone_s)
+    return Sharing(decode, statistics.median(prompt.ttft_s for prompt in within) / prompt_alone_s)
 
 
 def _covered_s(prompts: Sequence[Answer], long: Answer) -> float:
@@ -64,13 +94,5 @@ def _covered_s(prompts: Sequence[Answer], long: Answer) -> float:
     return covered_s
 
 
-def _ttft_s(answer: Answer) -> float:
-    return answer.first_s - answer.sent_s
-
-
-def _prompt(at_s: float, random: Random) -> Sending:
-    return Sending(at_s, random.choices(TOKEN_IDS, k=PROMPT), 1)
-
-
-def _answer(random: Random) -> Sending:
-    return Sending(0.0, random.choices(TOKEN_IDS, k=PROMPT_OF_ANSWER), ANSWER)
+def _prompt(at_s: float) -> TraceRequest:
+    return TraceRequest(at_s, PROMPT, 1)

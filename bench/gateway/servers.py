@@ -1,155 +1,109 @@
-"""Servers as processes of this machine: started, waited for, and the CPU that they use. One is a gateway of ours."""
+"""Gateways of ours, backends that compute nothing, and routers of others, as servers of this machine that answer."""
 
 import json
-import os
-import signal
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-import httpx
-import psutil
-
 from bench.live.ports import free_port
-from mesh.errors import UserError
+from bench.live.servers import MODEL, Server, started
 
-MODEL = "model"  # the name under which every server serves its model
-STOP_S = 60.0
-TOPOLOGY = """
+ENGINE = "engine"
+OURS = f"""
 [mesh]
-name = "gateway-{port}"
 log_level = "warning"
-[services.model]
-model = {model}
+[services.{MODEL}]
+model = {{model}}
 ttft_ms = 60000
 tpot_ms = 60000
 [gateways.gateway]
-port = {port}
+port = {{port}}
 max_requests = 4096
-[engines.engine]
+[engines.{ENGINE}]
 role = "multiplex"
 """
-
-FORWARDING = """
+FORWARDING = f"""
 [mesh]
-name = "gateway-{port}"
 log_level = "warning"
-[services.model]
-ttft_ms = 60000
-tpot_ms = 60000
+[services.{MODEL}]
+ttft_ms = {{ttft_ms}}
+tpot_ms = {{tpot_ms}}
+[policy]
+name = {{policy}}
 [gateways.gateway]
-port = {port}
+port = {{port}}
 max_requests = 4096
-[engines.engine]
+[engines.server]
 backend = "openai"
-url = {url}
-max_running = 4096
+url = {{urls}}
+max_running = {{max_running}}
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """``log`` holds what it writes; without one, that goes where our own output goes."""
-
-    name: str
-    port: int
-    process: psutil.Process
-    log: Path | None = None
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def pids(self) -> list[int]:
-        """Return the server's own process and all that it started."""
-        return [self.process.pid, *(child.pid for child in self.process.children(recursive=True))]
-
-    def cpu_s(self) -> float:
-        """Return the CPU time of all threads of its own process, user and system."""
-        times = self.process.cpu_times()
-        return float(times.user + times.system)
-
-    def until_it_answers(self, limit_s: float = 60.0) -> None:
-        """Raise `UserError` if it ends first, or takes longer."""
-        asked = {"model": MODEL, "messages": [{"role": "user", "content": "Hello."}], "max_tokens": 1}
-        deadline = time.monotonic() + limit_s
-        with httpx.Client(base_url=self.url, timeout=60.0) as client:
-            while time.monotonic() < deadline and self._is_alive():
-                with suppress(httpx.TransportError):
-                    if client.post("/v1/chat/completions", json=asked).is_success:
-                        return
-                time.sleep(0.1)
-        raise UserError(f"{self.name} did not start; its last words: {self._last_words()}")
-
-    def _is_alive(self) -> bool:
-        return bool(self.process.is_running() and self.process.status() != psutil.STATUS_ZOMBIE)
-
-    def _last_words(self) -> str:
-        lines = self.log.read_text(errors="replace").strip().splitlines() if self.log else []
-        return " / ".join(lines[-3:]) or "nothing"
-
-
-@contextmanager
-def started(
-    name: str, port: int, command: Sequence[str], log: Path | None = None, environment: Mapping[str, str] | None = None
-) -> Iterator[Server]:
-    """Start a server in a process group of its own. It ends with the block."""
-    out = log.open("wb") if log else None
-    running = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=out,
-        stderr=subprocess.STDOUT if out else None,
-        env={**os.environ, **(environment or {})},
-        start_new_session=True,
-    )
-    try:
-        yield Server(name, port, psutil.Process(running.pid), log)
-    finally:
-        running.terminate()
-        try:
-            running.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(running.pid, signal.SIGKILL)
-            running.wait()
-        if out:
-            out.close()
 
 
 @contextmanager
 def one_gateway(name: str, model: str, step_ms: float) -> Iterator[Server]:
     """Start a gateway before an engine that says a token of each request every ``step_ms`` and computes nothing."""
     with tempfile.TemporaryDirectory() as folder:
-        port, own = free_port(), {"MESHSERVE_RUNTIME_DIR": folder}
-        file = str(write_topology(Path(folder), model, port))
-        router = [sys.executable, "-m", "router", "--topology", file, "--id", "gateway"]
-        engine = [sys.executable, "-m", "bench.gateway.scripted_engine", str(step_ms), "--topology", file]
-        with (
-            started(name, port, router, None, own) as gateway,
-            started("engine", 0, [*engine, "--id", "engine"], None, own),
-        ):
+        port = free_port()
+        file = write_topology(Path(folder), model, port)
+        engine = [sys.executable, "-m", "bench.gateway.scripted_engine", str(step_ms)]
+        engine += ["--topology", str(file), "--id", ENGINE]
+        with _gateway(name, file, port) as gateway, started(ENGINE, 0, engine, _runtime(file)):
             gateway.until_it_answers()
             yield gateway
 
 
 @contextmanager
-def forwarding_gateway(name: str, backend: str) -> Iterator[Server]:
-    """Start a gateway before the server at ``backend``, which it passes everything on to."""
+def forwarding_gateway(
+    name: str,
+    urls: Sequence[str],
+    promise_ms: tuple[float, float] = (60_000, 60_000),
+    policy: str = "tropical",
+    max_running: int = 4096,
+) -> Iterator[Server]:
+    """Start a gateway before these servers, to which it passes everything on. ``promise_ms``: TTFT and TPOT."""
     with tempfile.TemporaryDirectory() as folder:
-        port, file = free_port(), Path(folder) / "topology.toml"
-        file.write_text(FORWARDING.format(port=port, url=json.dumps(backend)))
-        router = [sys.executable, "-m", "router", "--topology", str(file), "--id", "gateway"]
-        with started(name, port, router, None, {"MESHSERVE_RUNTIME_DIR": folder}) as gateway:
+        port, file, (ttft_ms, tpot_ms) = free_port(), Path(folder) / "topology.toml", promise_ms
+        settings = {"urls": json.dumps(list(urls)), "policy": json.dumps(policy), "max_running": max_running}
+        file.write_text(FORWARDING.format(port=port, ttft_ms=ttft_ms, tpot_ms=tpot_ms, **settings))
+        with _gateway(name, file, port) as gateway:
             gateway.until_it_answers()
             yield gateway
 
 
 def write_topology(folder: Path, model: str, port: int) -> Path:
     file = folder / "topology.toml"
-    file.write_text(TOPOLOGY.format(port=port, model=json.dumps(model)))
+    file.write_text(OURS.format(port=port, model=json.dumps(model)))
     return file
+
+
+def _gateway(name: str, file: Path, port: int) -> AbstractContextManager[Server]:
+    command = [sys.executable, "-m", "router", "--topology", str(file), "--id", "gateway"]
+    return started(name, port, command, _runtime(file))
+
+
+def _runtime(file: Path) -> dict[str, str]:
+    return {"MESHSERVE_RUNTIME_DIR": str(file.parent)}
+
+
+@contextmanager
+def mock_backend(name: str, *options: str) -> Iterator[Server]:
+    """Start a server that computes nothing (`bench.gateway.mock_backend`)."""
+    port = free_port()
+    command = [sys.executable, "-m", "bench.gateway.mock_backend", "--port", str(port), "--model", MODEL, *options]
+    with started(name, port, command) as server:
+        server.until_it_answers()
+        yield server
+
+
+@contextmanager
+def others_router(name: str, folder: Path, urls: Sequence[str], policy: str) -> Iterator[Server]:
+    """Start ``vllm-router`` or ``smg``, as the folder has it, before these servers."""
+    port, scraped = free_port(), free_port()
+    command = [f"{folder}/{name}", *(["launch"] if name == "smg" else []), "--worker-urls", *urls, "--policy", policy]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(scraped)]
+    with started(name, port, command) as server:
+        server.until_it_answers()
+        yield server

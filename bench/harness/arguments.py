@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mesh.errors import UserError
+from mesh.errors import CommandError, UserError
 
 
 def script_parser(module: str, doc: str | None) -> argparse.ArgumentParser:
@@ -16,10 +16,10 @@ def script_parser(module: str, doc: str | None) -> argparse.ArgumentParser:
 
 @contextmanager
 def errors_in_a_line() -> Iterator[None]:
-    """End the script with the message of a `UserError`, and with exit status 1."""
+    """End the script with the message of what went wrong, and with exit status 1."""
     try:
         yield
-    except UserError as error:
+    except (CommandError, UserError) as error:
         raise SystemExit(str(error)) from None
 
 

@@ -1,13 +1,9 @@
 """Runs jobs in processes of their own, and shows how far they are."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import TypeVar
-
-from rich import progress as bars
-from rich.console import Console
 
 from mesh.show.progress import ShownProgress, working
 
@@ -37,15 +33,12 @@ def run_jobs(
             return [future.result() for future in futures]
 
 
-@contextmanager
-def progress_bar(*more: bars.ProgressColumn) -> Iterator[bars.Progress]:
-    """On standard error, with ``more`` columns at its end. It leaves nothing behind."""
-    known = bars.TextColumn("{task.description:<26}"), bars.BarColumn(), bars.MofNCompleteColumn()
-    times = bars.TimeElapsedColumn(), bars.TimeRemainingColumn()
-    with bars.Progress(*known, *times, *more, console=Console(stderr=True), transient=True) as progress:
-        yield progress
-
-
 def _advanced(shown: ShownProgress, answer: Answer) -> Answer:
     shown.advance()
     return answer
+
+
+def turned(contenders: Sequence[Job], by: int) -> list[Job]:
+    """Begin with another contender each time, so that what drifts falls on all."""
+    first = by % len(contenders)
+    return [*contenders[first:], *contenders[:first]]

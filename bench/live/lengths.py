@@ -1,9 +1,7 @@
-"""Tokens and lengths of prompts and answers that are made up."""
+"""Lengths of prompts and answers that are made up."""
 
 from dataclasses import dataclass
 from random import Random
-
-TOKEN_IDS = range(100, 20_000)  # ordinary tokens of any vocabulary that is worth measuring
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.live.http_load import Answer, Load, Sending, answers_of
+from bench.live.sending import send, shapes_of, token_prompts
+from bench.load.client.http import Address
+from bench.load.generator.wire import Pace
+from bench.load.results.outcome import Outcome
 from mesh.errors import UserError
 from mesh.topology.parse import load
 from mesh.topology.schema import PolicySpec, Topology
+from simulation.loads.trace_request import TraceRequest
 
 START_S = 900.0  # the first time, a model is fetched and measured
 STOP_S = 120.0
+PATIENT = '[mesh]\nname = "live"\nlog_level = "warning"\nlease_ms = 5000\nstart_s = 600\n'  # of a busy machine
+WARM_UP_REQUESTS, WARM_UP_PROMPT, WARM_UP_ANSWER = 4, 256, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +49,23 @@ class LiveMesh:
         if done.returncode:
             raise UserError(f"policy {policy.name}: {done.stderr.strip()}")
 
+    def total(self, count: str) -> int:
+        """Sum a count of the engines' statuses over all engines."""
+        return sum(int(engine[count]) for engine in self.status()["engines"])
+
     def answers(
         self,
-        sendings: Sequence[Sending],
-        on_answer: Callable[[], None] = lambda: None,
+        requests: Sequence[TraceRequest],
+        seed: int,
         *,
         one_by_one: bool = False,
         keeps_text: bool = False,
-    ) -> list[Answer]:
-        """Send it all at its times, or each when the one before has ended; the answers in the same order."""
-        model = self.topology.services[0].name
-        return answers_of(Load(self.port, model, list(sendings), one_by_one, keeps_text), on_answer)
+        heard: Callable[[int], None] = lambda num_ended: None,
+    ) -> list[Outcome]:
+        """Send it all at its times, or each when the one before has ended; the outcomes in the same order."""
+        address, shapes = Address("127.0.0.1", self.port), shapes_of(requests, self.topology.services[0].name)
+        pace = Pace(num_slots=1) if one_by_one else Pace(tuple(one.at_s for one in requests))
+        return send(address, token_prompts(seed), shapes, pace, keeps_text=keeps_text, heard=heard)
 
 
 @contextmanager
@@ -72,6 +84,22 @@ def live_mesh(path: Path) -> Iterator[LiveMesh]:
             yield LiveMesh(topology, topology.gateways[0].port, environment)
         finally:
             mesh_command(environment, STOP_S, "down", str(path), "--now")
+
+
+@contextmanager
+def warm_mesh(text: str) -> Iterator[LiveMesh]:
+    """The mesh of a topology without a table ``mesh``, which has served a few requests of each service.
+
+    Memory that was never written and code that never ran are slower. Raise `UserError` if it does not start.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "topology.toml"
+        path.write_text(PATIENT + text)
+        with live_mesh(path) as mesh:
+            names = [service.name for service in mesh.topology.services] * WARM_UP_REQUESTS
+            requests = [TraceRequest(0.0, WARM_UP_PROMPT, WARM_UP_ANSWER, service=name) for name in names]
+            mesh.answers(requests, seed=-1)
+            yield mesh
 
 
 def mesh_command(environment: Mapping[str, str], limit_s: float, *arguments: str) -> "subprocess.CompletedProcess[str]":

@@ -63,18 +63,13 @@ class Node:
         self.process = psutil.Process(self._holder.pid).children()[0].pid
         self._network = _network_of(self.process)
 
-    @property
-    def within(self) -> list[str]:
-        """The beginning of a command that has another one see the network of the node, and nothing else of it."""
-        return ["nsenter", "--target", str(self.process), "--net"]
-
     def run(self, *command: str, limit_s: float = 120.0) -> "subprocess.CompletedProcess[str]":
         """Run a command on the node. What it leaves running stays there."""
         inside = ["nsenter", "--target", str(self.process), "--mount", "--net", "--pid", "--uts", *command]
         return subprocess.run(inside, env=self._env, capture_output=True, text=True, timeout=limit_s, check=False)
 
     def entered(self) -> AbstractContextManager[None]:
-        """Have the connections of this thread begin at the node until the end of the block."""
+        """Have the connections of this thread, and of what it starts, begin at the node until the end of the block."""
         return inside(self.process)
 
     def kill(self) -> None:

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 
 import psutil
 
-from bench.live.http_load import Answer, Load, Sending, answers_of
-from bench.load.client.answer import OK
+from bench.live.sending import send, shapes_of, token_prompts
+from bench.load.generator.wire import Pace
+from bench.load.results.outcome import Outcome as Answer
 from bench.nodes.cluster import CLIENT, NodeMesh
 from bench.nodes.network import Node
+from simulation.loads.trace_request import TraceRequest
 
 NUM_STREAMS = 16
-PROMPTS = tuple(f"Stream {number} goes on. " for number in range(NUM_STREAMS))
-NUM_TOKENS = 3000  # some 10 s of them
+PROMPT_TOKENS, NUM_TOKENS = 24, 3000  # answers take some 10 s
 MAX_CONTEXT = 4096  # that the model needs
 VICTIM = "decode-0"
 BACK_S = 180.0
@@ -26,12 +27,12 @@ LOOK_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``wrong``: prompts whose answers differ from those of an undisturbed run, or have no end. Seconds.
+    """``wrong``: numbers of answers that differ from those of an undisturbed run, or have no end. Seconds.
 
     Gaps are between two events of a stream; where prompts come during the fault, their first tokens count, too.
     """
 
-    wrong: list[str]
+    wrong: list[int]
     worst_gap_s: float
     undisturbed_gap_s: float  # the worst one without a fault
     back_s: float | None  # until the host's processes are on another node; None: they stayed
@@ -58,8 +59,8 @@ def try_fault(mesh: NodeMesh, name: str) -> Outcome:
         back_s = time.monotonic() - began_at
         after = streaming.result()
     _until(mesh.is_ready)
-    pairs = zip(PROMPTS, before, after, strict=True)
-    wrong = [prompt for prompt, one, other in pairs if other.status != OK or other.text != one.text]
+    pairs = zip(before, after, strict=True)
+    wrong = [other.number for one, other in pairs if not other.is_finished or other.text != one.text]
     moved = mesh.node_of(VICTIM) is not home
     return Outcome(wrong, _worst_s(after, is_early), _worst_s(before, is_early), back_s if moved else None)
 
@@ -67,13 +68,15 @@ def try_fault(mesh: NodeMesh, name: str) -> Outcome:
 def _stream(mesh: NodeMesh, is_early: bool) -> list[Answer]:
     """All of the answers, at once or, where prompts come during a fault, while it lasts."""
     every_s = PARTITION_S / NUM_STREAMS if is_early else 0.0
-    sendings = [Sending(number * every_s, prompt, NUM_TOKENS) for number, prompt in enumerate(PROMPTS)]
-    load = Load(mesh.gateway.port, "tiny", sendings, keeps_text=True, host=mesh.gateway.host)
-    return answers_of(load, within=mesh.network.nodes[CLIENT].within)
+    requests = [TraceRequest(number * every_s, PROMPT_TOKENS, NUM_TOKENS) for number in range(NUM_STREAMS)]
+    pace, shapes, gateway = Pace(tuple(one.at_s for one in requests)), shapes_of(requests, "tiny"), mesh.gateway
+    with mesh.network.nodes[CLIENT].entered():  # for the process that it starts, too
+        return send(gateway, token_prompts(0), shapes, pace, keeps_text=True)
 
 
 def _worst_s(answers: Sequence[Answer], is_early: bool) -> float:
-    return max(max(one.gap_s, is_early * (one.first_s - one.sent_s)) for one in answers)
+    waits_s = [one.ttft_s or 0.0 for one in answers if is_early]
+    return max([gap_s for one in answers for gap_s in one.itls_s] + waits_s)
 
 
 def _num_decoded(mesh: NodeMesh) -> int:

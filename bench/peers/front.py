@@ -14,30 +14,26 @@ trials that need to kill or slow a server are left out.
 """
 
 import argparse
-import asyncio
 import os
 import random
 import signal
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from math import nan
 from pathlib import Path
 from statistics import median
 
-from bench.gateway.servers import MODEL, Server, started
+from bench.gateway.servers import forwarding_gateway, mock_backend, others_router
 from bench.harness.arguments import add_json, errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import print_table
-from bench.live.ports import free_port
-from bench.load.client.http import Address
-from bench.load.generator.crew import drive
-from bench.load.generator.wire import Assignment, Pace, Recipe, Shape
-from bench.load.prompts.wording import assumed
+from bench.live.sending import send, word_chats
+from bench.live.servers import MODEL, Server
+from bench.load.generator.wire import Pace, Shape
 from bench.load.results.outcome import Outcome, Promise
 from mesh.errors import UserError
 
@@ -48,22 +44,8 @@ SLOW_S = 12.0  # of the trial, from when one server is slow
 FIRST_SLOW_S = 2.0  # that a router has to notice it
 DUTY_S = 0.03  # of which a slow server runs a third
 OURS = "MeshServe gateway"
+MAX_RUNNING = 64  # requests that our gateway gives a server at a time
 MOCK = ("--step-ms", "12", "--token-us", "150", "--request-us", "250", "--max-running", "32")
-TOPOLOGY = """
-[services.model]
-ttft_ms = {ttft_ms}
-tpot_ms = {tpot_ms}
-[policy]
-name = "{policy}"
-[gateways.gateway]
-port = {port}
-max_requests = 4096
-[engines.server]
-backend = "openai"
-url = [{urls}]
-services = ["model"]
-max_running = 64
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +65,6 @@ class Setting:
             for _ in range(number)
         )
 
-    def is_kept(self, outcome: Outcome) -> bool:
-        ttft_s, tpot_s, promise = outcome.ttft_s, outcome.tpot_s, self.promise
-        assert promise.ttft_s is not None
-        assert promise.tpot_s is not None
-        in_time = ttft_s is not None and ttft_s <= promise.ttft_s
-        return outcome.is_finished and in_time and (tpot_s is None or tpot_s <= promise.tpot_s)
-
 
 def bursts(number: int, rate: float, seed: int) -> tuple[float, ...]:
     """Seconds at which they arrive."""
@@ -100,18 +75,15 @@ def bursts(number: int, rate: float, seed: int) -> tuple[float, ...]:
     return tuple(times_s)
 
 
-def send(server: Server, load: Sequence[Shape], times_s: Sequence[float], seed: int) -> list[Outcome]:
-    fields = {"stream": True, "stream_options": {"include_usage": True}, "temperature": 0, "ignore_eos": True}
-    recipe = Recipe("chat", sends_ids=False, seed=seed, fillers=assumed(), fields=fields)
-    address = Address("127.0.0.1", server.port)
-    assignment = Assignment(address, {}, recipe, tuple(load), Pace(tuple(times_s)), ANSWER_S)
-    return asyncio.run(drive([assignment], asyncio.Event())).outcomes
+def sent(server: Server, load: Sequence[Shape], times_s: Sequence[float], seed: int) -> list[Outcome]:
+    return send(server.address, word_chats(seed), load, Pace(tuple(times_s)), answer_s=ANSWER_S)
 
 
 def goodput(server: Server, setting: Setting, rate: float, number: int, seed: int) -> tuple[float, float]:
     """Return requests/s that kept their promises, and their share in percent."""
     times_s = bursts(number, rate, seed)
-    kept = sum(map(setting.is_kept, send(server, setting.shapes(number, seed), times_s, seed)))
+    outcomes = sent(server, setting.shapes(number, seed), times_s, seed)
+    kept = sum(one.keeps(setting.promise) for one in outcomes)
     return kept / times_s[-1], 100 * kept / number
 
 
@@ -119,7 +91,7 @@ def death(server: Server, victim: Server, seed: int, num_streams: int = 64) -> f
     """Kill a server under streams. Return how many of them failed."""
     kill = threading.Timer(1.5, lambda: os.kill(victim.process.pid, signal.SIGKILL))
     kill.start()
-    outcomes = send(server, (Shape(MODEL, 32, 100),) * num_streams, [0.01 * n for n in range(num_streams)], seed)
+    outcomes = sent(server, (Shape(MODEL, 32, 100),) * num_streams, [0.01 * n for n in range(num_streams)], seed)
     kill.join()
     return float(sum(not outcome.is_finished for outcome in outcomes))
 
@@ -134,14 +106,14 @@ def slowness(server: Server, setting: Setting, victim: Server, rate: float, seed
     times_s = [n / rate for n in range(number)]
     slow.start()
     try:
-        outcomes = send(server, setting.shapes(number, seed), times_s, seed)
+        outcomes = sent(server, setting.shapes(number, seed), times_s, seed)
     finally:
         over.set()
         slow.join()
     counted = [outcome for outcome in outcomes if outcome.due_s >= FIRST_SLOW_S]
     went = [outcome.headers.get("prefill") for outcome in counted if outcome.is_finished]
     share = 100 * went.count("server-0") / len(went) if any(went) else nan
-    return 100 * sum(map(setting.is_kept, counted)) / len(counted), share
+    return 100 * sum(one.keeps(setting.promise) for one in counted) / len(counted), share
 
 
 def _slow(victim: Server, over: threading.Event) -> None:
@@ -151,40 +123,13 @@ def _slow(victim: Server, over: threading.Event) -> None:
         os.kill(victim.process.pid, signal.SIGCONT)
 
 
-@contextmanager
-def backends(number: int) -> Iterator[list[Server]]:
-    """Mock backends that batch continuously, each a process."""
-    with ExitStack() as stack:
-        logs = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        found = []
-        for index in range(number):
-            port = free_port()
-            command = (sys.executable, "-m", "bench.gateway.mock_backend", "--port", str(port), "--model", MODEL, *MOCK)
-            found.append(stack.enter_context(started(f"server {index}", port, command, logs / f"{index}.log")))
-            found[-1].until_it_answers()
-        yield found
-
-
-@contextmanager
-def router(name: str, urls: Sequence[str], folder: Path | None, promise: Promise) -> Iterator[Server]:
+def router(name: str, urls: Sequence[str], folder: Path, promise: Promise) -> AbstractContextManager[Server]:
     """One router before the servers. ``name``: the router's, and its policy."""
-    program, policy = name.split(", ") if ", " in name else (name, "cache_aware")
-    port, scraped = free_port(), free_port()
-    with tempfile.TemporaryDirectory() as place:
-        log = Path(place) / "router.log"
-        if program == OURS:
-            file = Path(place) / "topology.toml"
-            promised = {"ttft_ms": 1e3 * (promise.ttft_s or 0), "tpot_ms": 1e3 * (promise.tpot_s or 0)}
-            known = {**promised, "policy": policy, "port": port}
-            file.write_text(TOPOLOGY.format(urls=", ".join(f'"{url}"' for url in urls), **known))
-            command = [sys.executable, "-m", "router", "--topology", str(file), "--id", "gateway"]
-        else:
-            more = ["launch"] if program == "smg" else []
-            command = [f"{folder}/{program}", *more, "--worker-urls", *urls, "--policy", policy, "--host", "127.0.0.1"]
-            command += ["--port", str(port), "--prometheus-port", str(scraped)]
-        with started(name, port, command, log, {"MESHSERVE_RUNTIME_DIR": place}) as server:
-            server.until_it_answers()
-            yield server
+    program, policy = name.split(", ")
+    if program != OURS:
+        return others_router(program, folder, urls, policy)
+    promise_ms = 1e3 * (promise.ttft_s or 0), 1e3 * (promise.tpot_s or 0)
+    return forwarding_gateway(name, urls, promise_ms, policy, MAX_RUNNING)
 
 
 def compare(options: argparse.Namespace, names: Sequence[str]) -> dict[str, dict[str, list[float]]]:
@@ -201,13 +146,13 @@ def compare(options: argparse.Namespace, names: Sequence[str]) -> dict[str, dict
 def _round(options: argparse.Namespace, name: str, seed: int) -> Iterator[tuple[str, float]]:
     setting = Setting(Promise(options.ttft / 1e3, options.tpot / 1e3), options.shorter)
     with ExitStack() as stack:
-        servers = [] if options.urls else stack.enter_context(backends(2))
+        servers = [
+            stack.enter_context(mock_backend(f"server {index}", *MOCK)) for index in range(0 if options.urls else 2)
+        ]
         urls = options.urls or [server.url for server in servers]
         server = stack.enter_context(router(name, urls, options.routers, setting.promise))
         pause_s = 4 / options.rates[0]
-        send(
-            server, setting.shapes(20, -1), [pause_s * n for n in range(20)], -1
-        )  # what learns has something to learn from
+        sent(server, setting.shapes(20, -1), [pause_s * n for n in range(20)], -1)  # what learns has to learn something
         for rate in options.rates:
             per_s, share = goodput(server, setting, rate, round(rate * options.seconds), seed)
             yield f"goodput at {rate:g}/s", per_s

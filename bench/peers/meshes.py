@@ -24,13 +24,14 @@ from pathlib import Path
 from typing import Any
 
 from bench.engine.under_test import add_model_argument
-from bench.gateway.servers import MODEL, started
 from bench.harness.arguments import add_json, add_vllm, errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import print_table
 from bench.live.contention import Watch
 from bench.live.mesh import START_S, live_mesh, mesh_command
 from bench.live.ports import free_port
+from bench.live.servers import MODEL
+from bench.peers.vllm_server import KV_GIB, vllm_server
 from engines.models.store import prepared_dir
 from mesh.errors import UserError
 from simulation.capacity import Trial, crossing
@@ -40,8 +41,6 @@ TTFT_MS, TPOT_MS = 1500, 100  # the promise
 INPUT_TOKENS, OUTPUT_TOKENS = "32:256", "16:48"  # evenly between
 SEEDS_APART = 1000  # prompts of one rate are in nobody's cache at the next
 LOAD_S = 600.0  # at most, of one rate
-KV_GIB = 1  # of each engine
-VLLM_ENVIRONMENT = {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": str(KV_GIB)}
 TOPOLOGY = """
 [mesh]
 name = "contest-{port}"
@@ -101,16 +100,8 @@ def _mesh(scene: Scene, dtype: str = "float32") -> Iterator[Running]:
 
 @contextmanager
 def _vllm(scene: Scene) -> Iterator[Running]:
-    """``vllm serve`` with all cores. Raise `UserError` if its interpreter was not said."""
-    if scene.vllm_python is None:
-        raise UserError("say which interpreter has vLLM with --vllm-python")
-    port = free_port()
-    threads = {"VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, scene.cores))}
-    command = [str(scene.vllm_python), "-m", "vllm.entrypoints.cli.main", "serve", str(scene.folder)]
-    command += ["--served-model-name", MODEL, "--dtype", "float32", "--host", "127.0.0.1", "--port", str(port)]
-    environment = VLLM_ENVIRONMENT | threads | dict(scene.vllm_env)
-    with started("vLLM", port, command, scene.logs / "vllm.log", environment) as server:
-        server.until_it_answers(START_S)
+    """``vllm serve`` with all cores."""
+    with vllm_server(scene.vllm_python, scene.folder, scene.cores, scene.vllm_env) as server:
         yield Running(server.url, server.pids())
 
 

@@ -9,23 +9,19 @@ backend say a token each ``--step-ms``. CPU a token is that of long answers, a r
 """
 
 import argparse
-import asyncio
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 
-from bench.gateway.servers import MODEL, Server, forwarding_gateway, one_gateway, started
+from bench.gateway.servers import forwarding_gateway, mock_backend, one_gateway, others_router
 from bench.harness.arguments import add_json, errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import print_table
-from bench.live.ports import free_port
-from bench.load.client.http import Address
-from bench.load.generator.crew import drive
-from bench.load.generator.wire import Assignment, Pace, Recipe, Shape
-from bench.load.prompts.wording import assumed
+from bench.live.sending import send, word_chats
+from bench.live.servers import MODEL, Server
+from bench.load.generator.wire import Pace, Shape
 from bench.load.results.outcome import Outcome
 from bench.models.references import DEFAULT_MODEL
 from mesh.errors import UserError
@@ -39,11 +35,8 @@ COLUMNS = ("CPU us / token", "CPU us / request of 1 token", "requests/s of 1 tok
 
 def sent(server: Server, num_requests: int, num_slots: int, num_tokens: int, seed: int) -> list[Outcome]:
     """Raise `UserError` if a request fails."""
-    fields = {"stream": True, "stream_options": {"include_usage": True}, "temperature": 0, "ignore_eos": True}
-    recipe = Recipe("chat", sends_ids=False, seed=seed, fillers=assumed(), fields=fields)
-    shapes = (Shape(MODEL, WORDS, num_tokens),) * num_requests
-    load = Assignment(Address("127.0.0.1", server.port), {}, recipe, shapes, Pace(None, num_slots), ANSWER_S)
-    outcomes = asyncio.run(drive([load], asyncio.Event())).outcomes
+    shapes, pace = [Shape(MODEL, WORDS, num_tokens)] * num_requests, Pace(num_slots=num_slots)
+    outcomes = send(server.address, word_chats(seed), shapes, pace, answer_s=ANSWER_S)
     if lost := [outcome for outcome in outcomes if not outcome.is_finished]:
         raise UserError(f"{server.name}: {len(lost)} requests failed, the first one: {lost[0].reason}")
     return outcomes
@@ -65,23 +58,13 @@ def measure(server: Server, num_streams: int, num_tokens: int, seed: int) -> tup
 def contestants(routers: Path | None, model: str, step_ms: float) -> Iterator[list[Server]]:
     """The mock backend, the routers before it, and our gateway, all ready."""
     with ExitStack() as stack:
-        logs = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-
-        def start(name: str, port: int, *command: str) -> Server:
-            server = stack.enter_context(started(name, port, command, logs / f"{name}.log"))
-            server.until_it_answers()
-            return server
-
-        port, pace = free_port(), ("--first-ms", str(step_ms), "--gap-ms", str(step_ms), "--model", MODEL)
-        mock = (sys.executable, "-m", "bench.gateway.mock_backend", "--port", str(port), *pace)
-        found = [start(DIRECT, port, *mock)]
-        words = ("--worker-urls", found[0].url, "--policy", "round_robin", "--host", "127.0.0.1")
-        for name, more in (("vllm-router", ()), ("smg", ("launch",))) if routers else ():
-            port, scraped = free_port(), free_port()
-            ports = ("--port", str(port), "--prometheus-port", str(scraped))
-            found.append(start(name, port, f"{routers}/{name}", *more, *words, *ports))
-        found.append(stack.enter_context(forwarding_gateway(FORWARDING, found[0].url)))
-        yield [*found, stack.enter_context(one_gateway(OURS, model, step_ms))]
+        backend = stack.enter_context(mock_backend(DIRECT, "--first-ms", str(step_ms), "--gap-ms", str(step_ms)))
+        urls, rivals = [backend.url], list[Server]()
+        if routers is not None:
+            started = (others_router(name, routers, urls, "round_robin") for name in ("vllm-router", "smg"))
+            rivals = [stack.enter_context(one) for one in started]
+        forwarding = stack.enter_context(forwarding_gateway(FORWARDING, urls))
+        yield [backend, *rivals, forwarding, stack.enter_context(one_gateway(OURS, model, step_ms))]
 
 
 def compare(options: argparse.Namespace) -> dict[str, list[float]]:

@@ -1,39 +1,38 @@
 """The digital twin of a vLLM server beside the server itself: profiled for minutes, then loads that it has not seen.
 
-    python -m bench.twin --vllm-python PATH [--minutes 5] [--seconds 60] [--core N] [--json FILE] [--record]
+    python -m bench.twin --vllm-python PATH [--minutes 5] [--seconds 60] [--core N] [--json FILE]
     python -m bench.twin --url URL ...              (a server that runs already)
 
 The server has one core, and this program another one if there is one. `mesh profile --url` measures it; a simulation of
 its profile says its capacity, the rate at which nine of ten requests are served within the promise. Then the server
 gets Poisson arrivals at fractions of that rate, among them half, all and 1.3 times of it, and the twin the same
-requests at the same times. ``--record`` writes docs/results/data/twin.json. A machine that is slower in one minute than
-in the next makes any prediction wrong: see what others used. Linux only: cores are given by affinity.
+requests at the same times. A machine that is slower in one minute than in the next makes any prediction wrong: see what
+others used. Linux only: cores are given by affinity.
 """
 
 import argparse
 import asyncio
-import json
 import os
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil
-from pathlib import Path
 from typing import Any
 
-import msgspec
+import httpx
 
 from bench.engine.under_test import add_model_argument
-from bench.gateway.servers import MODEL, started
-from bench.harness.arguments import add_json, add_vllm, script_parser
+from bench.harness.arguments import add_json, add_vllm, errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import make_console, make_table
 from bench.live.contention import Watch
-from bench.live.mesh import mesh_command
-from bench.live.ports import free_port
+from bench.live.sending import send, shapes_of, token_prompts
+from bench.live.servers import MODEL
+from bench.load.client.http import Address
+from bench.load.generator.wire import Pace
 from bench.load.results.outcome import Outcome
+from bench.peers.vllm_server import vllm_server
 from bench.twin.predicting import (
     Lengths,
     Means,
@@ -52,15 +51,13 @@ from mesh.topology.schema import Slo
 from router.profiling.measuring import measure_server
 from router.profiling.written import Stated, profile_of_server, show
 from simulation.capacity import Trial, crossing
+from simulation.loads.trace_request import TraceRequest
 
-DATA = Path(__file__).parents[2] / "docs/results/data/twin.json"
 UNSEEN = {"half": 0.5, "full": 1.0, "1.3 x": 1.3}  # loads whose means are compared, by their share of capacity
 BETWEEN = (0.8, 0.9, 1.1, 1.2)  # more rates, for the measured capacity
 GOAL = 0.9
 TTFT_OVER, TPOT_OVER = 8.0, 3.0  # the promise: times an idle server's, of mean lengths
-START_S = 600.0
-LOAD_S = 1800.0
-KV_GIB = 1
+FEWEST, ANSWER_S = 20, 600.0  # requests of a load; that a client waits for an answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,32 +65,20 @@ class Running:
     """A server that answers. ``pids``: its processes, none if it is not ours."""
 
     url: str
+    model: str
     pids: Sequence[int] = ()
 
 
 @contextmanager
-def server(options: argparse.Namespace, logs: Path) -> Iterator[Running]:
+def server(options: argparse.Namespace) -> Iterator[Running]:
     """``vllm serve`` on one core, or a server that runs already."""
     if options.url is not None:
-        yield Running(options.url)
+        models = httpx.get(f"{options.url}/v1/models").raise_for_status().json()["data"]
+        yield Running(options.url, models[0]["id"])
         return
-    if options.vllm_python is None:
-        raise UserError("say which interpreter has vLLM with --vllm-python, or which server runs with --url")
-    port, core = free_port(), str(options.core)
-    command = ["taskset", "-c", core, str(options.vllm_python), "-m", "vllm.entrypoints.cli.main", "serve"]
-    command += [str(prepared_dir(options.model)), "--served-model-name", MODEL, "--dtype", "float32"]
-    command += ["--host", "127.0.0.1", "--port", str(port), *([] if options.compiled else ["--enforce-eager"])]
-    environment = {
-        "VLLM_NO_USAGE_STATS": "1",
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_CPU_KVCACHE_SPACE": str(KV_GIB),
-        "VLLM_CPU_OMP_THREADS_BIND": core,
-        **dict(options.vllm_env),
-    }
-    _say(f"starting vLLM on core {core}")
-    with started("vLLM", port, command, logs / "vllm.log", environment) as running:
-        running.until_it_answers(START_S)
-        yield Running(running.url, running.pids())
+    folder, mode = prepared_dir(options.model), () if options.compiled else ("--enforce-eager",)
+    with vllm_server(options.vllm_python, folder, [options.core], dict(options.vllm_env), *mode) as running:
+        yield Running(running.url, MODEL, running.pids())
 
 
 def profile(options: argparse.Namespace, running: Running) -> EngineProfile:
@@ -115,21 +100,12 @@ def promise_of(twin: EngineProfile, lengths: Lengths) -> Slo:
     return Slo(ttft_s, TPOT_OVER * decode_step_s(twin.decode, 1, round(num_input + num_output / 2)), GOAL)
 
 
-def load(options: argparse.Namespace, url: str, rate: float, seed: int, folder: Path) -> list[Outcome]:
-    """Send Poisson arrivals with `mesh bench`. Raise `UserError` if it fails."""
-    words = ["--url", url, "--rate", f"{rate:.6g}", "--requests", str(max(20, ceil(rate * options.seconds)))]
-    words += ["--input-tokens", _range(options.input_tokens), "--output-tokens", _range(options.output_tokens)]
-    words += ["--seed", str(seed), "--warmup", "2", "--timeout", "600", "--quiet", "--out", str(folder)]
-    done = mesh_command(os.environ, LOAD_S, "bench", *words)
-    if done.returncode:
-        raise UserError(f"`mesh bench` at {rate:g}/s: {done.stderr.strip()}")
-    for line in done.stderr.splitlines():
-        _say(line)
-    lines = (folder / "requests.jsonl").read_bytes().splitlines()
-    return [msgspec.json.decode(line, type=Outcome) for line in lines]
+def load(running: Running, requests: Sequence[TraceRequest], seed: int) -> list[Outcome]:
+    pace, shapes = Pace(tuple(one.at_s for one in requests)), shapes_of(requests, running.model)
+    return send(Address.parse(running.url), token_prompts(seed), shapes, pace, answer_s=ANSWER_S)
 
 
-def compare(options: argparse.Namespace, running: Running, twin: EngineProfile, logs: Path) -> dict[str, Any]:
+def compare(options: argparse.Namespace, running: Running, twin: EngineProfile) -> dict[str, Any]:
     """Load server and twin alike, and say how far they are from each other."""
     lengths = Lengths(tuple(options.input_tokens), tuple(options.output_tokens))
     promise = promise_of(twin, lengths)
@@ -144,8 +120,10 @@ def compare(options: argparse.Namespace, running: Running, twin: EngineProfile, 
     pairs: dict[float, tuple[Means, Means]] = {}
     others: dict[float, float] = {}
     for number, share in enumerate(shares):
+        rate = share * found.rate
+        requests = lengths.requests(rate, max(FEWEST, ceil(rate * options.seconds)), seed=number)
         with Watch(running.pids) as watch:
-            outcomes = load(options, running.url, share * found.rate, 1000 * (number + 1), logs / f"load-{number}")
+            outcomes = load(running, requests, seed=number)
         pairs[share] = measured_means(outcomes, promise), predict(twin, promise, requests_of(outcomes))
         others[share] = watch.contention.others
         _say(f"{share:g} of capacity: {_words(*pairs[share])}; others and the client used {others[share]:.2f} cores")
@@ -186,34 +164,12 @@ def print_all(figures: Mapping[str, Any]) -> None:
     console.print(f"capacity: measured {capacity['measured']}/s, predicted {capacity['predicted']}/s, {said}")
 
 
-def panels(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures as `bench.figures` draws them."""
-    names = list(figures["loads"])
-    drawn = [
-        {
-            "kind": "bars",
-            "title": title,
-            "x": names,
-            "series": {
-                which: [round(1e3 * getattr(figures["loads"][name][which], field), 1) for name in names]
-                for which in ("measured", "predicted")
-            },
-        }
-        for title, field in (("Mean TTFT, ms", "ttft_s"), ("Mean TPOT, ms", "tpot_s"))
-    ]
-    return {"panels": drawn}
-
-
 def _words(measured: Means, predicted: Means) -> str:
     return (
         f"TTFT {1e3 * measured.ttft_s:.0f} ms, predicted {1e3 * predicted.ttft_s:.0f}; "
         f"TPOT {1e3 * measured.tpot_s:.1f} ms, predicted {1e3 * predicted.tpot_s:.1f}; "
         f"{measured.attainment:.0%} within the promise, predicted {predicted.attainment:.0%}"
     )
-
-
-def _range(bounds: Sequence[int]) -> str:
-    return f"{bounds[0]}:{bounds[1]}"
 
 
 def _say(words: str) -> None:
@@ -225,19 +181,10 @@ def main() -> None:
     others = [core for core in os.sched_getaffinity(0) if core != options.core]
     if options.url is None and others:
         os.sched_setaffinity(0, others)
-    with tempfile.TemporaryDirectory() as folder:
-        logs = Path(folder)
-        try:
-            with server(options, logs) as running:
-                figures = compare(options, running, profile(options, running), logs)
-        except UserError as error:
-            raise SystemExit(str(error)) from None
+    with errors_in_a_line(), server(options) as running:
+        figures = compare(options, running, profile(options, running))
     print_all(figures)
-    if options.json is not None:
-        write_json(options.json, figures)
-    if options.record:
-        DATA.write_text(json.dumps(panels(figures)) + "\n")
-        _say(f"written to {DATA}; python -m bench.figures draws it")
+    write_json(options.json, figures)
 
 
 def _parse() -> argparse.Namespace:
@@ -256,7 +203,6 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--chunk-tokens", type=int, metavar="N", help="as the server was told, if it was")
     parser.add_argument("--max-running", type=int, metavar="N", help="likewise")
     parser.add_argument("--between", action="store_true", help="four more loads, for a closer measured capacity")
-    parser.add_argument("--record", action="store_true", help=f"write {DATA.name} of docs/results/data")
     add_json(parser)
     return parser.parse_args()
 

@@ -31,8 +31,13 @@ class Lengths:
     inputs: tuple[int, int]
     outputs: tuple[int, int]
 
-    def draw(self, random: Random) -> tuple[int, int]:
-        return random.randint(*self.inputs), random.randint(*self.outputs)
+    def requests(self, rate: float, number: int, seed: int) -> list[TraceRequest]:
+        """Draw Poisson arrivals, ``rate`` a second. Equal seeds give the same requests in the same pattern."""
+        random, at_s, found = Random(seed), 0.0, []
+        for _ in range(number):
+            found.append(TraceRequest(at_s, random.randint(*self.inputs), random.randint(*self.outputs)))
+            at_s += random.expovariate(rate)
+        return found
 
     @property
     def means(self) -> tuple[float, float]:
@@ -59,15 +64,9 @@ def predict(profile: EngineProfile, promise: Slo, requests: Sequence[TraceReques
 
 def predicted_capacity(profile: EngineProfile, promise: Slo, lengths: Lengths, first_rate: float) -> FoundCapacity:
     """The highest rate of Poisson arrivals at which the promise's share of requests is served in time."""
-    random = Random("lengths")
-    drawn = [lengths.draw(random) for _ in range(NUM_REQUESTS)]
 
     def attainment_at(rate: float) -> float:
-        gaps, at_s, requests = Random("arrivals"), 0.0, []
-        for num_input, num_output in drawn:
-            requests.append(TraceRequest(at_s, num_input, num_output))
-            at_s += gaps.expovariate(rate)
-        return predict(profile, promise, requests).attainment
+        return predict(profile, promise, lengths.requests(rate, NUM_REQUESTS, seed=0)).attainment
 
     return find_capacity(attainment_at, promise.attainment, first_rate, PRECISION)
 

@@ -11,7 +11,7 @@ it alone: it says what others, the client among them, used of the machine.
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf
@@ -22,17 +22,17 @@ from statistics import fmean
 from bench.fidelity.predicting import profile_of
 from bench.harness.arguments import add_out, errors_in_a_line, script_parser
 from bench.harness.files import write_json
-from bench.harness.jobs import progress_bar
+from bench.harness.jobs import turned
 from bench.harness.tables import print_table
 from bench.live.contention import Watch
 from bench.live.lengths import Bounds
-from bench.live.mesh import LiveMesh
+from bench.live.mesh import LiveMesh, warm_mesh
 from bench.live.ports import free_port
-from bench.live.serving import is_kept, sendings_of
-from bench.papers.live import turned, warm_mesh
+from bench.load.results.goodput import Promises
 from bench.papers.tropical.setting import PROMISE, UNSPLIT
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.profiles import EngineProfile
+from mesh.show.progress import working
 from mesh.topology.parse import load
 from mesh.topology.schema import ServiceSpec
 from simulation.capacity import Trial, crossing
@@ -102,29 +102,25 @@ class Run:
     late_s: float
 
 
-def serve(
-    mesh: LiveMesh, policy: str, rate: float, trace: Sequence[TraceRequest], on_answer: Callable[[], None]
-) -> Run:
+def serve(mesh: LiveMesh, policy: str, rate: float, trace: Sequence[TraceRequest], seed: int) -> Run:
     with Watch(mesh.pids()) as watch:
-        answers = mesh.answers(sendings_of(trace, Random(f"{policy} {rate} {trace[-1].at_s}")), on_answer)
-    both = list(zip(trace, answers, strict=True))
-    late_s = max(answer.sent_s - request.at_s for request, answer in both)
-    return Run(policy, rate, [is_kept(request, answer) for request, answer in both], watch.contention.others, late_s)
+        outcomes = mesh.answers(trace, seed)
+    late_s = max(one.sent_s - one.due_s for one in outcomes)
+    return Run(policy, rate, [Promises().is_kept(one) for one in outcomes], watch.contention.others, late_s)
 
 
 def run_all(options: argparse.Namespace) -> list[Run]:
     """Serve all rates with one policy after the other, each round another one first."""
     service, runs = load(options.topology).services[0], list[Run]()
-    with progress_bar() as progress:
-        task = progress.add_task("", total=options.rounds * len(POLICIES) * len(options.rates) * options.requests)
+    with working("rates", options.rounds * len(POLICIES) * len(options.rates)) as shown:
         for number in range(options.rounds):
             for policy in turned(POLICIES, number):
-                progress.update(task, description=f"round {number + 1}: {policy}")
                 with warm_mesh(topology_text(policy, service)) as mesh:
                     pool = promised(made_up_lengths(), profile_of(mesh.topology.engines[0], mesh.topology))
-                    for rate in options.rates:
+                    for index, rate in enumerate(options.rates):
                         trace = make_trace(pool, rate, options.requests, number)
-                        runs.append(serve(mesh, policy, rate, trace, lambda: progress.advance(task)))
+                        runs.append(serve(mesh, policy, rate, trace, seed=index))
+                        shown.advance()
     return runs
 
 

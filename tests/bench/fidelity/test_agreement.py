@@ -3,8 +3,7 @@
 import pytest
 from rich.console import Console
 
-from bench.fidelity.agreement import METRICS, agreement_table, pairs, statistics_of
-from bench.live.serving import Latency
+from bench.fidelity.agreement import METRICS, Latency, agreement_table, pairs, statistics_of
 
 MEASURED = {f"r{number}": Latency(0.1 * number, 0.05, 1.0 + number) for number in range(1, 101)}
 

@@ -6,7 +6,8 @@ from random import Random
 import pytest
 
 from bench.fidelity.sharing import ANSWER, Sharing, measure_sharing
-from bench.live.http_load import Answer, Sending
+from bench.load.results.outcome import Outcome
+from simulation.loads.trace_request import TraceRequest
 
 PROMPT_S, STEP_S = 0.5, 0.04
 SLOWER = Sharing(decode=1.3, prefill=1.2)
@@ -18,16 +19,16 @@ class TwoEngines:
     def __init__(self, *, apart: bool = True) -> None:
         self._apart = apart
 
-    def answers(self, sendings: Sequence[Sending]) -> list[Answer]:
-        long = [one for one in sendings if one.max_tokens > 1]
+    def answers(self, requests: Sequence[TraceRequest], seed: int) -> list[Outcome]:
+        long = [one for one in requests if one.num_output > 1]
         prompt_s = PROMPT_S * (SLOWER.prefill if long else 1.0)
-        covered = [(one.at_s, one.at_s + prompt_s) for one in sendings if one.max_tokens == 1]
+        covered = [(one.at_s, one.at_s + prompt_s) for one in requests if one.num_output == 1]
         last_s = self._last_s(covered) if long else 0.0
         return [
             self._answer(number, one, one.at_s + prompt_s)
-            if one.max_tokens == 1
+            if one.num_output == 1
             else self._answer(number, one, 0.1, last_s)
-            for number, one in enumerate(sendings)
+            for number, one in enumerate(requests)
         ]
 
     def _last_s(self, covered: Sequence[tuple[float, float]]) -> float:
@@ -39,9 +40,10 @@ class TwoEngines:
             now += tick_s
         return now
 
-    def _answer(self, number: int, one: Sending, first_s: float, last_s: float | None = None) -> Answer:
+    def _answer(self, number: int, one: TraceRequest, first_s: float, last_s: float | None = None) -> Outcome:
         headers = {"prefill": "prefill" if self._apart else "decode", "decode": "decode"}
-        return Answer(number, one.at_s, 200, first_s, first_s if last_s is None else last_s, headers)
+        times = {"first_s": first_s, "last_s": first_s if last_s is None else last_s}
+        return Outcome(number, "chat", *[one.at_s] * 3, 99.0, one.num_input, one.num_output, **times, headers=headers)
 
 
 def test_the_slowdown_of_both_is_found_again():

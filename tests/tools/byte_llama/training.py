@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bench.harness.arguments import script_parser
-from bench.harness.jobs import progress_bar
+from mesh.show.progress import working
 from tests.tools.byte_llama.network import BEGIN, END, ByteLlama, Shape
 from tests.tools.byte_llama.text import standard_library
 
@@ -102,8 +102,8 @@ def train(network: ByteLlama, shape: Shape, stream: Stream, num_steps: int, gene
     matrices = [weight for name, weight in network.model.layers.named_parameters() if weight.dim() == 2]
     others = [weight for weight in network.parameters() if all(weight is not matrix for matrix in matrices)]
     muon, adam = Muon(matrices), torch.optim.AdamW(others, betas=(0.9, 0.95), weight_decay=0.0)
-    with progress_bar() as progress:
-        for step in progress.track(range(num_steps), description="training"):
+    with working("training", num_steps) as shown:
+        for step in range(num_steps):
             length = shape.context if step % LONG_EVERY == LONG_EVERY - 1 else SHORT
             rows = stream.rows(STEP_TOKENS // length, length, generator)
             loss = functional.cross_entropy(network(rows[:, :-1]).flatten(0, 1), rows[:, 1:].flatten())
@@ -114,6 +114,7 @@ def train(network: ByteLlama, shape: Shape, stream: Stream, num_steps: int, gene
             adam.step()
             adam.zero_grad()
             muon.step(MUON_RATE * rate)
+            shown.advance()
 
 
 def rate_at(done: float) -> float:

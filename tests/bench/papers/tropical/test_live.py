@@ -1,11 +1,7 @@
 """Tropical's policies on a live mesh: who serves what when, on which engines, and how attainment is counted."""
 
-from random import Random
-
 import pytest
 
-from bench.live.http_load import Answer
-from bench.live.serving import is_kept, sendings_of
 from bench.papers.tropical.live import (
     INPUT,
     OUTPUT,
@@ -22,7 +18,6 @@ from engines.costs.profiles import load_profile
 from mesh.topology.parse import load
 from mesh.topology.schema import ServiceSpec, Slo
 from mesh.wire.control import Role
-from simulation.loads.trace_request import TraceRequest
 
 SERVICE = ServiceSpec("chat", "hf:org/name", Slo(1.0, 0.1, 0.9))
 PROFILE = load_profile("a100-llama2-70b-tp4")
@@ -61,26 +56,6 @@ def test_the_same_requests_arrive_at_another_rate():
     for one, other in zip(slow, fast, strict=True):
         assert (one.num_input, one.num_output) == (other.num_input, other.num_output)
         assert one.at_s == pytest.approx(2 * other.at_s)
-
-
-def test_prompts_of_two_runs_share_no_beginning():
-    trace = make_trace(promised(made_up_lengths(), PROFILE), 1.0, 20, seed=3)
-    one, other = sendings_of(trace, Random("a")), sendings_of(trace, Random("b"))
-    assert [len(sending.prompt) for sending in one] == [len(sending.prompt) for sending in other]
-    assert all(a.prompt[:16] != b.prompt[:16] for a, b in zip(one, other, strict=True))
-    assert [sending.slo_ttft_s for sending in one] == [request.slo_ttft_s for request in trace]
-
-
-# --- attainment -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("status", "first_s", "last_s", "keeps"),
-    [(200, 2.0, 2.9, True), (200, 2.1, 2.9, False), (200, 2.0, 3.0, False), (429, 1.5, 1.5, False)],
-)
-def test_a_request_is_kept_within_both_slos(status: int, first_s: float, last_s: float, keeps: bool):
-    request = TraceRequest(0.0, 100, 10, slo_ttft_s=1.0, slo_tpot_s=0.1001)
-    assert is_kept(request, Answer(0, 1.0, status, first_s, last_s, {})) is keeps
 
 
 def test_requests_of_one_rate_count_alike_whatever_run_they_are_of():

@@ -1,47 +1,22 @@
 """Reads the folder of a LoRA adapter: which projections it has factors for, and whether they fit a model."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
-from engines.adapters.config import CONFIG_FILE, MERGE, PROJECTIONS, AdapterConfig
+from engines.adapters.config import CONFIG_FILE, STACKED_DOWN, STACKED_UP, AdapterConfig
+from engines.adapters.sites import Factors, Module, StackedFactors, read_sites
 from engines.models.errors import ModelError
+from engines.models.files.layer_shapes import expert_modules, has_projection, projection_shapes, unnumbered
 from engines.models.files.model_config import ModelConfig
-from engines.models.files.safetensors_header import TensorEntry, read_header
+from engines.models.files.safetensors_header import read_header
 from engines.models.identity import samples_of
 
 WEIGHTS_FILE: Final = "adapter_model.safetensors"
-DTYPES: Final = ("F32", "F16", "BF16")
-_NAME = re.compile(
-    r"^base_model\.model\.model\.layers\.(?P<layer>\d{1,4})\.(?P<part>self_attn|mlp)\.(?P<projection>\w+)"
-    r"\.lora_(?P<factor>[AB])(?:\.default)?\.weight\Z"
-)
-_MODULE = re.compile(rf"\.(layers\.\d+\.(?:self_attn|mlp)\.(?:{'|'.join(PROJECTIONS)}))$")
-
-
-class Site(NamedTuple):
-    """A projection of a model: ``q_proj`` of layer 3."""
-
-    layer: int
-    projection: str
-
-    def __str__(self) -> str:
-        part = "mlp" if self.projection in ("gate_proj", "up_proj", "down_proj") else "self_attn"
-        return f"layers.{self.layer}.{part}.{self.projection}"
-
-
-class Factors(NamedTuple):
-    """The names of the two tensors of a projection, ``a`` [rank, in] and ``b`` [out, rank], and its size."""
-
-    a: str
-    b: str
-    num_in: int
-    num_out: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +25,7 @@ class AdapterFolder:
 
     path: Path
     config: AdapterConfig
-    sites: Mapping[Site, Factors]
+    modules: Mapping[Module, Factors | StackedFactors]
     digest: str
 
     @classmethod
@@ -58,25 +33,72 @@ class AdapterFolder:
         """Raise `ModelError` if it cannot be read, or has what is not computed here."""
         config = AdapterConfig.load(path)
         file = path / WEIGHTS_FILE
-        sites = _sites(file, read_header(file).entries, config)
-        return cls(path, config, sites, _digest(path))
+        return cls(path, config, read_sites(file, read_header(file).entries, config), _digest(path))
 
     @property
     def num_weights(self) -> int:
         """Return how many numbers its factors have in all."""
-        return sum(self.config.rank * (site.num_in + site.num_out) for site in self.sites.values())
+        return sum([factors.num_weights for factors in self.modules.values()])
+
+    def sites(self, model: ModelConfig, base: str = "the base") -> Mapping[Module, Factors]:
+        """Return the factors of each projection of a model, those of experts that PEFT stacks apart. Raise
+        `ModelError` unless it was made for a model of that shape. ``base``: the name of its service.
+        """
+        shapes, sites = projection_shapes(model), dict[Module, Factors]()
+        for module, factors in self.modules.items():
+            if module.layer >= model.num_layers:
+                raise ModelError(f"{self.path}: has a layer {module.layer}, and {base} has {model.num_layers} layers")
+            if isinstance(factors, StackedFactors):
+                sites |= self._of_experts(module, factors, model, base)
+                continue
+            if not has_projection(model, module.layer, module.name):
+                raise ModelError(f"{self.path}: {module} is no projection of {base}: it was made for another model")
+            self._check_shape(module, factors, shapes[unnumbered(module.name)], base)
+            sites[module] = factors
+        return sites
+
+    def _of_experts(
+        self, module: Module, of: StackedFactors, model: ModelConfig, base: str
+    ) -> Mapping[Module, Factors]:
+        """Those of all experts that are stacked in it."""
+        if model.experts is None or not model.layers[module.layer].is_sparse:
+            raise ModelError(f"{self.path}: {module} is of experts, and {base} has none there")
+        shapes, num_experts = projection_shapes(model), model.experts.num_experts
+        up, down = ([unnumbered(name) for name in names] for names in expert_modules(model, 0))
+        ways = {STACKED_UP: up, STACKED_DOWN: down}
+        sizes = {name: (sum([shapes[part][0] for part in parts]), shapes[parts[0]][1]) for name, parts in ways.items()}
+        parameter = next((name for name, size in sizes.items() if size == (of.num_out, of.num_in)), None)
+        if parameter is None:
+            wanted = " or ".join([str([*size]) for size in sizes.values()])
+            raise ModelError(
+                f"{self.path}: {module} is [{of.num_out}, {of.num_in}], and those of {base} are {wanted}: it was made "
+                "for another model"
+            )
+        target = f"{str(module).removesuffix('.base_layer')}.{parameter}"
+        rank = self.config.rank_of(target)
+        if of.num_rows != rank * num_experts:
+            raise ModelError(
+                f"{self.path}: {module} has {of.num_rows} rows, and {num_experts} experts of {base} with rank {rank} "
+                f"have {rank * num_experts}: it was made for another model"
+            )
+        own = Factors(of.a, of.b, of.num_in, of.num_out, rank, self.config.scaling_of(target, rank), num_experts)
+        return {
+            Module(module.layer, name): own.of_expert(expert, part, len(names))
+            for expert in range(num_experts)
+            for names in [expert_modules(model, expert)[0 if parameter == STACKED_UP else 1]]
+            for part, name in enumerate(names)
+        }
+
+    def _check_shape(self, site: Module, factors: Factors, shape: tuple[int, ...], base: str) -> None:
+        if (factors.num_out, factors.num_in) != shape:
+            raise ModelError(
+                f"{self.path}: {site} is [{factors.num_out}, {factors.num_in}], and that of {base} is {list(shape)}: "
+                "it was made for another model"
+            )
 
     def check_fits(self, model: ModelConfig, base: str) -> None:
         """Raise `ModelError` unless it was made for a model of that shape. ``base``: the name of its service."""
-        for site, factors in self.sites.items():
-            if site.layer >= model.num_layers:
-                raise ModelError(f"{self.path}: has a layer {site.layer}, and {base} has {model.num_layers} layers")
-            num_out, num_in = projection_shape(site.projection, model)
-            if (factors.num_out, factors.num_in) != (num_out, num_in):
-                raise ModelError(
-                    f"{self.path}: {site} is [{factors.num_out}, {factors.num_in}], and that of {base} is "
-                    f"[{num_out}, {num_in}]: it was made for another model"
-                )
+        self.sites(model, base)
 
 
 def fault_of(folder: AdapterFolder, model: ModelConfig, base: str) -> str | None:
@@ -86,55 +108,6 @@ def fault_of(folder: AdapterFolder, model: ModelConfig, base: str) -> str | None
     except ModelError as error:
         return str(error)
     return None
-
-
-def site_name(module: str) -> str | None:
-    """Return the site that a module is, such as ``layers.3.self_attn.q_proj``; None: it is none."""
-    match = _MODULE.search(module)
-    return None if match is None else match[1]
-
-
-def projection_shape(projection: str, model: ModelConfig) -> tuple[int, int]:
-    """Return ``(out, in)`` of one of `PROJECTIONS`."""
-    hidden, inner = model.hidden_size, model.intermediate_size
-    heads, kv_heads = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
-    return {
-        "q_proj": (heads, hidden),
-        "k_proj": (kv_heads, hidden),
-        "v_proj": (kv_heads, hidden),
-        "o_proj": (hidden, heads),
-        "gate_proj": (inner, hidden),
-        "up_proj": (inner, hidden),
-        "down_proj": (hidden, inner),
-    }[projection]
-
-
-def _sites(file: Path, entries: Mapping[str, TensorEntry], config: AdapterConfig) -> dict[Site, Factors]:
-    found: dict[Site, dict[str, str]] = {}
-    for name, entry in entries.items():
-        match = _NAME.match(name)
-        if match is None or match["projection"] not in PROJECTIONS:
-            raise ModelError(f"{file}: tensor {name[:200]!r} is not served; {MERGE} {', '.join(PROJECTIONS)}")
-        if entry.dtype not in DTYPES:
-            raise ModelError(f"{file}: {name} is of type {entry.dtype[:16]}; use one of {', '.join(DTYPES)}")
-        found.setdefault(Site(int(match["layer"]), match["projection"]), {})[match["factor"]] = name
-    if not found:
-        raise ModelError(f"{file}: has no tensor; save the adapter with PEFT's save_pretrained")
-    return {site: _factors(file, site, names, entries, config) for site, names in sorted(found.items())}
-
-
-def _factors(
-    file: Path, site: Site, names: Mapping[str, str], entries: Mapping[str, TensorEntry], config: AdapterConfig
-) -> Factors:
-    if len(names) < 2:
-        raise ModelError(f"{file}: {site} has one of lora_A and lora_B; both are wanted")
-    a, b = entries[names["A"]].shape, entries[names["B"]].shape
-    if len(a) != 2 or len(b) != 2 or a[0] != config.rank or b[1] != config.rank:
-        raise ModelError(
-            f"{file}: {site} is {list(b)} by {list(a)}; by {CONFIG_FILE} it should be [out, {config.rank}] by "
-            f"[{config.rank}, in]"
-        )
-    return Factors(names["A"], names["B"], a[1], b[0])
 
 
 def _digest(path: Path) -> str:

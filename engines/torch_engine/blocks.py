@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engines.adapters.folder import site_name
+from engines.adapters.sites import site_name
 from engines.models.files.architectures import HeadNormKind, NormKind
 from engines.models.files.model_config import ModelConfig
 from engines.torch_engine import parts
@@ -130,4 +130,5 @@ class BlockMaker:
             experts.num_chosen,
             experts.normalises,
             None if shared is None else SharedExpert(self._mlp(shared), *gate),
+            self._adapters,
         )

@@ -66,7 +66,7 @@ class Decoder:
         if dtype == "int8" and not keeps_codes(dtype, self._device.type):
             raise ModelError(_why_no_int8(self._device))
         checkpoint = Checkpoint(folder, config, self._dtype, self._device)
-        self.adapters = Adapters(self._dtype, self._device)
+        self.adapters = Adapters(config, self._dtype, self._device)
         blocks, modules = BlockMaker(checkpoint, config, dtype, self.adapters), config.architecture.modules
         self._layers = [blocks.layer(number) for number in range(config.num_layers)]
         self._norm = blocks.norm(modules.norm)

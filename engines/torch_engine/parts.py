@@ -1,7 +1,6 @@
 """Matrices of a checkpoint that are computed as one, the order of their rows, and shapes."""
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -9,6 +8,7 @@ import torch
 from torch import Tensor
 
 from engines.models.files.encoder_config import EncoderShape
+from engines.models.files.layer_shapes import projection_shapes, unnumbered
 from engines.models.files.model_config import LayerConfig, ModelConfig
 from engines.torch_engine.layers.rotary import interleaved
 from engines.torch_engine.shape import compute_dtype
@@ -125,7 +125,7 @@ def shape_of(name: str, config: ModelConfig) -> tuple[int, ...]:
     local = module.removeprefix(f"{config.architecture.modules.layers}.").partition(".")[2]
     is_in_layer = module.startswith(f"{config.architecture.modules.layers}.")
     sizes = _layer_sizes(config) if is_in_layer else _model_sizes(config)
-    size = sizes.get(re.sub(r"\.\d+\.", ".", local) if is_in_layer else module, (config.hidden_size,))  # other norms
+    size = sizes.get(unnumbered(local) if is_in_layer else module, (config.hidden_size,))  # other norms
     return size[:1] if kind == "bias" else size
 
 
@@ -136,40 +136,18 @@ def _model_sizes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 
 def _layer_sizes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """By names after the layer's, without numbers of experts."""
-    modules, hidden, dim = config.architecture.modules, config.hidden_size, config.head_dim
-    heads, kv_heads = config.num_heads * dim, config.num_kv_heads * dim
+    modules, dim = config.architecture.modules, config.head_dim
     is_whole = config.architecture.head_norm == "all heads as one"
-    sizes: dict[str, tuple[int, ...]] = {
-        modules.out: (hidden, heads),
-        modules.query_norm: (heads if is_whole else dim,),
-        modules.key_norm: (kv_heads if is_whole else dim,),
+    sizes = projection_shapes(config) | {
+        modules.query_norm: (config.num_heads * dim if is_whole else dim,),
+        modules.key_norm: (config.num_kv_heads * dim if is_whole else dim,),
     }
-    outs = [heads, kv_heads, kv_heads] if len(modules.qkv) > 1 else [heads + 2 * kv_heads]
-    sizes |= {name: (num_out, hidden) for name, num_out in zip(modules.qkv, outs, strict=True)}
-    sizes |= _mlp_sizes("", modules.up, modules.down, config.intermediate_size, config)
     if config.experts is not None:
-        sizes |= _expert_sizes(config)
+        sizes |= {
+            modules.router: (config.experts.num_experts, config.hidden_size),
+            modules.shared_gate: (1, config.hidden_size),
+        }
     return sizes
-
-
-def _expert_sizes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    modules, of = config.architecture.modules, config.experts
-    assert of is not None, "the caller looked"
-    up, down = modules.expert_up, modules.expert_down
-    return {
-        modules.router: (of.num_experts, config.hidden_size),
-        modules.shared_gate: (1, config.hidden_size),
-        **_mlp_sizes(f"{modules.experts}.", up, down, of.intermediate_size, config),
-        **_mlp_sizes(f"{modules.shared_expert}.", up, down, of.shared_size, config),
-    }
-
-
-def _mlp_sizes(
-    prefix: str, up: tuple[str, ...], down: str, inner: int, config: ModelConfig
-) -> dict[str, tuple[int, ...]]:
-    num_up = inner * (1 + config.architecture.gated) // len(up)
-    sizes = {f"{prefix}{name}": (num_up, config.hidden_size) for name in up}
-    return {**sizes, f"{prefix}{down}": (config.hidden_size, inner)}
 
 
 def weight_bytes(config: ModelConfig, dtype: str, device: str) -> int:

@@ -5,16 +5,19 @@ projection that it has: two products of its rank, however many rows there are. T
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor
 
 from engines.adapters.folder import AdapterFolder
+from engines.models.files.model_config import ModelConfig
 from engines.torch_engine.adapters.factors import SiteFactors, SitePart, read_factors
 from engines.torch_engine.layers.linear import Linear
 
 Rows = slice | Tensor  # of one adapter in a batch
+Groups = Sequence[tuple[list[SiteFactors | None], Rows]]
+_AS_BEFORE: AbstractContextManager[None] = nullcontext()
 
 
 class AdaptedLinear:
@@ -39,12 +42,14 @@ class AdaptedLinear:
 class Adapters:
     """The adapters of one model that are loaded, by key, and those of the rows that are computed now."""
 
-    def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(self, model: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
+        self._model = model
         self._dtype = dtype
         self._device = device
         self._sites: list[Sequence[SitePart]] = []
         self._loaded: dict[str, list[SiteFactors | None]] = {}
-        self._rows: Mapping[int, Sequence[tuple[list[SiteFactors | None], Rows]]] = {}  # by number of rows
+        self._rows: Mapping[int, Groups] = {}  # by number of rows
+        self._some: Groups | None = None  # of the rows that one expert computes, while it does
 
     def __repr__(self) -> str:
         return f"<Adapters {sorted(self._loaded)}>"
@@ -56,7 +61,7 @@ class Adapters:
 
     def load(self, key: str, folder: AdapterFolder) -> None:
         """Any thread may call it. Raise `ModelError` if it cannot be read."""
-        self._loaded[key] = read_factors(folder, self._sites, self._dtype, self._device)
+        self._loaded[key] = read_factors(folder, self._model, self._sites, self._dtype, self._device)
 
     def drop(self, key: str) -> None:
         """A step that computes with it now goes on with it."""
@@ -78,6 +83,18 @@ class Adapters:
         finally:
             self._rows = {}
 
+    def among(self, num_rows: int, rows: Tensor) -> AbstractContextManager[None]:
+        """Compute only these of so many rows meanwhile, in their order."""
+        return self._among(num_rows, rows) if self._rows else _AS_BEFORE
+
+    @contextmanager
+    def _among(self, num_rows: int, rows: Tensor) -> Iterator[None]:
+        self._some = [(own, places) for own, of in self._rows[num_rows] if len(places := _places(of, rows))]
+        try:
+            yield
+        finally:
+            self._some = None
+
     def _groups(self, by_row: Sequence[str]) -> list[tuple[list[SiteFactors | None], Rows]]:
         rows: dict[str, list[int]] = {}
         for row, key in enumerate(by_row):
@@ -94,7 +111,7 @@ class Adapters:
         """Add what the rows' adapters have for a site."""
         if not self._rows:
             return
-        for factors, rows in self._rows[len(x)]:
+        for factors, rows in self._rows[len(x)] if self._some is None else self._some:
             own = factors[site]
             if own is None:
                 continue
@@ -104,3 +121,9 @@ class Adapters:
                 part = out.index_select(0, rows)
                 own.add_to(part, x.index_select(0, rows))
                 out.index_copy_(0, rows, part)
+
+
+def _places(of: Rows, rows: Tensor) -> Tensor:
+    """Where rows of an adapter are among ``rows``."""
+    is_its = (rows >= of.start) & (rows < of.stop) if isinstance(of, slice) else torch.isin(rows, of)
+    return is_its.nonzero().flatten()

@@ -1,6 +1,7 @@
 """MLPs, which follow attention in a layer: gated and plain MLPs, and MLPs of experts that a router chooses."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -71,6 +72,13 @@ class PlainMlp:
         self.down.add_to(residual, self.activate(self.up(x)))
 
 
+class ChoosesRows(Protocol):
+    """What computes some rows of a batch otherwise: LoRA adapters do."""
+
+    def among(self, num_rows: int, rows: Tensor) -> AbstractContextManager[None]:
+        """Compute only these of so many rows meanwhile."""
+
+
 @dataclass(frozen=True, slots=True)
 class SharedExpert:
     """An expert that computes every token. ``gate`` [1, hidden]: how much its result counts."""
@@ -91,6 +99,7 @@ class SparseMlp:
     num_chosen: int
     normalises: bool
     shared: SharedExpert | None
+    adapters: ChoosesRows
 
     def __call__(self, x: Tensor) -> Tensor:
         out = torch.zeros_like(x) if self.shared is None else self.shared(x)
@@ -107,4 +116,6 @@ class SparseMlp:
         weights = weights.to(x.dtype)
         for number in torch.unique(chosen).tolist():
             rows, places = (chosen == number).nonzero(as_tuple=True)
-            out.index_add_(0, rows, self.experts[number](x[rows]).mul_(weights[rows, places, None]))
+            with self.adapters.among(len(x), rows):
+                own = self.experts[number](x[rows])
+            out.index_add_(0, rows, own.mul_(weights[rows, places, None]))

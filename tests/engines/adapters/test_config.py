@@ -22,7 +22,8 @@ def load(folder: Path, **changes: Any) -> AdapterConfig:
     [({}, 2.0), ({"use_rslora": True}, 8.0), ({"r": 4, "lora_alpha": 2}, 0.5), ({"target_modules": "all-linear"}, 2.0)],
 )
 def test_the_scaling_is_as_peft_has_it(tmp_path: Path, changes: dict[str, Any], scaling: float):
-    assert load(tmp_path, **changes).scaling == scaling
+    config = load(tmp_path, **changes)
+    assert config.scaling_of("layers.0.self_attn.q_proj", config.rank) == scaling
 
 
 @pytest.mark.parametrize(
@@ -33,8 +34,10 @@ def test_the_scaling_is_as_peft_has_it(tmp_path: Path, changes: dict[str, Any], 
         ({"modules_to_save": ["lm_head"]}, 'modules_to_save = ["lm_head"]'),
         ({"bias": "all"}, 'bias = "all"'),
         ({"lora_bias": True}, "lora_bias = true"),
-        ({"rank_pattern": {"q": 4}}, "rank_pattern"),
-        ({"alpha_pattern": {"q": 4}}, "alpha_pattern"),
+        ({"rank_pattern": {"(a+)+": 4}}, 'rank_pattern: "(a+)+" is not served; name the modules'),
+        ({"rank_pattern": {"q": 0}}, 'rank_pattern: "q" = 0: use a number'),
+        ({"alpha_pattern": ["q"]}, "alpha_pattern: at most 256 names of modules"),
+        ({"target_parameters": ["mlp.gate.weight"]}, 'target_parameters: "mlp.gate.weight" is not served; use mlp.exp'),
         ({"trainable_token_indices": [1]}, "trained embeddings"),
         ({"init_lora_weights": "pissa_niter_4"}, "changes the model's own weights"),
         ({"target_modules": ["embed_tokens"]}, 'target_modules: "embed_tokens" is not served; use some of q_proj'),

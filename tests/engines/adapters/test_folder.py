@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from engines.adapters.folder import WEIGHTS_FILE, AdapterFolder, Site
+from engines.adapters.folder import WEIGHTS_FILE, AdapterFolder
+from engines.adapters.sites import Module
 from engines.models.errors import ModelError
 from engines.models.files.model_config import ModelConfig
 from tests.engines.adapters.writing import write_adapter
@@ -33,7 +34,7 @@ def change(folder: Path, **tensors: object) -> Path:
 
 def test_its_sites_and_size_are_those_of_the_file(tmp_path: Path, model: ModelConfig):
     folder = AdapterFolder.read(write_adapter(tmp_path, model, 4, targets=["q_proj", "down_proj"], layers=[1]))
-    assert list(folder.sites) == [Site(1, "down_proj"), Site(1, "q_proj")]
+    assert list(folder.modules) == [Module(1, "mlp.down_proj"), Module(1, "self_attn.q_proj")]
     assert folder.num_weights == 4 * (2 * 96 + 2 * 96)
     folder.check_fits(model, "chat")
 
@@ -50,7 +51,8 @@ def test_another_file_has_another_digest(tmp_path: Path, model: ModelConfig):
         ("base_model.model.lm_head.lora_A.weight", np.zeros((4, 96), np.float32), "'base_model.model.lm_head.lora_A"),
         ("base_model.model.model.embed_tokens.lora_embedding_A", np.zeros((4, 9), np.float32), "embed_tokens"),
         (f"{PREFIX}.0.self_attn.q_proj.lora_magnitude_vector", np.zeros(96, np.float32), "lora_magnitude_vector"),
-        (f"{PREFIX}.0.mlp.experts.3.up_proj.lora_A.weight", np.zeros((4, 96), np.float32), "experts.3"),
+        (f"{PREFIX}.0.mlp.experts.lora_A.weight", np.zeros((4, 96), np.float32), "mlp.experts.lora_A"),
+        (f"{PREFIX}.0.mlp.gate.lora_A.weight", np.zeros((4, 96), np.float32), "mlp.gate.lora_A"),
         (f"{PREFIX}.0.self_attn.q_proj.lora_A.weight", None, "one of lora_A and lora_B; both are wanted"),
         (
             f"{PREFIX}.0.self_attn.q_proj.lora_A.weight",

@@ -7,7 +7,9 @@ import msgspec
 import pytest
 import torch
 
-from engines.adapters.folder import AdapterFolder, site_name
+from engines.adapters.config import PROJECTIONS
+from engines.adapters.folder import AdapterFolder
+from engines.adapters.sites import site_name
 from engines.models.errors import ModelError
 from engines.models.files.model_config import ModelConfig
 from engines.scheduling.batch import Chunk
@@ -29,11 +31,13 @@ def with_adapter(chunk: Chunk, key: str) -> Chunk:
 
 
 def sites(model: Any) -> dict[str, set[int]]:
-    """Layers of a model by the projection that adapters may change there."""
+    """Layers of a model by the module that adapters may change there; experts are `test_experts`'."""
     found: dict[str, set[int]] = {}
-    for name, _ in model.named_modules():
-        if (site := site_name(name)) is not None:
-            found.setdefault(site.rpartition(".")[2], set()).add(int(site.split(".")[1]))
+    for name, module in model.named_modules():
+        site, leaf = site_name(name), name.rpartition(".")[2]
+        if site is not None and isinstance(module, torch.nn.Linear) and leaf in PROJECTIONS:
+            _, layer, target = site.split(".", 2)
+            found.setdefault(target, set()).add(int(layer))
     return found
 
 
@@ -42,8 +46,6 @@ def adapters(variant: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     """Of all kinds, by key: all projections, one, one of one layer, rslora with a larger rank."""
     model, folder, there = ModelConfig.load(variant[0]), tmp_path_factory.mktemp("adapters"), sites(variant[1])
     targets = [target for target, layers in there.items() if len(layers) == model.num_layers]
-    if not targets:
-        pytest.skip("it has no projections that adapters change")
     return {
         "all": write_adapter(folder / "all", model, targets=targets, seed=1),
         "attention": write_adapter(folder / "attention", model, targets=targets[:1], seed=2),
@@ -102,7 +104,7 @@ def test_logprobs_of_a_prompt_are_those_of_peft(variant, adapters, make_runner, 
         logprobs = torch.log_softmax(adapted(torch.tensor([tokens])).logits[0], dim=-1)
     adapted.unload()
     for position, entry in enumerate(result.prompt_logprobs[1:]):
-        assert entry.logprob == pytest.approx(logprobs[position, entry.token].item(), abs=2e-4)
+        assert entry.logprob == pytest.approx(logprobs[position, entry.token].item(), abs=4e-4)
 
 
 def test_an_adapter_that_is_dropped_leaves_nothing_behind(tiny, tmp_path, make_runner, greedy):
@@ -116,8 +118,8 @@ def test_an_adapter_that_is_dropped_leaves_nothing_behind(tiny, tmp_path, make_r
     assert result.token is not None
 
 
-def test_a_projection_that_the_model_has_not_is_named(tiny, tmp_path, make_runner):
+def test_a_layer_that_the_model_has_not_is_named(tiny, tmp_path, make_runner):
     config = ModelConfig.load(tiny)
     folder = AdapterFolder.read(write_adapter(tmp_path / "a", config, layers=[config.num_layers]))
-    with pytest.raises(ModelError, match=r"layers\.3\.mlp\.down_proj is no projection of its own in this model"):
+    with pytest.raises(ModelError, match=r"has a layer 3, and the base has 3 layers"):
         make_runner(tiny).executor.add_adapter("model", "a", folder)

@@ -85,10 +85,11 @@ def _distinct(topology: Topology) -> dict[str, tuple[EngineSpec, ServiceSpec]]:
             spec = topology.service(name)
             distinct.setdefault(key_of(engine, spec), (engine, spec))
     if not distinct:
-        raise UserError(
-            f'{topology.path}: no engine has backend = "torch", so there is nothing to measure; '
-            "with --live, running engines tell what they learnt"
-        )
+        if servers := topology.servers:
+            how = f"measure them with `mesh profile --url {next(iter(servers.values())).url}`"
+        else:
+            how = "with --live, running engines tell what they learnt"
+        raise UserError(f'{topology.path}: no engine has backend = "torch", so there is nothing to measure here; {how}')
     return distinct
 
 

@@ -67,7 +67,7 @@ def test_a_profile_is_shown_drawn_and_found_by_the_next_engine(tmp_path: Path, c
 
 @pytest.mark.parametrize(
     ("backend", "memory", "fault"),
-    [("simulated", "2MiB", "there is nothing to measure"), ("torch", "16KiB", "main-0: too small to profile")],
+    [("simulated", "2MiB", "there is nothing to measure here"), ("torch", "16KiB", "main-0: too small to profile")],
 )
 def test_what_cannot_be_measured_is_said(tmp_path: Path, backend: str, memory: str, fault: str):
     file = write(tmp_path, backend, memory)

@@ -63,6 +63,16 @@ class Promise:
         return cls(slo, _priority(wishes.priority, model, limits.max_priority))
 
 
+def promise_of_vectors(wishes: Wishes, model: PromisingService, caller: Caller) -> Promise:
+    """Return the promise of a service whose answers are vectors or scores: there are no tokens to wait for one by one.
+    Raise `ApiError` as `Promise.of` does, or if there is a wish about them (400).
+    """
+    if wishes.slo_tpot_s is not None:
+        problem = "vectors and scores come all at once, so there is no time per token; use x-slo-ttft-ms alone"
+        raise bad_parameter("x-slo-tpot-ms", problem)
+    return Promise.of(wishes, model, caller)
+
+
 @dataclass(frozen=True, slots=True)
 class _Floor:
     """``of_key`` is in milliseconds and takes the place of the service's; None: it says nothing."""

@@ -12,8 +12,9 @@ from starlette.types import Message, Receive, Scope
 from structlog.typing import FilteringBoundLogger
 
 from mesh.clock import Clock
+from mesh.topology.schema import Task
 from mesh.wire.requests import RequestSpec, Sampling
-from router.api.access.promises import Promise
+from router.api.access.promises import Promise, promise_of_vectors
 from router.api.errors import ApiError, api_error
 from router.api.forward.answers import ForwardedChoice, ForwardingCall, forwarded_stream, forwarded_whole
 from router.api.forward.body import PATHS, WHOLE_PATHS, AskedCall, AskedFields, call_of, read_asked
@@ -143,7 +144,8 @@ class ForwardRoutes:
     ) -> ForwardingCall:
         scope, caller = request.scope, caller_of(request.scope)
         headers = headers_of(scope)
-        promise = Promise.of(Wishes.of(headers), model, caller)
+        promise_of = Promise.of if model.task is Task.GENERATE else promise_of_vectors
+        promise = promise_of(Wishes.of(headers), model, caller)
         call_id, trace = CallId.draw(scope["state"]["request_id"]), _trace_of(scope)
         passed = _passed(headers, call_id, trace)
         order = await self._order(path, data, asked, passed, model, caller)

@@ -12,7 +12,7 @@ from structlog.typing import FilteringBoundLogger
 from engines.models.text.text_encoder import EncodedText
 from mesh.clock import Clock
 from mesh.topology.schema import Task
-from router.api.access.promises import Promise
+from router.api.access.promises import promise_of_vectors
 from router.api.errors import bad_parameter
 from router.api.http.callers import Caller, caller_of
 from router.api.http.disconnect import disconnected
@@ -146,7 +146,7 @@ class PooledRoutes:
             operation=operation,
             model=model,
             name=body.model or model.service,
-            promise=Promise.of(Wishes.of(headers_of(scope)), model, caller),
+            promise=promise_of_vectors(Wishes.of(headers_of(scope)), model, caller),
             caller=caller,
             texts=texts,
             trace=scope["state"].get("trace"),

@@ -262,3 +262,11 @@ async def test_openais_client_reads_the_vectors(gateway: PooledGateway):
     plain = await client.embeddings.create(model="texts", input="the fox", encoding_format="float", dimensions=4)
     assert len(plain.data[0].embedding) == 4
     assert (plain.usage.prompt_tokens, plain.usage.total_tokens) == (4, 4)
+
+
+async def test_a_time_per_token_is_no_wish_about_vectors(gateway: PooledGateway):
+    body = {"model": "texts", "input": "fox"}
+    refused = await gateway.client.post(EMBEDDINGS, json=body, headers={"x-slo-tpot-ms": "50"})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "x-slo-tpot-ms")
+    assert "use x-slo-ttft-ms alone" in refused.text
+    assert (await gateway.client.post(EMBEDDINGS, json=body, headers={"x-slo-ttft-ms": "500"})).status_code == 200

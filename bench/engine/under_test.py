@@ -40,6 +40,10 @@ class EngineUnderTest:
         """Chunks may name it from now on."""
         self._executor.add_adapter("model", key, adapter)
 
+    def drop_adapter(self, key: str) -> None:
+        """No chunk names it any more."""
+        self._executor.remove_adapter("model", key)
+
     @staticmethod
     def blocks(request: int, num_tokens: int) -> list[int]:
         """Block table of the request with this number, if all have ``num_tokens``."""

@@ -100,7 +100,7 @@ gpu-check: $(STAMP)
 	$(BIN)/python -m bench.engine.gpu_check
 
 nightly: $(STAMP)
-	$(BIN)/python -m bench.fault_runs --runs 10000
+	$(BIN)/python -m tests.tools.fault_runs --runs 10000
 	SEEDS=10 $(BIN)/python -m pytest -n 4 --dist load --timeout 1200 $(SEEDED)
 	SEEDS=10 $(BIN)/python -m pytest tests/end_to_end/nodes tests/end_to_end/test_ray.py tests/end_to_end/test_ray_autoscaling.py tests/docs/test_tutorials.py
 	@$(MAKE) --no-print-directory siege

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from bench.fault_runs.draws import KINDS, LONG_S, ORDERS
-from bench.fault_runs.orders import Order
-from bench.fault_runs.play import bounds_of, play
-from bench.fault_runs.scenario import Scenario, draw
 from mesh.topology.schema import PlacementSpec, PolicySpec
 from mesh.topology.timing import Timing
 from simulation.faults.faults import Duplicate, Kill, Loss
 from simulation.faults.invariants import InvariantBounds
+from tests.tools.fault_runs.draws import KINDS, LONG_S, ORDERS
+from tests.tools.fault_runs.orders import Order
+from tests.tools.fault_runs.play import bounds_of, play
+from tests.tools.fault_runs.scenario import Scenario, draw
 
 # Those that seeds were found with: a further policy does not change what they draw.
 POLICIES = (

@@ -5,20 +5,22 @@ By day a chat crosses; nodes are lost and cut off at night.
 
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
 from bench.models.tiny_llama import write_tiny_model
-from bench.nodes import trials
-from bench.nodes.cluster import CLIENT, HEAD, NodeMesh, mesh_on_nodes
-from bench.nodes.network import why_not
 from tests import seeds
 from tests.end_to_end.conftest import StartMesh
+from tests.end_to_end.nodes import trials
+from tests.end_to_end.nodes.cluster import CLIENT, HEAD, NodeMesh, mesh_on_nodes
 from tests.end_to_end.nodes.frames import payloads
+from tests.end_to_end.nodes.network import why_not
 from tests.end_to_end.tiny import DEADLINE_S
+
+Record = Callable[[str, object], None]
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
@@ -92,8 +94,10 @@ def test_a_chat_crosses_nodes_encrypted_and_says_what_one_machine_says(
 
 @pytest.mark.skipif(not seeds.is_night(), reason="it takes half a minute; it runs at night")
 @pytest.mark.parametrize("fault", trials.FAULTS)
-def test_a_fault_between_nodes_costs_no_token(mesh: NodeMesh, fault: str):
+def test_a_fault_between_nodes_costs_no_token(mesh: NodeMesh, fault: str, record_testsuite_property: Record):
+    """What it costs besides, in seconds, is a property of the run: ``--junitxml`` has it."""
     outcome = trials.try_fault(mesh, fault)
+    record_testsuite_property(fault, outcome)
     assert outcome.wrong == []
     assert (outcome.back_s is not None) == (fault in trials.LOSSES)
     names = Counter(process.cmdline()[-1] for process in mesh.processes())

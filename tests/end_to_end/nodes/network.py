@@ -16,7 +16,8 @@ from typing import Any
 
 import psutil
 
-from bench.nodes.switch import DEVICE, inside
+from tests.end_to_end.nodes import switch
+from tests.end_to_end.nodes.switch import DEVICE, inside
 
 NEEDED = ("unshare", "nsenter", "ip", "mount")
 PREFIX = "10.78.0."
@@ -90,7 +91,7 @@ class Network:
         self._folder = folder
         self._env = env
         self._switch = subprocess.Popen(
-            [sys.executable, "-m", "bench.nodes.switch"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, switch.__file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
     def add(self, name: str) -> Node:

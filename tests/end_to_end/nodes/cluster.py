@@ -14,12 +14,12 @@ from typing import Any
 import psutil
 
 from bench.load.client.http import Address
-from bench.nodes.network import OWN, Network, Node, network
 from mesh.errors import UserError
+from tests.end_to_end.nodes.network import OWN, Network, Node, network
 
 HEAD, CLIENT = "head", "client"  # nodes on which nothing of the mesh runs
 NUM_OTHERS = 2  # hosts besides those of decode engines: the gateway's and the prefill engine's
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 RUNTIME = f"{OWN}/mesh"
 STORE_BYTES = 80 * 2**20
 RAY_PORT, GATEWAY_PORT = 6379, 8370

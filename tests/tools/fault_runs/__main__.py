@@ -1,7 +1,7 @@
 """Many seeded simulations in which everything goes wrong that can, with what must hold checked after every event.
 
-    python -m bench.fault_runs --runs 10000 [--seed-from 0] [--jobs N] [--only KINDS]
-    python -m bench.fault_runs --seed 1234 [--verbose] [--reduce]
+    python -m tests.tools.fault_runs --runs 10000 [--seed-from 0] [--jobs N] [--only KINDS]
+    python -m tests.tools.fault_runs --seed 1234 [--verbose] [--reduce]
 
 The product's dispatchers, policies, engine cores, block pools and transfer machines serve requests while engines and
 gateways die, hang and slow down, links break, messages are lost, late, doubled and overtaken, requests are moved by
@@ -15,13 +15,13 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from bench.fault_runs.draws import KINDS, ORDERS
-from bench.fault_runs.play import PLANS, Failure, Results, Tally, run_some
-from bench.fault_runs.scenario import draw
-from bench.fault_runs.story import reduced, tell
 from bench.harness.arguments import add_jobs, script_parser
 from bench.harness.jobs import run_jobs
 from bench.harness.tables import print_table
+from tests.tools.fault_runs.draws import KINDS, ORDERS
+from tests.tools.fault_runs.play import PLANS, Failure, Results, Tally, run_some
+from tests.tools.fault_runs.scenario import draw
+from tests.tools.fault_runs.story import reduced, tell
 
 RUNS_AT_A_TIME = 10  # of a worker
 ALL = (*KINDS, *ORDERS)
@@ -37,12 +37,12 @@ def main() -> int:
         print_table("", (title,), ("times",), rows)
     chosen = "" if len(options.only) == len(ALL) else f" --only {','.join(options.only)}"
     for failure in failures:
-        print(f"{failure}\n    python -m bench.fault_runs --seed {failure.seed}{chosen} --verbose")
+        print(f"{failure}\n    python -m tests.tools.fault_runs --seed {failure.seed}{chosen} --verbose")
     return 1 if failures else 0
 
 
 def _parse() -> argparse.Namespace:
-    parser = script_parser("bench.fault_runs", __doc__)
+    parser = script_parser("tests.tools.fault_runs", __doc__)
     parser.add_argument("--runs", type=int, default=1000, metavar="N", help="how many (default: 1000)")
     parser.add_argument("--seed-from", type=int, default=0, metavar="S", help="seeds S, S + 1, ... (default: 0)")
     parser.add_argument("--seed", type=int, metavar="S", help="this one alone")

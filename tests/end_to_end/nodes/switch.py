@@ -70,7 +70,8 @@ class Switch:
                 if not line:
                     return
                 self._obey(json.loads(line))
-                print("done", flush=True)
+                sys.stdout.write("done\n")
+                sys.stdout.flush()
 
     def _obey(self, order: Mapping[str, Any]) -> None:
         match order:

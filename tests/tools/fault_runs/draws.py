@@ -10,10 +10,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from bench.fault_runs.orders import Order
 from mesh.wire.control import PolicyChoice, Role
 from simulation.faults import faults
 from simulation.faults.faults import Fault
+from tests.tools.fault_runs.orders import Order
 
 DURATION_S = 3.0  # of arrivals; faults begin then, too
 LONG_S = 30.0  # that an engine or gateway is gone, and the others have to do

@@ -6,9 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bench.fault_runs.draws import LONG_S
-from bench.fault_runs.plans import DrawnPlans
-from bench.fault_runs.scenario import Scenario, draw
 from router.history.records import Outcome, Record
 from router.placement.daemon import Doing
 from simulation.cluster import Simulation
@@ -17,6 +14,9 @@ from simulation.faults.faulty_network import Tap
 from simulation.faults.invariants import InvariantBounds, InvariantError, Invariants
 from simulation.loads.workload import SloRule
 from simulation.quiet import quiet_engines
+from tests.tools.fault_runs.draws import LONG_S
+from tests.tools.fault_runs.plans import DrawnPlans
+from tests.tools.fault_runs.scenario import Scenario, draw
 
 END_S = 8.0  # for a request, once all is well, beyond the time that one engine takes for all of them in turns
 GONE_S = 4.0  # for what is left of a request on engines

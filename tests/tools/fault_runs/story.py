@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import msgspec
 
-from bench.fault_runs.play import Failure, play
-from bench.fault_runs.scenario import Scenario
 from mesh.wire.frames import Sender
 from mesh.wire.messages import BroadcastMessage
 from mesh.wire.requests import RequestSpec, StepTokens
+from tests.tools.fault_runs.play import Failure, play
+from tests.tools.fault_runs.scenario import Scenario
 
 LAST = 60  # lines, where no request can be named
 

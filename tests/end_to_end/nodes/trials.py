@@ -12,9 +12,9 @@ import psutil
 from bench.live.sending import send, shapes_of, token_prompts
 from bench.load.generator.wire import Pace
 from bench.load.results.outcome import Outcome as Answer
-from bench.nodes.cluster import CLIENT, NodeMesh
-from bench.nodes.network import Node
 from simulation.loads.trace_request import TraceRequest
+from tests.end_to_end.nodes.cluster import CLIENT, NodeMesh
+from tests.end_to_end.nodes.network import Node
 
 NUM_STREAMS = 16
 PROMPT_TOKENS, NUM_TOKENS = 24, 3000  # answers take some 10 s

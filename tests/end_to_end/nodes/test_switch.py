@@ -1,6 +1,6 @@
 """Where frames go."""
 
-from bench.nodes.switch import Wiring
+from tests.end_to_end.nodes.switch import Wiring
 
 A, B, C = (bytes([2, 0, 0, 0, 0, number]) for number in (1, 2, 3))
 ALL = b"\xff" * 6

@@ -10,8 +10,6 @@ from math import inf
 from pathlib import Path
 from random import Random
 
-from bench.fault_runs.draws import DURATION_S, KINDS, LONG_S, ORDERS, Draw, draw_all
-from bench.fault_runs.orders import LOAD_S, Order
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.profiles import EngineProfile
 from mesh.topology.schema import (
@@ -33,6 +31,8 @@ from simulation.engines.physics import Physics
 from simulation.faults.faults import Delay, Duplicate, FailSteps, Fault, Hang, Kill, Reorder, Skew, Stall
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.traces import structured
+from tests.tools.fault_runs.draws import DURATION_S, KINDS, LONG_S, ORDERS, Draw, draw_all
+from tests.tools.fault_runs.orders import LOAD_S, Order
 
 BLOCK_TOKENS = 16
 KV_BYTES_PER_TOKEN = 4096

@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from bench.fault_runs import __main__ as command
-from bench.fault_runs.draws import KINDS, ORDERS
-from bench.fault_runs.play import MIGRATIONS, SERVICES, play, run_some
-from bench.fault_runs.scenario import draw
-from bench.fault_runs.story import reduced, tell
 from mesh.wire.messages import Codec, Message, encode
 from router.requests.token_stream import TokenStream
 from simulation.faults.faults import Kill
 from simulation.faults.faulty_network import FaultyNetwork
 from tests.seeds import seeds
+from tests.tools.fault_runs import __main__ as command
+from tests.tools.fault_runs.draws import KINDS, ORDERS
+from tests.tools.fault_runs.play import MIGRATIONS, SERVICES, play, run_some
+from tests.tools.fault_runs.scenario import draw
+from tests.tools.fault_runs.story import reduced, tell
 
 EVERYTHING = (*KINDS, *ORDERS)
 
@@ -58,7 +58,7 @@ def test_a_seed_says_it_all():
 
 def test_a_run_is_the_same_in_every_process():
     """Names have other hashes in each: no order may hang on them."""
-    code = "from bench.fault_runs.play import play; from bench.fault_runs.scenario import draw\n"
+    code = "from tests.tools.fault_runs.play import play; from tests.tools.fault_runs.scenario import draw\n"
     code += "print([play(draw(seed)).tally for seed in range(2)])"
     outputs = [
         subprocess.run(
@@ -94,7 +94,7 @@ def test_a_failure_is_told_with_the_command_that_repeats_it(broken, monkeypatch,
     assert command.main() == 1
     told = capsys.readouterr().out
     assert f"seed {seed} failed at" in told
-    assert f"python -m bench.fault_runs --seed {seed} --only loss --verbose" in told
+    assert f"python -m tests.tools.fault_runs --seed {seed} --only loss --verbose" in told
 
 
 def test_a_failing_run_is_reduced_and_told(broken):
@@ -119,7 +119,7 @@ def test_wrong_options_are_one_line(monkeypatch, capsys):
 
 def test_the_command_prints_tables():
     done = subprocess.run(
-        [sys.executable, "-m", "bench.fault_runs", "--runs", "2", "--jobs", "1"],
+        [sys.executable, "-m", "tests.tools.fault_runs", "--runs", "2", "--jobs", "1"],
         capture_output=True,
         text=True,
         check=True,

@@ -1,1 +1,0 @@
-"""Many seeded simulations in which everything goes wrong that can: see `bench.fault_runs.__main__`."""

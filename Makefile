@@ -60,7 +60,7 @@ down: $(STAMP)
 	@$(BIN)/mesh down $(TOPOLOGY)
 
 test: $(STAMP)  # in a folder with a short name: paths of Unix sockets may have 107 bytes
-	@folder=$$(mktemp -d /tmp/meshXXXXXX) && trap "rm -rf $$folder" EXIT && $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --basetemp=$$folder/t
+	@folder=$$(mktemp -d /tmp/meshXXXXXX) && trap "rm -rf $$folder" EXIT && $(BIN)/python -m pytest --forks 4 --basetemp=$$folder/t
 
 chaos: $(STAMP)
 	@mkdir -p build

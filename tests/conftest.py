@@ -16,12 +16,16 @@ import structlog
 from httpx._transports import default as transports
 
 from engines.models.cache import Cache
+from tests.tools.forking import Forks
 from tests.tools.rewriting import rewrite_ahead
 
 LONG_S = 300  # files whose tests have as long as this start meshes or run models, and wait for most of their time
-BETWEEN = 8
 DEFAULT_TOPOLOGY = Path(__file__).parents[1] / "deploy/topology.toml"
 CACHE: pytest.StashKey[Path] = pytest.StashKey()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--forks", type=int, default=0, help="processes that are forked once all tests are collected")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -31,17 +35,23 @@ def pytest_configure(config: pytest.Config) -> None:
     transports.create_ssl_context = cache(httpx.create_ssl_context)  # each client read all authorities: 26 ms
     if not hasattr(config, "workerinput"):  # workers have it of whoever starts them
         config.stash[CACHE] = _own_cache()
+    if num_forks := config.getoption("forks"):
+        config.pluginmanager.register(Forks(num_forks, _takes_long))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Workers would start next."""
-    if session.config.getoption("numprocesses", None):
+    """Tests are collected next, by xdist's workers each by itself."""
+    if session.config.getoption("forks") or session.config.getoption("numprocesses", None):
         rewrite_ahead(session.config, Path(__file__).parent)
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """From now on there is garbage, and none of it among some million objects of what was collected."""
+    if session.config.getoption("forks") and any("torch_engine" in item.path.parts for item in session.items):
+        import transformers
+
+        _ = transformers.LlamaForCausalLM  # brings what all models need: 4 s that each worker would take
     gc.freeze()
     gc.enable()
 
@@ -74,14 +84,13 @@ def _own_logging() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that wait are spread among those that compute, from the beginning on: none is left alone at the end."""
-    files: dict[str, list[pytest.Item]] = {}
+    """The tests of a file stand together, and files that wait come first: none is left alone at the end."""
+    files: dict[Path, list[pytest.Item]] = {}
     for item in items:
-        files.setdefault(item.nodeid.partition("::")[0], []).append(item)
-    waiting = _apart([tests for tests in files.values() if _takes_long(tests[0])])
-    computing = iter([tests for tests in files.values() if not _takes_long(tests[0])])
-    spread = ([tests, *(next(computing, []) for _ in range(BETWEEN))] for tests in waiting)
-    items[:] = chain.from_iterable([*chain.from_iterable(spread), *computing])
+        files.setdefault(item.path, []).append(item)
+    waiting = [tests for tests in files.values() if _takes_long(tests[0])]
+    computing = [tests for tests in files.values() if not _takes_long(tests[0])]
+    items[:] = chain.from_iterable([*_apart(waiting), *computing])
 
 
 def _apart(files: list[list[pytest.Item]]) -> list[list[pytest.Item]]:

@@ -1,0 +1,189 @@
+"""Runs tests in processes that are forked after the collection: what was imported and collected is theirs, too.
+
+Files whose tests wait for other processes are in one queue, files that compute in another. Half of the workers begin
+with each. Those that compute use what the others leave idle, at a lower priority: whoever waits has deadlines.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkProcess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+NICE = 5  # of workers that begin with files that compute
+NUMBER_BYTES = 4
+END_S = 60.0  # that a worker which is stopped has to end what its tests have started
+
+File = Sequence[pytest.Item]
+
+
+class Queue:
+    """Files that processes take, each of them once: as many as a pipe holds numbers, 16,384."""
+
+    def __init__(self, files: Sequence[File]) -> None:
+        self._files = files
+        self._read, write = os.pipe()
+        os.set_blocking(write, False)
+        os.write(write, b"".join(number.to_bytes(NUMBER_BYTES, "little") for number in range(len(files))))
+        os.close(write)
+
+    def __iter__(self) -> Iterator[File]:
+        while taken := os.read(self._read, NUMBER_BYTES):
+            yield self._files[int.from_bytes(taken, "little")]
+
+
+class Sender:
+    """The plugin of a worker that tells the first process what becomes of tests."""
+
+    def __init__(self, session: pytest.Session, connection: "Connection[Any, Any]") -> None:
+        self._session, self._connection = session, connection
+
+    def pytest_runtest_logstart(self, nodeid: str, location: object) -> None:
+        self._send("pytest_runtest_logstart", nodeid=nodeid, location=location)
+
+    def pytest_runtest_logfinish(self, nodeid: str, location: object) -> None:
+        self._send("pytest_runtest_logfinish", nodeid=nodeid, location=location)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        config = self._session.config
+        data = config.hook.pytest_report_to_serializable(config=config, report=report)
+        self._send("pytest_runtest_logreport", report=data)
+
+    def _send(self, hook: str, **arguments: object) -> None:
+        try:
+            self._connection.send((hook, arguments))
+        except BrokenPipeError:
+            self._session.shouldstop = "the first process has ended"
+
+
+class Worker:
+    """A process that runs some tests of a file, and then the files of queues, seen from the first process."""
+
+    def __init__(self, session: pytest.Session, first: File, queues: Sequence[Queue], nice: int) -> None:
+        self.session, self.queues, self.nice = session, queues, nice
+        self.running = ""  # a test
+        self.connection, theirs = Pipe(duplex=False)
+        self.process = ForkProcess(target=_work, args=(session, theirs, first, queues, nice))
+        self.process.start()
+        theirs.close()
+
+    def listen(self) -> bool:
+        """Pass on what the worker says. Returns whether it goes on."""
+        try:
+            hook, arguments = self.connection.recv()
+        except EOFError:
+            return False
+        if hook == "pytest_runtest_logreport":
+            config = self.session.config
+            report = config.hook.pytest_report_from_serializable(config=config, data=arguments["report"])
+            self.session.ihook.pytest_runtest_logreport(report=report)
+        else:
+            self.running = arguments["nodeid"] if hook == "pytest_runtest_logstart" else ""
+            getattr(self.session.ihook, hook)(**arguments)
+        return True
+
+    def successor(self) -> "Worker | None":
+        """Return who goes on after a test that has ended the whole process, and say of the test that it failed."""
+        self.process.join()
+        if not self.running:
+            return None
+        item = next(item for item in self.session.items if item.nodeid == self.running)
+        self.session.ihook.pytest_runtest_logreport(report=_ended(item, self.process.exitcode))
+        self.session.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        file = [other for other in self.session.items if other.path == item.path]
+        return Worker(self.session, file[file.index(item) + 1 :], self.queues, self.nice)
+
+    def stop(self) -> None:
+        os.kill(self.process.pid or 0, signal.SIGINT)
+
+
+def _ended(item: pytest.Item, code: int | None) -> pytest.TestReport:
+    why = f"its process ended with {code}"
+    return pytest.TestReport(item.nodeid, item.location, {}, "failed", why, "call")
+
+
+def _work(
+    session: pytest.Session, connection: "Connection[Any, Any]", first: File, queues: Sequence[Queue], nice: int
+) -> None:
+    os.nice(nice)
+    _become_worker(session, connection)
+    item = None
+    try:
+        for file in chain([first], chain.from_iterable(queues)):
+            for item, following in zip(file, [*file[1:], session], strict=False):
+                session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                if session.shouldfail or session.shouldstop:
+                    return
+    finally:
+        if item is not None:
+            _end_shared(item)
+
+
+def _end_shared(last: pytest.Item) -> None:
+    """End what files share. What fails there is said of the last test."""
+    end = pytest.CallInfo.from_call(lambda: last.session._setupstate.teardown_exact(None), "teardown")
+    if end.excinfo is not None:
+        last.ihook.pytest_runtest_logreport(report=last.ihook.pytest_runtest_makereport(item=last, call=end))
+
+
+def _become_worker(session: pytest.Session, connection: "Connection[Any, Any]") -> None:
+    config = session.config
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    capture = config.pluginmanager.getplugin("capturemanager")
+    capture.stop_global_capturing()  # to files of which all forks would share the position
+    capture.start_global_capturing()
+    capture.suspend_global_capture()  # between tests it is
+    config.pluginmanager.unregister(name="terminalreporter")
+    config.pluginmanager.register(Sender(session, connection))
+    folders = config._tmp_path_factory  # type: ignore[attr-defined]
+    folders._basetemp = folders.mktemp(f"w{os.getpid()}", numbered=False)
+
+
+class Forks:
+    """The plugin of the first process. ``waits`` tells of a test whether its file mostly waits."""
+
+    def __init__(self, num_workers: int, waits: Callable[[pytest.Item], bool]) -> None:
+        self._num_workers, self._waits, self._num_ended = num_workers, waits, 0
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        if session.testsfailed or session.config.option.collectonly:
+            return None  # pytest says what there is to say
+        session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+        files: dict[Path, list[pytest.Item]] = {}
+        for item in session.items:
+            files.setdefault(item.path, []).append(item)
+        waiting = Queue([tests for tests in files.values() if self._waits(tests[0])])
+        computing = Queue([tests for tests in files.values() if not self._waits(tests[0])])
+        orders = [((waiting, computing), 0), ((computing, waiting), NICE)]
+        workers = [Worker(session, (), *orders[number % len(orders)]) for number in range(self._num_workers)]
+        try:
+            self._follow(session, workers)
+        finally:
+            for worker in workers:
+                worker.connection.close()
+                worker.process.join(END_S)
+        if missing := len(session.items) - self._num_ended:
+            raise session.Interrupted(f"{missing} tests were not run: a worker has ended")
+        return True
+
+    def pytest_runtest_logfinish(self) -> None:
+        self._num_ended += 1
+
+    def _follow(self, session: pytest.Session, workers: list[Worker]) -> None:
+        """Pass on what workers say, until they have ended or enough tests have failed."""
+        while workers:
+            ready = wait([worker.connection for worker in workers])
+            for worker in [worker for worker in workers if worker.connection in ready]:
+                if not worker.listen():
+                    workers.remove(worker)
+                    workers += filter(None, [worker.successor()])
+                if session.shouldfail:
+                    for other in workers:
+                        other.stop()
+                    raise session.Failed(session.shouldfail)

@@ -1,0 +1,67 @@
+"""Forked workers run each test once and tell of it, also when tests fail or end their process."""
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+CONFTEST = """
+import pytest
+from tests.tools.forking import Forks
+
+def pytest_configure(config):
+    config.pluginmanager.register(Forks(3, lambda item: "waiting" in item.nodeid))
+
+@pytest.fixture(scope="session")
+def shared():
+    yield
+    raise RuntimeError("the shared one does not end")
+"""
+FILES = {
+    "test_waiting.py": "import os\ndef test_ends_its_process(): os._exit(7)\ndef test_after_it(tmp_path): pass",
+    "test_computing.py": """
+import pytest
+@pytest.mark.parametrize("number", range(20))
+def test_is_right(number, tmp_path): (tmp_path / "file").touch(exist_ok=False)
+def test_is_wrong(): print("what it said"); assert 1 == 2
+""",
+    "test_shared.py": "def test_takes(shared): pass",
+}
+
+
+def run(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    (folder / "conftest.py").write_text(CONFTEST)
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+    command = [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", f"--rootdir={folder}", *arguments]
+    env = {"PYTHONPATH": str(ROOT), "PATH": "", "TMPDIR": str(folder), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False)
+
+
+def outcomes(done: "subprocess.CompletedProcess[str]") -> dict[str, Counter[str]]:
+    """How often the summary names a test with each outcome."""
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith(("PASSED", "FAILED", "ERROR"))]
+    return {
+        word: Counter(row[1].partition("::")[2].partition("[")[0] for row in rows if row[0] == word)
+        for word in ("PASSED", "FAILED", "ERROR")
+    }
+
+
+def test_each_test_is_run_once_and_failures_are_told(tmp_path: Path):
+    done = run(tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert outcomes(done) == {
+        "PASSED": {"test_is_right": 20, "test_after_it": 1, "test_takes": 1},
+        "FAILED": {"test_is_wrong": 1, "test_ends_its_process": 1},
+        "ERROR": {"test_takes": 1},
+    }
+    assert "its process ended with 7" in done.stdout
+    assert "what it said" in done.stdout
+    assert "the shared one does not end" in done.stdout
+
+
+def test_enough_failures_stop_all_workers(tmp_path: Path):
+    done = run(tmp_path, "--maxfail=1")
+    assert done.returncode == 1, done.stderr
+    assert "stopping after 1 failures" in done.stdout

@@ -34,8 +34,14 @@ def text_of(body: dict[str, object]) -> str:
     return str(body["choices"][0]["text"])  # type: ignore[index]
 
 
-def complete(mesh: Mesh, number: int) -> str:
-    return text_of(httpx.post(f"{mesh.url}/v1/completions", json=asked(number), timeout=DEADLINE_S).json())
+def complete(mesh: Mesh, numbers: range) -> list[str]:
+    """The answers that they get by themselves, side by side."""
+
+    def answer(number: int) -> str:
+        return text_of(httpx.post(f"{mesh.url}/v1/completions", json=asked(number), timeout=DEADLINE_S).json())
+
+    with ThreadPoolExecutor(len(numbers)) as clients:
+        return list(clients.map(answer, numbers))
 
 
 def num_answered(mesh: Mesh) -> int:
@@ -59,7 +65,7 @@ def test_each_line_is_answered_once_whatever_dies(mesh: Mesh, tmp_path: Path):
         for number in range(NUM_LINES)
     ]
     lines.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    expected = [complete(mesh, number) for number in range(2)]
+    expected = complete(mesh, range(2))
     with ThreadPoolExecutor(1) as clients:
         command = "batch", str(lines), "-o", str(answers), "--url", mesh.url
         running = clients.submit(lambda: mesh.run(*command, timeout_s=2 * DEADLINE_S))
@@ -72,4 +78,4 @@ def test_each_line_is_answered_once_whatever_dies(mesh: Mesh, tmp_path: Path):
     assert [row["custom_id"] for row in found] == [str(number) for number in range(NUM_LINES)]
     texts = [text_of(row["response"]["body"]) for row in found]
     assert texts[:2] == expected
-    assert texts[2:] == [complete(mesh, number) for number in range(2, NUM_LINES)]
+    assert texts[2:] == complete(mesh, range(2, NUM_LINES))

@@ -23,7 +23,7 @@ class LoadedModel:
     """A service that can be run. ``max_context`` counts prompt and answer, in tokens. ``weight_bytes`` 0: not known.
     ``vocab_size``: token ids are below it; None: not known. ``identity``: of `identity_of`. ``pools``: it makes vectors
     of prompts, and no tokens; ``whole_prompts``: each of them in one step. ``images``: how it sees them; None: it does
-    not.
+    not. ``place_bytes``: of memory for each of its LoRA adapters at least.
     """
 
     memory: KVMemory | DeviceKVMemory
@@ -36,6 +36,7 @@ class LoadedModel:
     pools: bool = False
     whole_prompts: bool = False
     images: ImageForm | None = None
+    place_bytes: int = 0
 
     @classmethod
     def of(
@@ -48,6 +49,7 @@ class LoadedModel:
         *,
         whole_prompts: bool = False,
         images: ImageForm | None = None,
+        place_bytes: int = 0,
     ) -> "LoadedModel":
         """Make the model with the context that its service allows, as far as the model has it."""
         folder = prepared_dir(spec.model)
@@ -62,6 +64,7 @@ class LoadedModel:
             spec.pools,
             whole_prompts,
             images,
+            place_bytes,
         )
 
 

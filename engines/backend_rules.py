@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from engines.adapters.places import RANK_OPTION, RANKS
 from engines.vllm_engine.versions import NOT_INSTALLED
 from mesh.extras import missing_extra
 from mesh.topology.placed import Processes, engine_tables
@@ -20,7 +21,7 @@ NEEDS = {
 }  # backend: the extra, and modules of it
 PADDING = ("simulated", TRANSFORMERS)  # backends whose static batches are padded
 GPU_BACKENDS = frozenset({"torch", VLLM})
-ADAPTING = ("torch", "simulated")  # backends that compute LoRA adapters
+ADAPTING = ("torch", VLLM, "simulated")  # backends that compute LoRA adapters
 NO_INT8 = "int8 is a dtype of torch engines"
 
 
@@ -91,6 +92,9 @@ def _vllm_problems(engine: EngineSpec, dtypes: Mapping[str, str], others: Collec
         yield "services", f'{problem}; name one, such as services = ["{engine.services[0]}"]'
     if engine.block_size % VLLM_BLOCK_MULTIPLE:
         yield "block_size", f"{engine.block_size}: vLLM's attention wants multiples of {VLLM_BLOCK_MULTIPLE}"
+    rank = engine.options.get(RANK_OPTION, RANKS[0])
+    if rank not in RANKS:
+        yield "options", f"{RANK_OPTION} = {rank!r}: use one of {', '.join(map(str, RANKS))}"
     for name in engine.services:
         if name in others:
             yield "backend", f"other engines of {name} are not of vLLM, and cannot take its KV; use one backend for it"

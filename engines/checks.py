@@ -3,6 +3,7 @@
 from contextlib import suppress
 
 from engines.adapters.folder import AdapterFolder, fault_of
+from engines.adapters.places import why_no_place
 from engines.admission.promises import never_kept
 from engines.costs.profiles import EngineProfile, ProfileError, load_profile
 from engines.models.errors import ModelError
@@ -39,10 +40,13 @@ def _check_adapter(topology: Topology, spec: ServiceSpec) -> None:
         folder = AdapterFolder.read(spec.adapter)
     except ModelError as error:
         raise UserError(f"{place}: {error}") from None
+    model: ModelConfig | None = None
     with suppress(ModelError):  # it may not be prepared yet: then those that load it will say so
         model = ModelConfig.load(prepared_dir(spec.model))
-        if (fault := fault_of(folder, model, spec.base)) is not None:
-            raise UserError(f"{place}: {fault}")
+    if model is not None and (fault := fault_of(folder, model, spec.base)) is not None:
+        raise UserError(f"{place}: {fault}")
+    if (lack := why_no_place(topology, spec.base, folder, model)) is not None:
+        raise UserError(f"{place}: {lack}")
     num_bytes = folder.num_weights * DTYPE_BYTES.get(spec.dtype, DTYPE_BYTES["float32"])
     for engine in topology.own_engines:
         if spec.base in engine.services and num_bytes > engine.adapter_memory_bytes:

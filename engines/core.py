@@ -171,7 +171,7 @@ class EngineCore:
                 self._standing.has_news = True
                 self._residency.unload(service)
             case ExpectAdapter(service, adapter) if service in self._services:
-                self._adapters.hint(adapter, service, self._services[service].shape.dtype)
+                self._adapters.hint(adapter, service, self._services[service].adapter_sizes)
             case ForgetAdapter(service):
                 self._adapters.unload(service)
         return []

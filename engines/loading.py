@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import structlog
 
 from engines.adapters.access import AdapterFolders
+from engines.adapters.places import rank_of
 from engines.admission.promises import never_kept
 from engines.backend import Backend, LoadedModel
 from engines.backend_rules import missing
@@ -29,7 +30,7 @@ from mesh.transports import has_checksums
 log = structlog.get_logger()
 
 Services = Sequence[ServiceSpec]
-MakeBackend = Callable[[EngineSpec, Services, Services], Backend]  # the latter may be loaded later
+MakeBackend = Callable[[Topology, EngineSpec, Services], Backend]
 
 
 class Loaded:
@@ -75,6 +76,7 @@ class Loaded:
             pools=model.pools,
             whole_prompts=model.whole_prompts,
             images=model.images,
+            place_bytes=model.place_bytes,
         )
         setting, num_hosts = self._topology.transfer.checksum, len(self._topology.hosts)
         self.transports[name] = transports_of(
@@ -114,7 +116,7 @@ def load(topology: Topology, engine: EngineSpec, peers: PeerMemories) -> Loaded:
         raise UserError(
             f"engines.{engine.id}: backend {engine.backend!r} is unknown; {suggestion(engine.backend, BACKENDS)}"
         )
-    backend = make(engine, [topology.service(name) for name in engine.services], _later(topology, engine))
+    backend = make(topology, engine, [topology.service(name) for name in engine.services])
     return Loaded(topology, engine, peers, backend)
 
 
@@ -133,30 +135,30 @@ def _require(engine: EngineSpec) -> None:
         raise UserError(f"engines.{engine.id}: {problem}")
 
 
-def _torch(engine: EngineSpec, services: Services, later: Services) -> Backend:
+def _torch(topology: Topology, engine: EngineSpec, services: Services) -> Backend:
     _require(engine)
     from engines.torch_engine.first_import import import_torch
 
     import_torch()
     from engines.torch_engine.backend import torch_backend
 
-    return torch_backend(engine, services, later)
+    return torch_backend(engine, services, _later(topology, engine))
 
 
-def _simulated(engine: EngineSpec, services: Services, _later: Services) -> Backend:
+def _simulated(_topology: Topology, engine: EngineSpec, services: Services) -> Backend:
     from engines.simulated import simulated_backend
 
     return simulated_backend(engine, services)
 
 
-def _vllm(engine: EngineSpec, services: Services, _later: Services) -> Backend:
+def _vllm(topology: Topology, engine: EngineSpec, services: Services) -> Backend:
     _require(engine)
     from engines.vllm_engine.backend import vllm_backend
 
-    return vllm_backend(engine, services)
+    return vllm_backend(engine, services, rank_of(topology, engine))
 
 
-def _transformers(engine: EngineSpec, services: Services, _later: Services) -> Backend:
+def _transformers(_topology: Topology, engine: EngineSpec, services: Services) -> Backend:
     from engines.transformers_engine.versions import installed_transformers
 
     version = installed_transformers()  # says what is missing, where the next line would fail

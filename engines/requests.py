@@ -98,10 +98,10 @@ class OwnedRequests:
         else:
             request.decode_engine = reserve_at
             service.queue.unreserved.append(request)
-            self._adapters.expect(request.spec, service.shape.dtype)
+            self._adapters.expect(request.spec, service.adapter_sizes)
 
     def _may_begin(self, service: Service, request: EngineRequest) -> None:
-        if self._adapters.begin(request, service.shape.dtype):
+        if self._adapters.begin(request, service.adapter_sizes):
             self._wait(service.queue, request)
         else:
             service.queue.without_adapter.append(request)
@@ -130,7 +130,7 @@ class OwnedRequests:
             effects = self.end(known, now)  # an earlier owner's: only one may go on
         self.by_id[request.id] = request
         self._standing.has_news = True
-        if not self._adapters.begin(request, service.shape.dtype):
+        if not self._adapters.begin(request, service.adapter_sizes):
             request.release_blocks(service.pool)  # to compute them again is cheaper than to keep them for long
             service.queue.without_adapter.append(request)
             return effects

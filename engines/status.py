@@ -6,6 +6,7 @@ from functools import partial
 from math import inf
 from typing import NamedTuple
 
+from engines.adapters.places import AdapterSizes
 from engines.costs.learning import LearntCost
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.step_cost import StepCost, StepLoad
@@ -62,6 +63,7 @@ class Service:
     pools: bool = False  # it makes vectors of prompts, and no tokens
     whole_prompts: bool = False  # each is computed in one iteration
     images: ImageForm | None = None  # how it sees images; None: it sees none
+    place_bytes: int = 0  # of memory for each of its LoRA adapters at least
 
     @property
     def name(self) -> str:
@@ -70,6 +72,11 @@ class Service:
     @property
     def pool(self) -> BlockPool:
         return self.queue.pool
+
+    @property
+    def adapter_sizes(self) -> AdapterSizes:
+        """Return what its LoRA adapters take."""
+        return AdapterSizes(self.shape.dtype, self.place_bytes)
 
     def limit_of(self, spec: RequestSpec) -> int:
         """Return the tokens, of prompt and answer, that a request may have. The token that a vector comes with is none

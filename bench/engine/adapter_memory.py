@@ -22,6 +22,7 @@ from bench.harness.tables import print_table
 from bench.models.random_adapter import write_random_adapter
 from engines.adapters.access import named
 from engines.adapters.folder import AdapterFolder
+from engines.adapters.places import AdapterSizes
 from engines.adapters.room import AdapterRoom
 from engines.effects import DropAdapter
 from engines.models.files.model_config import ModelConfig
@@ -60,7 +61,7 @@ def _churn(engine: EngineUnderTest, adapters: Sequence[AdapterFolder], memory: i
         chosen = draws.choice(adapters)
         adapter = named(chosen.path.name, chosen)
         by_key[adapter.key] = chosen
-        room.want(adapter, "model", "float32")
+        room.want(adapter, "model", AdapterSizes("float32"))
         for order in room.next_orders():
             if isinstance(order, DropAdapter):
                 engine.drop_adapter(order.key)

@@ -13,9 +13,9 @@ from typing import Final
 
 import structlog
 
+from engines.adapters.places import AdapterSizes
 from engines.effects import DropAdapter, LoadAdapter
 from engines.engine_request import EngineRequest
-from kvtransfer.layout import DTYPE_BYTES
 from mesh.sizes import in_words
 from mesh.wire.adapters import LoraAdapter
 from mesh.wire.requests import RequestSpec
@@ -77,39 +77,39 @@ class AdapterRoom:
         """Return the services of the adapters that are here."""
         return [place.adapter.service for place in self._held.values()]
 
-    def why_not(self, spec: RequestSpec, dtype: str, now: float) -> str | None:
+    def why_not(self, spec: RequestSpec, sizes: AdapterSizes, now: float) -> str | None:
         """Return why a request's adapter cannot be had here, for now or at all; None if it can, or has none."""
         adapter = spec.adapter
         if adapter is None:
             return None
-        if (num_bytes := adapter_bytes(adapter, dtype)) > self.memory_bytes:
+        if (num_bytes := sizes.of(adapter)) > self.memory_bytes:
             return f"adapter {adapter.service} takes {in_words(num_bytes)}, beyond adapter_memory"
         failure = self._failed.get(adapter.key)
         return None if failure is None or now - failure.at >= RETRY_S else failure.reason
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def expect(self, spec: RequestSpec, dtype: str) -> None:
+    def expect(self, spec: RequestSpec, sizes: AdapterSizes) -> None:
         """A request is on its way: its adapter had better be here by then."""
         if spec.adapter is not None:
-            self.want(spec.adapter, spec.service, dtype)
+            self.want(spec.adapter, spec.service, sizes)
 
-    def want(self, adapter: LoraAdapter, service: str, dtype: str) -> None:
+    def want(self, adapter: LoraAdapter, service: str, sizes: AdapterSizes) -> None:
         """Load it, if it can ever be here."""
-        key = adapter.key
-        if adapter_bytes(adapter, dtype) > self.memory_bytes:
+        key, num_bytes = adapter.key, sizes.of(adapter)
+        if num_bytes > self.memory_bytes:
             return
         if key in self._held:
             self._held.move_to_end(key)
         elif key not in self._loading and key not in self._wanted:
-            self._wanted[key] = _Place(adapter, service, adapter_bytes(adapter, dtype))
+            self._wanted[key] = _Place(adapter, service, num_bytes)
 
-    def hint(self, adapter: LoraAdapter, service: str, dtype: str) -> None:
+    def hint(self, adapter: LoraAdapter, service: str, sizes: AdapterSizes) -> None:
         """Somebody says that requests with it will come: load it, unless too many wait for that."""
         if len(self._wanted) < MOST_HINTS:
-            self.want(adapter, service, dtype)
+            self.want(adapter, service, sizes)
 
-    def begin(self, request: EngineRequest, dtype: str) -> bool:
+    def begin(self, request: EngineRequest, sizes: AdapterSizes) -> bool:
         """Return whether it may be computed. If not, it is among those that wait."""
         adapter = request.spec.adapter
         if adapter is None or request in self._using:
@@ -120,7 +120,7 @@ class AdapterRoom:
             self._use(request, key)
             return True
         if key not in self._held:
-            self.want(adapter, request.spec.service, dtype)
+            self.want(adapter, request.spec.service, sizes)
         self._waiting.setdefault(key, []).append(request)
         return False
 
@@ -227,8 +227,3 @@ class AdapterRoom:
         assert self._using.keys().isdisjoint(waiting), "a request uses an adapter and waits for it"
         coming = self._loading.keys() | self._wanted.keys() | self._closed
         assert self._waiting.keys() <= coming, "a request waits for an adapter that does not come"
-
-
-def adapter_bytes(adapter: LoraAdapter, dtype: str) -> int:
-    """Return what it takes beside a model of that dtype."""
-    return adapter.num_weights * DTYPE_BYTES[dtype]

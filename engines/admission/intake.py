@@ -69,7 +69,7 @@ class Intake:
         service = self._services[spec.service]
         if (fault := fault_of(spec, service)) is not None:
             return [*effects, Send(gateway, Failed(spec.id, epoch, fault, FailureCode.INVALID))]
-        if (problem := self._adapters.why_not(spec, service.shape.dtype, now)) is not None:
+        if (problem := self._adapters.why_not(spec, service.adapter_sizes, now)) is not None:
             return [*effects, Send(gateway, Failed(spec.id, epoch, problem, FailureCode.ADAPTER))]
         request = EngineRequest.of(spec, epoch, now, service.eos_token_ids, service.limit_of(spec), service.ttft_s)
         request.is_whole = service.whole_prompts

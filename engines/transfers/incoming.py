@@ -125,7 +125,7 @@ class IncomingTransfers:
         """Why a request cannot come, but for memory; None if it can."""
         if service.is_leaving:
             return RefusalCode.DRAINING, f"{service.name!r} is being unloaded"
-        missing = _difference(service, reserve) or self._adapters.why_not(reserve.spec, service.shape.dtype, now)
+        missing = _difference(service, reserve) or self._adapters.why_not(reserve.spec, service.adapter_sizes, now)
         if missing is not None:
             return RefusalCode.UNKNOWN_SERVICE, missing
         if (fault := fault_of(reserve.spec, service)) is not None:
@@ -159,7 +159,7 @@ class IncomingTransfers:
             limits=self._settings.transfer_limits,
             now=now,
         )
-        self._adapters.expect(spec, service.shape.dtype)
+        self._adapters.expect(spec, service.adapter_sizes)
         incoming = self._incoming[reserve.transfer] = Incoming(machine, reserve, service)
         return self._after_receive(incoming, machine.start(), now)
 

@@ -4,12 +4,14 @@ import importlib.metadata
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import msgspec
 import structlog
 import torch
 
-from engines.backend import Backend, LoadedModel
+from engines.adapters.places import Places, bytes_of_rank, projections_of
+from engines.backend import AdapterLoader, Backend, LoadedModel
 from engines.costs.calibration import DECODE_SIZES, calibrate, calibrate_whole
 from engines.costs.measuring import Scratch
 from engines.costs.profiles import ProfileFile
@@ -24,6 +26,7 @@ from engines.models.weight_size import stored_bytes
 from engines.profiling.store import ProfileStore, profile_key, profile_of
 from engines.torch_engine.gpu_memory import gpu_memory
 from engines.torch_engine.shape import ENCODER_HEAD_DIM
+from engines.vllm_engine.adapters.loader import ENABLING
 from engines.vllm_engine.executor import VllmExecutor
 from engines.vllm_engine.gpu import FIRST, PARALLEL, gpu_share, see_only
 from engines.vllm_engine.memory import GpuPages, HostPages, Pages
@@ -34,6 +37,7 @@ from kvtransfer.gpu.device_memory import DeviceKVMemory, DeviceMemory
 from kvtransfer.layout import PageLayout, block_bytes
 from kvtransfer.memory import Geometry, KVMemory, PagedMemory
 from mesh.errors import UserError
+from mesh.sizes import in_words
 from mesh.topology.schema import EngineSpec, ServiceSpec
 from mesh.wire.requests import Pooling
 from mesh.wire.transfers import KVShape
@@ -41,6 +45,7 @@ from mesh.wire.transfers import KVShape
 OURS = (  # options of vLLM that the engine sets
     "model", "dtype", "block_size", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "worker_cls",
     "enable_prefix_caching", "async_scheduling", "kv_cache_memory_bytes", "speculative_config", "skip_tokenizer_init",
+    *ENABLING,
 )  # fmt: skip
 SPARE = 2  # batches may be so many times max_running: requests arrive from others while their places are taken
 
@@ -55,11 +60,13 @@ class VllmModel:
     memory: KVMemory | DeviceKVMemory
     config: ModelConfig
     images: ImageForm | None
+    places: Places | None = None  # for LoRA adapters
+    adapters: AdapterLoader | None = None
 
 
-def vllm_backend(engine: EngineSpec, services: Sequence[ServiceSpec]) -> Backend:
-    """Make the backend of one service. Raise `UserError` if vLLM is missing or not one that was tested, or cannot do
-    what is asked.
+def vllm_backend(engine: EngineSpec, services: Sequence[ServiceSpec], adapter_rank: int = 0) -> Backend:
+    """Make the backend of one service, with LoRA adapters up to ``adapter_rank`` unless it is 0. Raise `UserError` if
+    vLLM is missing or not one that was tested, or cannot do what is asked.
     """
     version = installed_vllm()
     [spec] = services
@@ -68,11 +75,13 @@ def vllm_backend(engine: EngineSpec, services: Sequence[ServiceSpec]) -> Backend
     if spec.pools:
         return pooled_backend(engine, spec, num_bytes, version)
     memory = open_memory(engine, spec)
-    model = start_vllm(engine, spec, memory)
+    model = start_vllm(engine, spec, memory, adapter_rank)
     profile = _profile(engine, spec, model, version)
-    cost = profile.profile().cost
-    loaded = LoadedModel.of(spec, model.config, model.memory, cost, num_bytes, images=model.images)
-    return Backend.of_one("vLLM", engine, spec, model.executor, memory, loaded)
+    cost, place_bytes = profile.profile().cost, 0 if model.places is None else model.places.place_bytes
+    loaded = LoadedModel.of(
+        spec, model.config, model.memory, cost, num_bytes, images=model.images, place_bytes=place_bytes
+    )
+    return Backend.of_one("vLLM", engine, spec, model.executor, memory, loaded, model.adapters)
 
 
 def pooled_backend(engine: EngineSpec, spec: ServiceSpec, num_bytes: int, version: str) -> Backend:
@@ -125,7 +134,9 @@ def open_memory(engine: EngineSpec, spec: ServiceSpec) -> PagedMemory | DeviceMe
     return gpu_memory(replace(engine, device=FIRST), layout)
 
 
-def start_vllm(engine: EngineSpec, spec: ServiceSpec, memory: PagedMemory | DeviceMemory) -> VllmModel:
+def start_vllm(
+    engine: EngineSpec, spec: ServiceSpec, memory: PagedMemory | DeviceMemory, adapter_rank: int = 0
+) -> VllmModel:
     """Load the model, with its KV cache in ``memory``. Takes half a minute. Raise `UserError` for options of ours."""
     _check_options(engine)
     if engine.device != "cpu" and (parallel := [name for name in PARALLEL if engine.options.get(name, 1) != 1]):
@@ -147,11 +158,26 @@ def start_vllm(engine: EngineSpec, spec: ServiceSpec, memory: PagedMemory | Devi
         layer_bytes=block_bytes(_shape(engine, spec, config)) // config.num_layers,
         gpu_share=None if engine.device == "cpu" else gpu_share(),
         images=images,
+        places=_places(engine, spec, config, adapter_rank),
+        projections=projections_of(config),
     )
     runner = VllmRunner(settings, _pages(memory))
     shape = msgspec.structs.replace(_shape(engine, spec, config), form=runner.form)
     blocks = KVMemory(memory, shape) if isinstance(memory, PagedMemory) else DeviceKVMemory(memory, shape)
-    return VllmModel(VllmExecutor(spec.name, shape, runner), blocks, config, images)
+    return VllmModel(VllmExecutor(spec.name, shape, runner), blocks, config, images, settings.places, runner.adapters)
+
+
+def _places(engine: EngineSpec, spec: ServiceSpec, config: ModelConfig, rank: int) -> Places | None:
+    if not rank:
+        return None
+    places = Places.fitting(engine.adapter_memory_bytes, config, spec.dtype, rank)
+    if places is None:
+        size, memory = bytes_of_rank(config, spec.dtype, rank), engine.adapter_memory_bytes
+        raise UserError(
+            f"engines.{engine.id}: adapter_memory: {in_words(memory)} hold no adapter of rank {rank}, which takes "
+            f"{in_words(size)}; give it more"
+        )
+    return places
 
 
 def _check_options(engine: EngineSpec) -> None:
@@ -166,8 +192,10 @@ def _pages(memory: PagedMemory | DeviceMemory) -> Pages:
     return HostPages(memory.ref("").path, Geometry(layout).pages_offset, layout.num_pages, layout.page_bytes)
 
 
-def key_of(engine: EngineSpec, spec: ServiceSpec, version: str) -> str:
-    """Return the key under which the profile of a service on such an engine is kept."""
+def key_of(engine: EngineSpec, spec: ServiceSpec, version: str, places: Places | None = None) -> str:
+    """Return the key under which the profile of a service on such an engine is kept. Places for LoRA adapters change
+    what vLLM compiles.
+    """
     return profile_key(
         model=spec.model,
         **({"task": str(spec.task)} if spec.pools else {}),
@@ -178,6 +206,7 @@ def key_of(engine: EngineSpec, spec: ServiceSpec, version: str) -> str:
         chunk_tokens=engine.chunk_tokens,
         vllm=version,
         options=dict(engine.options),
+        **({} if places is None else {"adapters": [places.rank, places.count]}),
         meshserve=importlib.metadata.version("meshserve"),
     )
 
@@ -186,13 +215,19 @@ def _profile(engine: EngineSpec, spec: ServiceSpec, model: VllmModel, version: s
     """What it costs: as remembered, or measured now, in blocks that nobody uses yet."""
     layout = model.memory.layout
     scratch = Scratch(spec.name, layout.num_blocks, engine.block_size)
-    return _known(engine, spec, version, layout.shape, lambda: calibrate(model.executor, scratch, engine.chunk_tokens))
+    measure = partial(calibrate, model.executor, scratch, engine.chunk_tokens)
+    return _known(engine, spec, version, layout.shape, measure, model.places)
 
 
 def _known(
-    engine: EngineSpec, spec: ServiceSpec, version: str, shape: KVShape, measure: Callable[[], StepCost]
+    engine: EngineSpec,
+    spec: ServiceSpec,
+    version: str,
+    shape: KVShape,
+    measure: Callable[[], StepCost],
+    places: Places | None = None,
 ) -> ProfileFile:
-    store, key = ProfileStore.of(Cache.of_user()), key_of(engine, spec, version)
+    store, key = ProfileStore.of(Cache.of_user()), key_of(engine, spec, version, places)
     known = store.load(key)
     if known is not None:
         return known

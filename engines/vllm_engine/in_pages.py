@@ -1,16 +1,20 @@
 """Adds to vLLM's workers that their KV cache is in our pages and our sampler chooses tokens."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from vllm.model_executor.models.utils import extract_layer_index
 from vllm.v1.worker.utils import bind_kv_cache
 
+from engines.adapters.folder import AdapterFolder
 from engines.grammars.masks import BRIEFLY_S
 from engines.grammars.process import WALL_S
 from engines.models.files.model_config import ModelConfig
 from engines.scheduling.batch import Unsampled
 from engines.torch_engine.sampling.sampler import Sampler
+from engines.vllm_engine.adapters.placed import PlacedAdapters
 from engines.vllm_engine.memory import FEW_BLOCKS, Pages, block_form, layer_view
 from engines.vllm_engine.sampler import MeshSampler, StepLogprobs
 
@@ -21,6 +25,7 @@ class InPages:
     model_runner: Any
     parallel_config: Any
     rank: int
+    _adapters: PlacedAdapters | None = None
 
     def use_pages(self, pages: Pages, folder: str) -> str:
         """Put the KV cache into the engine's pages, and our sampler into the runner.
@@ -52,6 +57,24 @@ class InPages:
         self._sampler.begin(scheduler_output.step)
         return super().execute_model(scheduler_output)  # type: ignore[misc]  # vLLM's worker has it
 
+    def read_adapter(self, number: int, adapter: AdapterFolder) -> str:
+        """Read a LoRA adapter's files, in any thread. Return why it cannot be; empty if it was read."""
+        return _tried(lambda: self._placed().read(number, adapter))
+
+    def place_adapter(self, number: int, _adapter: AdapterFolder) -> str:
+        """Put what was read where steps find it. Return why it cannot be; empty if it is there."""
+        return _tried(lambda: self._placed().place(number))
+
+    def drop_adapter(self, number: int) -> None:
+        """Forget a LoRA adapter, if it is known."""
+        self._placed().drop(number)
+
+    def _placed(self) -> PlacedAdapters:
+        if self._adapters is None:
+            manager = self.model_runner.lora_manager
+            self._adapters = PlacedAdapters(manager._adapter_manager, manager.lora_config.lora_dtype)
+        return self._adapters
+
     def take_logprobs(self) -> StepLogprobs:
         """Return the log-probabilities of the last step."""
         return self._sampler.logprobs
@@ -59,3 +82,13 @@ class InPages:
     def take_unsampled(self) -> dict[str, Unsampled]:
         """Return, by request, why the last step sampled no token."""
         return self._sampler.unsampled
+
+
+def _tried(work: Callable[[], str | None]) -> str:
+    """Return what went wrong, in one line: exceptions of workers in other processes come as their last words."""
+    try:
+        with torch.inference_mode():
+            return work() or ""
+    except Exception as error:
+        first = next(iter(str(error).splitlines()), "")
+        return f"vLLM: {type(error).__name__}: {first}"

@@ -9,8 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from engines.adapters.places import Places
 from engines.images.form import ImageForm
 from engines.scheduling.batch import Unsampled
+from engines.vllm_engine.adapters.loader import InTurn, VllmAdapters
+from engines.vllm_engine.adapters.loader import arguments as lora_arguments
 from engines.vllm_engine.executor import PromptLogprobs, StepOutput
 from engines.vllm_engine.images import EncoderOutputs, StepImages, features
 from engines.vllm_engine.memory import FEW_BLOCKS, Pages
@@ -36,7 +39,7 @@ class RunnerSettings:
 
     ``layers`` of KV are in a block, of ``layer_bytes`` each: what the pages are made for.
     ``gpu_share``: of the GPU's memory, that vLLM may use; None: it computes on CPUs. ``images``: how the model sees
-    them; None: it does not.
+    them; None: it does not. ``places``: for LoRA adapters of its ``projections``; None: it computes none.
     """
 
     folder: str
@@ -50,6 +53,8 @@ class RunnerSettings:
     layer_bytes: int
     gpu_share: float | None = None
     images: ImageForm | None = None
+    places: Places | None = None
+    projections: Sequence[str] = ()
 
 
 class VllmRunner:
@@ -63,19 +68,28 @@ class VllmRunner:
             os.environ.setdefault(name, value)
         self._settings = settings
         self._encoder = EncoderOutputs()
-        self._executor = _executor(_config(settings), settings)
+        config = _config(settings)
+        self._executor, self._turn = _executor(config, settings), InTurn()
+        self.adapters = _adapters(self._executor, self._turn, settings, config.parallel_config.world_size)
         [self.form, *_] = self._executor.collective_rpc("use_pages", args=(pages, settings.folder))
         self._executor.compile_or_warm_up_model()
         _settle()
 
     def compute(self, step: VllmStep) -> StepOutput:
+        with self._turn.held():
+            if self.adapters is not None:
+                self.adapters.forget_gone()
+            return self._compute(step)
+
+    def _compute(self, step: VllmStep) -> StepOutput:
         settings = self._settings
         num_tokens = sum(step.num_tokens.values())
         if num_tokens > settings.most_tokens or len(step.num_tokens) > settings.most_requests:
             raise ValueError(f"{num_tokens} tokens of {len(step.num_tokens)} requests are too many for one batch")
         images = self._encoder.plan(step.new)
         try:
-            self._executor.execute_model(_scheduler_output(step, num_tokens, images, settings.images))
+            new = [self._new_request(request, images) for request in step.new]
+            self._executor.execute_model(_scheduler_output(step, num_tokens, images, new))
             output = self._executor.sample_tokens(None)
         except Exception:
             self._encoder.failed()
@@ -96,6 +110,11 @@ class VllmRunner:
             for request in asked
         }
         return StepOutput(tokens, logprobs.sampled, prompts, unsampled)
+
+    def _new_request(self, request: NewRequest, images: StepImages) -> Any:
+        form, encoded = self._settings.images, images.encoded.get(request.id, ())
+        shown = [] if form is None else features(request, form, encoded)
+        return _new_request(request, shown, _lora_request(request.adapter, self.adapters))
 
 
 def _config(settings: RunnerSettings) -> Any:
@@ -120,7 +139,13 @@ def _config(settings: RunnerSettings) -> Any:
         arguments |= {"skip_mm_profiling": True, "limit_mm_per_prompt": {"image": MAX_IMAGES, "video": 0}}
     if settings.gpu_share is not None:
         arguments["gpu_memory_utilization"] = settings.gpu_share
-    return EngineArgs(**arguments | dict(settings.options)).create_engine_config()
+    lora = lora_arguments(settings.places, settings.projections)
+    return EngineArgs(**arguments | dict(settings.options) | dict(lora)).create_engine_config()
+
+
+def _adapters(executor: Any, turn: InTurn, settings: RunnerSettings, num_workers: int) -> VllmAdapters | None:
+    places = settings.places
+    return None if places is None else VllmAdapters(executor, turn, places.rank, num_workers)
 
 
 def _executor(config: Any, settings: RunnerSettings) -> Any:
@@ -179,12 +204,12 @@ def _with_few_blocks(config: Any, plan: Any) -> Any:
     return cache
 
 
-def _scheduler_output(step: VllmStep, num_tokens: int, images: StepImages, form: ImageForm | None) -> Any:
+def _scheduler_output(step: VllmStep, num_tokens: int, images: StepImages, new: list[Any]) -> Any:
     from vllm.v1.core.sched.output import CachedRequestData, SchedulerOutput
 
     known = step.known
     output = SchedulerOutput(
-        scheduled_new_reqs=[_new_request(request, images, form) for request in step.new],
+        scheduled_new_reqs=new,
         scheduled_cached_reqs=CachedRequestData(
             req_ids=[request.id for request in known],
             resumed_req_ids=set(),
@@ -205,7 +230,7 @@ def _scheduler_output(step: VllmStep, num_tokens: int, images: StepImages, form:
     return output
 
 
-def _new_request(request: NewRequest, images: StepImages, form: ImageForm | None) -> Any:
+def _new_request(request: NewRequest, images: list[Any], lora_request: Any) -> Any:
     """Its sampling is ours: vLLM is told of nothing that would need state."""
     from vllm.sampling_params import SamplingParams
     from vllm.v1.core.sched.output import NewRequestData
@@ -213,13 +238,23 @@ def _new_request(request: NewRequest, images: StepImages, form: ImageForm | None
     return NewRequestData(
         req_id=request.id,
         prompt_token_ids=list(request.tokens),
-        mm_features=[] if form is None else features(request, form, images.encoded.get(request.id, ())),
+        mm_features=images,
         sampling_params=SamplingParams(temperature=0.0, prompt_logprobs=request.prompt_logprobs),
         pooling_params=None,
         block_ids=(list(request.blocks),),
         num_computed_tokens=request.num_computed,
-        lora_request=None,
+        lora_request=lora_request,
     )
+
+
+def _lora_request(key: str, adapters: VllmAdapters | None) -> Any:
+    """Name an adapter that the workers hold. vLLM would read the path only if they did not."""
+    if not key:
+        return None
+    from vllm.lora.request import LoRARequest
+
+    assert adapters is not None, "requests have adapters where there are places for them"
+    return LoRARequest(key, adapters.number(key), "held")
 
 
 def _wants_logprobs(step: VllmStep) -> bool:

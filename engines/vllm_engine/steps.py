@@ -25,6 +25,7 @@ class NewRequest:
     blocks: Sequence[int]
     prompt_logprobs: int | None
     images: Sequence[PlacedImage] = ()  # of the whole prompt
+    adapter: str = ""  # key of the LoRA adapter with which it is computed; empty: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ class _Held:
     token: int
     blocks: list[int]
     num_sampled: int = 1
+    adapter: str = ""
 
 
 @dataclass(slots=True)
@@ -93,7 +95,8 @@ class StepPlanner:
             if chunk.request in tokens:
                 held, end = before.get(chunk.request), chunk.start + len(chunk.tokens)
                 num_sampled = 1 if held is None else held.num_sampled + 1
-                self._held[chunk.request] = _Held(end, tokens[chunk.request], self._blocks(chunk), num_sampled)
+                token, blocks = tokens[chunk.request], self._blocks(chunk)
+                self._held[chunk.request] = _Held(end, token, blocks, num_sampled, chunk.adapter)
 
     def failed(self) -> None:
         """The planned step was not computed, or nobody knows how far: everything begins anew."""
@@ -101,14 +104,14 @@ class StepPlanner:
 
     def _goes_on(self, chunk: Chunk, held: _Held) -> bool:
         follows = chunk.start == held.end and len(chunk.tokens) == 1 and chunk.tokens[0] == held.token
-        if not follows or chunk.prompt_logprobs is not None:
+        if not follows or chunk.prompt_logprobs is not None or chunk.adapter != held.adapter:
             return False
         return list(chunk.blocks[: len(held.blocks)]) == held.blocks
 
     def _new(self, chunk: Chunk) -> NewRequest:
         tokens = [*(0 for _ in range(chunk.start)), *chunk.tokens]
-        blocks = self._blocks(chunk)
-        return NewRequest(chunk.request, tokens, chunk.start, blocks, chunk.prompt_logprobs, chunk.images)
+        blocks, logprobs = self._blocks(chunk), chunk.prompt_logprobs
+        return NewRequest(chunk.request, tokens, chunk.start, blocks, logprobs, chunk.images, chunk.adapter)
 
     def _blocks(self, chunk: Chunk) -> list[int]:
         """Those that its tokens lie in; more may be kept for later ones."""

@@ -7,6 +7,7 @@ from typing import Final
 
 from engines.adapters.access import AdapterFolders, named
 from engines.adapters.folder import AdapterFolder, fault_of
+from engines.adapters.places import why_no_place
 from engines.backend_rules import why_no_base
 from engines.models.errors import ModelError
 from engines.models.files.model_config import ModelConfig
@@ -67,4 +68,5 @@ def _base(topology: Topology, folder: AdapterFolder, wanted: str | None) -> str:
 
 
 def _why_not(topology: Topology, folder: AdapterFolder, base: str) -> str | None:
-    return fault_of(folder, ModelConfig.load(prepared_dir(topology.service(base).model)), base)
+    model = ModelConfig.load(prepared_dir(topology.service(base).model))
+    return fault_of(folder, model, base) or why_no_place(topology, base, folder, model)

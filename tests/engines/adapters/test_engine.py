@@ -1,6 +1,7 @@
 """Engine cores whose requests have adapters: on a virtual network, with an executor whose tokens depend on them."""
 
-from engines.adapters.room import MOST_HINTS, MOST_LOADING, adapter_bytes
+from engines.adapters.places import AdapterSizes
+from engines.adapters.room import MOST_HINTS, MOST_LOADING
 from kvtransfer.protocol import Send
 from mesh.wire.adapters import ExpectAdapter, LoraAdapter
 from mesh.wire.control import Migrate, Role
@@ -11,7 +12,7 @@ from tests.seeds import each_seed
 
 SEEDS = range(15)
 WEIGHTS = 100
-BYTES = adapter_bytes(LoraAdapter("", "", "", WEIGHTS), SHAPE.dtype)
+BYTES = AdapterSizes(SHAPE.dtype).of(LoraAdapter("", "", "", WEIGHTS))
 
 
 def adapter(name: str, num_weights: int = WEIGHTS, digest: str = "1") -> LoraAdapter:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from engines.adapters.folder import AdapterFolder
 from engines.costs.step_cost import StepCost
 from engines.models.files.model_config import ModelConfig
 from engines.scheduling.batch import Batch, Chunk, ChunkResult, StepExecutor
@@ -98,9 +99,9 @@ class KeepsNoBlocks:
 class Remote:
     """Under another interpreter: see `tests.engines.contract.vllm_child`."""
 
-    def __init__(self, python: str, log: Path) -> None:
+    def __init__(self, python: str, log: Path, *arguments: str) -> None:
         self._log = log
-        command = [python, "-m", "tests.engines.contract.vllm_child"]
+        command = [python, "-m", "tests.engines.contract.vllm_child", *arguments]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
         with log.open("wb") as stderr:
             self._child = subprocess.Popen(
@@ -118,6 +119,14 @@ class Remote:
 
     def copy_block(self, source: int, destination: int) -> None:
         self._say(("copy_block", (source, destination)))
+        self._answer()
+
+    def add_adapter(self, key: str, folder: AdapterFolder) -> None:
+        self._say(("add_adapter", (key, folder)))
+        self._answer()
+
+    def remove_adapter(self, key: str) -> None:
+        self._say(("remove_adapter", key))
         self._answer()
 
     def _say(self, question: object) -> None:

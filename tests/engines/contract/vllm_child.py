@@ -1,5 +1,6 @@
 """The vLLM executor behind a pipe: pickled questions on standard input, answers on standard output.
 
+Arguments: the rank up to which it takes LoRA adapters, 0 for none, and another model's folder and dtype.
 `MESHSERVE_VLLM_DEVICE` names a GPU for it; it computes on CPUs else.
 """
 
@@ -12,12 +13,14 @@ import numpy as np
 from engines.scheduling.batch import Batch
 from engines.vllm_engine.backend import open_memory, start_vllm
 from kvtransfer.gpu.device_memory import DeviceKVMemory
+from kvtransfer.layout import DTYPE_BYTES
 from kvtransfer.memory import KVMemory
 from mesh.topology.schema import EngineSpec, ServiceSpec, Slo
 from mesh.wire.control import Role
 from tests.engines.contract.computers import BLOCK_SIZE, FOLDER, NUM_BLOCKS, SERVICE
 
-BLOCK_BYTES = 4 * 2 * 2 * BLOCK_SIZE * 32 * 4
+BLOCK_VALUES = 4 * 2 * 2 * BLOCK_SIZE * 32
+DEFAULTS = ("0", str(FOLDER), "float32")
 
 
 def copy_block(memory: KVMemory | DeviceKVMemory, source: int, destination: int) -> None:
@@ -32,14 +35,15 @@ def copy_block(memory: KVMemory | DeviceKVMemory, source: int, destination: int)
 def main() -> None:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print
+    rank, folder, dtype = [*sys.argv[1:], *DEFAULTS[len(sys.argv) - 1 :]]
     engine = EngineSpec(
         "engine", Role.MULTIPLEX, (SERVICE,), backend="vllm", block_size=BLOCK_SIZE, chunk_tokens=512,
-        kv_memory_bytes=NUM_BLOCKS * BLOCK_BYTES, options={"enforce_eager": True},
+        kv_memory_bytes=NUM_BLOCKS * BLOCK_VALUES * DTYPE_BYTES[dtype], options={"enforce_eager": True},
         device=os.environ.get("MESHSERVE_VLLM_DEVICE", "cpu"),
     )  # fmt: skip
-    spec = ServiceSpec(SERVICE, str(FOLDER), Slo(10.0, 1.0))
-    model = start_vllm(engine, spec, open_memory(engine, spec))
-    executor, memory = model.executor, model.memory
+    spec = ServiceSpec(SERVICE, folder, Slo(10.0, 1.0), dtype=dtype)
+    model = start_vllm(engine, spec, open_memory(engine, spec), int(rank))
+    executor, memory, adapters = model.executor, model.memory, model.adapters
     assert len(memory) == NUM_BLOCKS
 
     def answer(what: object) -> None:
@@ -55,9 +59,12 @@ def main() -> None:
         try:
             if question == "compute":
                 answer(list(executor.execute(Batch(SERVICE, argument)).chunks))
+            elif question == "add_adapter" and adapters is not None:
+                answer(adapters.add(SERVICE, *argument))
+            elif question == "remove_adapter" and adapters is not None:
+                answer(adapters.remove(SERVICE, argument))
             else:
-                copy_block(memory, *argument)
-                answer(None)
+                answer(copy_block(memory, *argument))
         except Exception as error:
             answer(RuntimeError(f"{type(error).__name__}: {error}"))
     os._exit(0)  # nothing to save, and vLLM takes its time

@@ -22,5 +22,6 @@ TOOL_FORMATS: Final = (
     "kimi",
     "functionary",
     "functools",
+    "harmony",
 )
-REASONING_FORMATS: Final = ("auto", "none", "think", "mistral", "seed")
+REASONING_FORMATS: Final = ("auto", "none", "think", "mistral", "seed", "harmony")

@@ -3,8 +3,13 @@
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 
+from engines.models.errors import ModelError
+from engines.models.store import prepared_dir
+from engines.models.text.tokenizer_config import TokenizerConfig
+from mesh.chat_formats import AUTO_FORMAT
 from mesh.errors import UserError
 from mesh.topology.checks.access import is_loopback
 from mesh.topology.lines import LineIndex
@@ -25,12 +30,26 @@ def check(topology: Topology) -> list[str]:
 
 
 def _remarks(topology: Topology) -> Iterator[str]:
+    yield from _guessed_calls(topology)
     for gateway in topology.gateways:
         if shows_page(gateway) and not may_act(topology, gateway):
             yield (
                 f"gateways.{gateway.id}.ui: everybody who reaches {gateway.admin_address} sees its mesh and requests, "
                 "and nobody may chat or give orders; with keys under [access], operators alone do all of it"
             )
+
+
+def _guessed_calls(topology: Topology) -> Iterator[str]:
+    """Of models that are here already."""
+    from router.chat.style import remark_on_calls  # it imports what most checks need not
+
+    for service in topology.services:
+        if not service.model or service.pools or service.tool_format != AUTO_FORMAT:
+            continue
+        with suppress(ModelError, OSError):  # it may not be prepared yet
+            templates = TokenizerConfig.load(prepared_dir(service.model)).chat_templates
+            if remark := remark_on_calls("\n".join(templates.values())):
+                yield f"services.{service.name}: {remark}"
 
 
 def shows_page(gateway: GatewaySpec) -> bool:

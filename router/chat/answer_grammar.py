@@ -1,6 +1,7 @@
 """The grammar of an answer that may think, call tools, or keep to a form, in llguidance's words."""
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -57,12 +58,14 @@ class GrammarBuilder:
         return name
 
     def until(self, marker: str, most_tokens: int | None = None) -> str:
-        """Return terms for any text and the marker after it. ``most_tokens``: of the text, where the marker is a
-        special token.
+        """Return terms for any text and the marker after it. ``most_tokens``: of the text, where the marker has a
+        special token, which text never holds.
         """
-        if self.is_special(marker):
+        at = min((at for token in self._tokens if (at := marker.find(token)) >= 0), default=-1)
+        if at >= 0:
             bound = "" if most_tokens is None else f"[max_tokens={most_tokens}]"
-            return f"{self.rule(_TEXT, bound)} {self.literal(marker)}"
+            text = f"/(.|\\n)*{_in_pattern(marker[:at])}/"
+            return f"{self.rule(text, bound)} {self.literal(marker[at:])}"
         return self.rule(f"{_TEXT} {json.dumps(marker)}", "[lazy]")
 
     def text(self, start: str) -> str:
@@ -135,3 +138,12 @@ def _other_opening(openings: str) -> str:
     """Return a term for text that does not begin as calls do."""
     escaped = "".join(f"\\{character}" for character in openings)
     return rf"/[ \t\r\n]*[^ \t\r\n{escaped}](.|\n)*/"
+
+
+def _in_pattern(text: str) -> str:
+    return re.escape(text).replace("/", "\\/").replace("\n", "n")
+
+
+def free_text(builder: GrammarBuilder) -> str:
+    """Return the name of a rule for any text."""
+    return builder.rule(_TEXT)

@@ -37,10 +37,16 @@ FORMATS: Final[Mapping[str, ReasoningFormat]] = {
         ReasoningFormat("think", "<think>", "</think>"),
         ReasoningFormat("mistral", "[THINK]", "[/THINK]"),
         ReasoningFormat("seed", "<seed:think>", "</seed:think>"),
+        ReasoningFormat("harmony", "<|channel|>analysis<|message|>", "<|end|>"),
     )
 }
 
 
 def reasoning_of(template: str) -> ReasoningFormat | None:
     """Return the format that a chat template speaks of; None: its model does not think in sections."""
-    return next((found for found in FORMATS.values() if found.end in template), None)
+    return next((found for found in FORMATS.values() if found.end in template and _begins(found, template)), None)
+
+
+def _begins(found: ReasoningFormat, template: str) -> bool:
+    """Others end their messages with a mark that is the end of reasoning in channels."""
+    return found.name != "harmony" or found.begin in template

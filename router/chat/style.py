@@ -11,6 +11,7 @@ from engines.models.text.template_facts import TemplateFacts
 from mesh.chat_formats import AUTO_FORMAT, NO_FORMAT
 from router.chat.calls import formats
 from router.chat.calls.call_format import CallFormat
+from router.chat.calls.harmony import Harmony
 from router.chat.reasoning import FORMATS, ReasoningFormat, reasoning_of
 
 _ANGLED: Final = re.compile(r"<.*[^ ]>", re.DOTALL)
@@ -21,11 +22,12 @@ class ChatStyle(Struct, frozen=True):
     (`router.chat.teaching`). ``special_tokens``: ids of the markers that are special tokens, as grammars see them.
     """
 
-    calls: CallFormat
+    calls: CallFormat | Harmony
     reasoning: ReasoningFormat | None
     facts: TemplateFacts | None
     facts_with_tools: TemplateFacts | None
     special_tokens: Mapping[str, int]
+    is_guessed: bool = False  # the template shows tools, but calls in no way that is known
 
     @property
     def is_taught(self) -> bool:
@@ -56,7 +58,7 @@ def style_of(
     tells. ``added_id`` gives the token that was added to the vocabulary for a text.
     """
     source = "\n".join(template.sources.values())
-    calls = formats.calls_of(source) if tool_format == AUTO_FORMAT else formats.FORMATS[tool_format]
+    calls = formats.calls_of(source) if tool_format == AUTO_FORMAT else formats.ALL[tool_format]
     reasoning = _reasoning(source, reasoning_format)
     style = ChatStyle(
         calls=calls or formats.HERMES,
@@ -68,7 +70,18 @@ def style_of(
     markers = (*style.calls.markers, *(() if reasoning is None else (reasoning.begin, reasoning.end)))
     ids = {marker: id_ for marker in markers if (id_ := added_id(marker)) is not None}
     special = {marker: id_ for marker, id_ in ids.items() if id_ in special_ids or _ANGLED.fullmatch(marker)}
-    return ChatStyle(style.calls, reasoning, style.facts, style.facts_with_tools, special)
+    guessed = calls is None and not style.is_taught
+    return ChatStyle(style.calls, reasoning, style.facts, style.facts_with_tools, special, guessed)
+
+
+def remark_on_calls(source: str) -> str | None:
+    """Return a line about a template that shows tools and calls in no way that is known; None: all is well."""
+    if "tools" not in source or formats.calls_of(source) is not None:
+        return None
+    return (
+        f"the model's chat template shows calls of tools in no way that is known, so {formats.HERMES.name} is taken; "
+        "name another with tool_format if answers show calls as text"
+    )
 
 
 def _reasoning(source: str, name: str) -> ReasoningFormat | None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from engines.models.text.call_arguments import arguments_object
 from router.chat.calls.call_format import CallFormat
+from router.chat.calls.harmony import Harmony
 
 Messages = Sequence[Mapping[str, Any]]
 
@@ -24,7 +25,7 @@ _EXAMPLE: Final = ("NAME", {"ARGUMENT": "VALUE"})
 
 
 def taught(
-    messages: Messages, tools: Sequence[Mapping[str, Any]] | None, calls: CallFormat, *, keeps_calls: bool
+    messages: Messages, tools: Sequence[Mapping[str, Any]] | None, calls: CallFormat | Harmony, *, keeps_calls: bool
 ) -> list[dict[str, Any]]:
     """Return messages for a template that knows no tools. Calls and results become text unless it keeps calls."""
     plain = [dict(message) if keeps_calls else _plain(message, calls) for message in messages]
@@ -38,7 +39,7 @@ def taught(
     return [{"role": "system", "content": lesson}, *plain]
 
 
-def _plain(message: Mapping[str, Any], calls: CallFormat) -> dict[str, Any]:
+def _plain(message: Mapping[str, Any], calls: CallFormat | Harmony) -> dict[str, Any]:
     if message["role"] == "tool":
         return {"role": "user", "content": f"<tool_response>\n{_text(message.get('content'))}\n</tool_response>"}
     made = message.get("tool_calls")

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import router.checks
+from bench.models.tiny_llama import write_tiny_model
 from mesh.errors import UserError
 from mesh.topology.parse import load
 from router.checks import check, may_act, shows_page
@@ -79,3 +80,13 @@ def test_a_misspelt_policy_is_named(policy: str, fault: str, tmp_path: Path):
     with pytest.raises(UserError) as caught:
         check(spec)
     assert str(caught.value) == f"{spec.path}:{number}: {fault}"
+
+
+@pytest.mark.parametrize(("format_", "count"), [("", 1), ('tool_format = "llama_json"\n', 0)])
+def test_a_template_whose_calls_are_not_known_is_remarked(tmp_path: Path, format_: str, count: int):
+    (write_tiny_model(tmp_path / "m") / "chat_template.jinja").write_text("{{ tools }} {{ messages }}")
+    text = f'[services.a]\nmodel = "{tmp_path}/m"\n{format_}[engines.e]\n'
+    (tmp_path / "mesh.toml").write_text(text)
+    remarks = check(load(tmp_path / "mesh.toml"))
+    assert len(remarks) == count
+    assert all("services.a: the model's chat template shows calls of tools in no way" in line for line in remarks)

@@ -6,6 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar, Final
 
+import structlog
+
 from engines.grammars.process import Vocabulary
 from engines.models.files.model_config import ModelConfig
 from engines.models.tasks import check_task
@@ -25,6 +27,8 @@ from router.api.openai.input.grammar_checks import GrammarChecks
 from router.api.openai.input.words import Words
 from router.api.openai.pooled.model import PooledModel
 from router.chat.style import ChatStyle, style_of
+
+log = structlog.get_logger()
 
 SLICE: Final = 16_384  # characters of a long text that are tokenised at a time
 CUT: Final = 16  # tokens that a slice may have more than the same text in one piece, at the most
@@ -64,6 +68,8 @@ class ServedModel(Offered):
         style = style_of(
             tokenizer.template, tokenizer.added_id_of, tokenizer.special_ids, spec.tool_format, spec.reasoning_format
         )
+        if style.is_guessed:
+            log.warning("a chat template shows no known calls", service=spec.name, tool_format=style.calls.name)
         return cls(
             **terms_of(spec),
             max_context=min(spec.max_context or config.max_context, config.max_context),

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from router.chat.calls.call_format import CallFormat
+from router.chat.calls.harmony import CALL, CHANNEL, Harmony
 from router.chat.calls.llama_json import PYTHON_TAG, LlamaJson
 from router.chat.calls.marked_json import MarkedJson
 from router.chat.calls.mistral import ARGS, TOOL_CALLS, Mistral
@@ -87,9 +88,13 @@ FORMATS: Final[Mapping[str, CallFormat]] = {
 }
 
 
+HARMONY: Final = Harmony()
+ALL: Final[Mapping[str, CallFormat | Harmony]] = {**FORMATS, HARMONY.name: HARMONY}
+
 # What templates say when they teach a format; the first whose signs are all there tells. Several templates mention
 # `<|python_tag|>` though they teach lines of Python, so that comes late.
 _SIGNS: Final = (
+    ((CHANNEL, CALL), "harmony"),
     ((ARGS,), "mistral_apart"),
     ((TOOL_CALLS,), "mistral"),
     (("<|/tool_call|>",), "phi"),
@@ -111,6 +116,6 @@ _SIGNS: Final = (
 )
 
 
-def calls_of(template: str) -> CallFormat | None:
+def calls_of(template: str) -> CallFormat | Harmony | None:
     """Return the format that a chat template teaches its model; None: none that is known here."""
-    return next((FORMATS[name] for signs, name in _SIGNS if all(sign in template for sign in signs)), None)
+    return next((ALL[name] for signs, name in _SIGNS if all(sign in template for sign in signs)), None)

@@ -54,13 +54,26 @@ class Pythonic:
         return (yield from _pass_end())
 
     def write(self, calls: Sequence[Call]) -> str:
-        written = [f"{name}({', '.join(f'{key}={value!r}' for key, value in given.items())})" for name, given in calls]
+        written = [
+            f"{name}({', '.join(f'{key}={_written(value)}' for key, value in given.items())})" for name, given in calls
+        ]
         return f"[{', '.join(written)}]"
 
     def section(self, use: ToolUse, grammar: CallGrammar) -> str:
         call = grammar.rule(" | ".join(_call(tool, grammar) for tool in use.tools))
         more = f' (", " {call})*' if use.is_parallel else ""
         return f'"[" {call}{more} "]"'
+
+
+def _written(value: Any) -> str:
+    """Return a literal with the quotation marks that the grammar has."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_written(key)}: {_written(own)}' for key, own in value.items())}}}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_written, value))}]"
+    return repr(value)
 
 
 def _pass_end() -> Machine[str]:

@@ -12,10 +12,14 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from router.chat.answer_grammar import answer_grammar
 from router.chat.answer_reader import AnswerReader
-from router.chat.calls.formats import FORMATS
-from router.chat.deltas import joined
+from router.chat.calls.call_format import Call, CallFormat
+from router.chat.calls.formats import ALL, FORMATS, HARMONY
+from router.chat.calls.harmony import Harmony
+from router.chat.channel_grammar import channel_grammar
+from router.chat.channel_reader import ChannelReader
+from router.chat.deltas import Delta, joined
 from router.chat.tools import Choosing, Tool, ToolUse
-from tests.router.chat.calls.answers import calls_of, content_of
+from tests.router.chat.calls.answers import calls_of, content_of, names_of
 from tests.seeds import seeds
 
 INNER = {
@@ -69,6 +73,12 @@ class Vocabulary:
     def special_token(self, text: str) -> int | None:
         id_ = self._tokenizer.token_to_id(text)
         return id_ if id_ is not None and len(text) > 1 else None
+
+    def encode(self, text: str) -> list[int]:
+        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(ids, skip_special_tokens=False))
 
     def _bytes(self, id_: int) -> bytes:
         text = str(self._tokenizer.id_to_token(id_))
@@ -143,3 +153,83 @@ def test_what_a_grammar_allows_is_read_as_calls(name: str, has_tokens: bool, tmp
             jsonschema.validate(arguments, SCHEMAS[called])
         num_read += 1
     assert num_read >= 2
+
+
+# --- answers that may call tools, and need not ------------------------------------------------------------------------
+
+CALLS: list[Call] = [
+    ("weather", {"city": "Paris", "unit": "C", "days": 3}),
+    ("weather", {"city": "S\u00e3o Paulo"}),
+    ("set.all", {"inner": {"deep": [1, 2], "on": True}, "level": 0.5, "is-on": False}),
+    ("now", {}),
+]
+SAID = ("", "Let me see.", 'a < b, [x], {y} and "z"', "line\n\nline")
+
+
+def grammar_of(vocabulary: Vocabulary, written: CallFormat | Harmony, choosing: Choosing) -> str:
+    use = ToolUse(TOOLS, choosing)
+    if isinstance(written, Harmony):
+        return channel_grammar(vocabulary.special_token, written, use=use)
+    return answer_grammar(vocabulary.special_token, calls=written, use=use)
+
+
+def all_read(written: CallFormat | Harmony, text: str) -> list[Delta]:
+    reader = ChannelReader() if isinstance(written, Harmony) else AnswerReader(None, written, TOOLS)
+    return joined([delta for character in text for delta in reader.feed(character)] + reader.finish())
+
+
+def accepts(vocabulary: Vocabulary, grammar: str, text: str) -> str | None:
+    """Follow a text token by token. None: it is accepted; else where it is not."""
+    matcher = LLMatcher(vocabulary.ll, grammar, log_level=0)
+    assert not matcher.is_error(), matcher.get_error()
+    tokens = vocabulary.encode(text)
+    for number, token in enumerate(tokens):
+        if not matcher.consume_token(token):
+            return text[: len(vocabulary.decode(tokens[:number]))] + " <-- here"
+    return None if matcher.is_accepting() else "it is not at an end"
+
+
+def answers_with(written: CallFormat | Harmony, said: str, call: Call) -> tuple[str, str]:
+    """An answer as models write it, and what of it is content: formats that begin an answer have nothing before."""
+    if isinstance(written, Harmony):
+        before = f"<|channel|>commentary<|message|>{said}<|end|><|start|>assistant" if said else ""
+        return before + written.write([call]).removesuffix("<|call|>"), said
+    text = written.write([call])
+    if written.openings:
+        return text, ""
+    return said + text, said
+
+
+@pytest.mark.parametrize("has_tokens", [True, False], ids=["tokens", "texts"])
+@pytest.mark.parametrize("name", ALL)
+def test_an_answer_that_may_call_is_accepted_with_and_without_a_call(name: str, has_tokens: bool, tmp_path: Path):
+    written = ALL[name]
+    vocabulary = Vocabulary(tuple(written.markers) if has_tokens else (), tmp_path)
+    grammar = grammar_of(vocabulary, written, Choosing.AUTO)
+    for said in SAID:
+        if said:
+            assert accepts(vocabulary, grammar, said) is None, said
+            deltas = all_read(written, said)
+            assert (content_of(deltas), names_of(deltas)) == (said, []), said
+        for call in CALLS:
+            text, content = answers_with(written, said, call)
+            assert accepts(vocabulary, grammar, text) is None, text
+            deltas = all_read(written, text)
+            assert (content_of(deltas), calls_of(deltas)) == (content, [call]), text
+
+
+@pytest.mark.parametrize("has_tokens", [True, False], ids=["tokens", "texts"])
+@pytest.mark.parametrize("choosing", [Choosing.AUTO, Choosing.REQUIRED])
+def test_channels_that_are_allowed_are_read(choosing: Choosing, has_tokens: bool, tmp_path: Path):
+    vocabulary = Vocabulary(tuple(HARMONY.markers) if has_tokens else (), tmp_path)
+    grammar, num_calls = grammar_of(vocabulary, HARMONY, choosing), 0
+    for seed in seeds(12):
+        if (text := walk(Random(seed), grammar, vocabulary, HARMONY.markers)) is None:
+            continue
+        deltas = all_read(HARMONY, text)
+        calls = calls_of(deltas)
+        assert len(calls) == 1 or choosing is Choosing.AUTO, (seed, text)
+        for called, arguments in calls:
+            jsonschema.validate(arguments, SCHEMAS[called])
+        num_calls += len(calls)
+    assert num_calls >= (2 if choosing is Choosing.REQUIRED else 0)

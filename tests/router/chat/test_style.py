@@ -3,8 +3,9 @@
 import pytest
 
 from mesh.chat_formats import AUTO_FORMAT, NO_FORMAT, REASONING_FORMATS, TOOL_FORMATS
-from router.chat.calls.formats import FORMATS, calls_of
+from router.chat.calls.formats import ALL, calls_of
 from router.chat.reasoning import FORMATS as REASONINGS
+from router.chat.style import remark_on_calls
 from tests.router.chat.corpus import NAMES, real_template
 
 # How calls are written, how reasoning is marked, and what templates show: tools, calls beside content, parts of
@@ -23,7 +24,7 @@ gemma_2              -              -
 gemma_3              -              -       parts
 gemma_4              -              -       tools calls parts developer
 glm_4_6              glm            think   tools calls parts
-gpt_oss              -              -       tools calls developer
+gpt_oss              harmony        harmony tools calls developer
 granite_3            granite        -       tools
 granite_3_3          granite        think   tools
 granite_4            hermes         -       tools calls parts
@@ -59,6 +60,7 @@ smollm2              -              -
 smollm3              -              think
 toolace              pythonic       -       tools
 """
+GUESSED = ("apertus", "gemma_4")
 ROWS = {row.split()[0]: row.split()[1:] for row in FOUND.strip().splitlines()}
 
 
@@ -82,5 +84,13 @@ def test_a_template_tells_its_formats_and_what_it_shows(name: str):
 
 
 def test_topologies_name_the_formats_that_there_are():
-    assert (AUTO_FORMAT, *FORMATS) == TOOL_FORMATS
+    assert (AUTO_FORMAT, *ALL) == TOOL_FORMATS
     assert (AUTO_FORMAT, NO_FORMAT, *REASONINGS) == REASONING_FORMATS
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_template_that_shows_tools_in_no_known_way_is_told(name: str):
+    real = real_template(name)
+    assert real.style.is_guessed is (name in GUESSED)
+    remark = remark_on_calls(real.source)
+    assert (remark is not None) is (name in GUESSED), remark

@@ -8,6 +8,7 @@ from engines.models.text.detokenizer import Detokenizer
 from engines.models.text.stop_strings import StopChecker
 from mesh.wire.requests import FinishReason, TokenLogprobs
 from router.chat.answer_reader import AnswerReader
+from router.chat.channel_reader import ChannelReader
 from router.chat.deltas import Delta
 from router.chat.reasoning import ReasoningState
 from router.generation import Generation, TokenBatch
@@ -54,7 +55,7 @@ class Choice:
         min_tokens: int = 0,
         echo: bool = False,
         only_echo: bool = False,
-        reader: AnswerReader | None = None,
+        reader: AnswerReader | ChannelReader | None = None,
     ) -> None:
         self.index = index
         self.generation = generation
@@ -95,7 +96,7 @@ class Choice:
 
     def _read(
         self,
-        reader: AnswerReader,
+        reader: AnswerReader | ChannelReader,
         text: str,
         num_tokens: int,
         finish: FinishReason | None,

@@ -1,6 +1,7 @@
 """Decides how an answer to a chat is read, and what grammar it keeps to."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from msgspec import Struct
 
@@ -12,6 +13,9 @@ from router.api.openai.input.grammar_checks import CheckedGrammar
 from router.api.openai.input.grammars import Grammar, grammar_of
 from router.chat.answer_grammar import answer_grammar
 from router.chat.answer_reader import AnswerReader
+from router.chat.calls.harmony import Harmony
+from router.chat.channel_grammar import channel_grammar
+from router.chat.channel_reader import ChannelReader
 from router.chat.reasoning import ReasoningState
 from router.chat.style import ChatStyle
 from router.chat.tools import Choosing, ToolUse
@@ -43,8 +47,10 @@ class AnswerPlan(Struct, frozen=True):
             )
         return cls(style, prompt.reasoning, used, most_reasoning_tokens(body, style), form)
 
-    def reader(self) -> AnswerReader | None:
+    def reader(self) -> AnswerReader | ChannelReader | None:
         """Return a reader for one choice. None: its text is all content."""
+        if isinstance(self.style.calls, Harmony):
+            return ChannelReader()
         if self.use is None and self.style.reasoning is None:
             return None
         is_open = self.state is ReasoningState.OPEN
@@ -78,18 +84,24 @@ class AnswerPlan(Struct, frozen=True):
     def _grammar(self, use: ToolUse | None) -> Grammar | None:
         if use is None and (self.style.reasoning is None or (self.form is None and self.most_reasoning_tokens is None)):
             return self.form
-        text = answer_grammar(
-            self.style.special_token,
-            reasoning=self.style.reasoning,
-            state=self.state,
-            most_reasoning_tokens=self.most_reasoning_tokens,
-            calls=self.style.calls,
-            use=use,
-            form=None if self.form is None else self.form.form,
-        )
+        text = self._text(use, None if self.form is None else self.form.form)
         if use is not None:
             return Grammar("tools", text)
         return Grammar("thinking_token_budget" if self.form is None else self.form.param, text)
+
+    def _text(self, use: ToolUse | None, form: Mapping[str, Any] | None) -> str:
+        style, most = self.style, self.most_reasoning_tokens
+        if isinstance(style.calls, Harmony):
+            return channel_grammar(style.special_token, style.calls, most_reasoning_tokens=most, use=use, form=form)
+        return answer_grammar(
+            style.special_token,
+            reasoning=style.reasoning,
+            state=self.state,
+            most_reasoning_tokens=most,
+            calls=style.calls,
+            use=use,
+            form=form,
+        )
 
 
 def _sized(grammar: Grammar) -> Grammar:

@@ -25,6 +25,7 @@ from router.api.openai.input.ids import CallId
 from router.api.openai.input.sampling import AnswerLength, check_logprobs, derived_seed, sampling_of, stop_strings
 from router.api.openai.models import ServedModel
 from router.chat.answer_reader import AnswerReader
+from router.chat.channel_reader import ChannelReader
 from router.generation import RequestRouter, RouterError
 from router.traces.call_trace import CallFacts, CallTrace
 
@@ -33,7 +34,7 @@ CHOICES_PER_TURN: Final = 8
 log = structlog.get_logger()
 
 
-def _no_reader() -> AnswerReader | None:
+def _no_reader() -> AnswerReader | ChannelReader | None:
     return None
 
 
@@ -55,7 +56,7 @@ class Order:
     answer_id: str  # as the client sees it
     grammar: CheckedGrammar | None = None
     trace: CallTrace | None = None
-    reader: Callable[[], AnswerReader | None] = _no_reader  # one a choice
+    reader: Callable[[], AnswerReader | ChannelReader | None] = _no_reader  # one a choice
 
     def call_facts(self) -> CallFacts:
         """What its trace tells of it."""

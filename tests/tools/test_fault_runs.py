@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from mesh.topology.timing import Timing
 from mesh.wire.messages import Codec, Message, encode
 from router.requests.token_stream import TokenStream
 from simulation.faults.faults import Kill
@@ -14,7 +15,7 @@ from simulation.faults.faulty_network import FaultyNetwork
 from tests.seeds import seeds
 from tests.tools.fault_runs import __main__ as command
 from tests.tools.fault_runs.draws import KINDS, ORDERS
-from tests.tools.fault_runs.play import MIGRATIONS, SERVICES, play, run_some
+from tests.tools.fault_runs.play import GONE_S, MIGRATIONS, SERVICES, bounds_of, play, run_some
 from tests.tools.fault_runs.scenario import draw
 from tests.tools.fault_runs.story import reduced, tell
 
@@ -54,6 +55,17 @@ def test_a_seed_says_it_all():
     kills = [fault for fault in draw(7).faults if isinstance(fault, Kill)]
     assert list(draw(7, ["kill", "gateway"]).faults) == kills
     assert draw(7, ["kill"]).trace == draw(7).trace
+
+
+def test_engines_of_large_meshes_may_wait_longer_for_gateways_that_nobody_saw_die():
+    """For a lease of the engine, and for one of the engine to which a request moves meanwhile."""
+    scenario = draw(7)
+    small, large = (
+        replace(scenario, topology=replace(scenario.topology, timing=Timing.of(number, {}))) for number in (5, 1158)
+    )
+    assert bounds_of(small).gone_s == GONE_S
+    assert bounds_of(large).gone_s - GONE_S == pytest.approx(2 * (large.topology.timing.lease_s - Timing().lease_s))
+    assert large.topology.timing.lease_s > GONE_S, "one lease alone is longer than small meshes have in all"
 
 
 def test_a_run_is_the_same_in_every_process():

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from mesh.topology.timing import Timing
 from router.history.records import Outcome, Record
 from router.placement.daemon import Doing
 from simulation.cluster import Simulation
@@ -19,7 +20,8 @@ from tests.tools.fault_runs.plans import DrawnPlans
 from tests.tools.fault_runs.scenario import Scenario, draw
 
 END_S = 8.0  # for a request, once all is well, beyond the time that one engine takes for all of them in turns
-GONE_S = 4.0  # for what is left of a request on engines
+GONE_S = 4.0  # for what is left of a request on engines, with leases of a small mesh
+LEASES = 2  # of a dead gateway, at most: that of an engine, and of one that a request moves to, which never heard it
 DISPATCHES_PER_S = 8.0
 PLAN_S = LONG_S + 20.0  # for the last plan, once all requests have ended: engines that are away hold it up
 LOOK_S = 0.5
@@ -117,10 +119,11 @@ def bounds_of(scenario: Scenario) -> InvariantBounds:
             held_up.setdefault(fault.process, []).append((fault.at_s, fault.at_s + fault.for_s))
     has_plans = scenario.topology.placement is not None  # one may leave a service to an engine that is gone
     away_s = LONG_S if has_plans and scenario.is_somebody_gone else 0.0
+    lease_s = scenario.topology.timing.lease_s - Timing().lease_s  # longer than that of a small mesh by so much
     return InvariantBounds(
         calm_at_s=scenario.calm_at_s,
         end_s=END_S + scenario.work_s + away_s,
-        gone_s=GONE_S,
+        gone_s=GONE_S + LEASES * lease_s,
         dispatches_per_s=DISPATCHES_PER_S,
         max_events=MAX_EVENTS,
         has_duplicates=scenario.has(Duplicate),

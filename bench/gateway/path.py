@@ -1,16 +1,16 @@
 """What a gateway's own code takes for a streamed token and for a request: microseconds, without any system call.
 
-    python -m bench.gateway.path [--streams N] [--rounds N] [--model REFERENCE] [--traces]
-    python -m bench.gateway.path --only-traces [--rounds 2000]
+    python -m bench.gateway.path [--streams N] [--rounds N] [--model REFERENCE]
+    python -m bench.gateway.path --traces [--rounds 2000]
 
 A gateway's router, API and HTTP protocol in this process, from an engine's messages as bytes to HTTP as bytes. There
 are no sockets, so the kernel's and ZeroMQ's part is not in it, and little of what else the machine does: the round with
-the least CPU time counts. `bench.peers.routers` has the whole, and the noise. With ``--traces``, a gateway that keeps
-a tenth of its calls' traces, and what it takes to make spans of one and to encode them, which a gateway's thread does.
+the least CPU time counts. `bench.peers.routers` has the whole, and the noise.
 
-With ``--only-traces``, what traces add to a request's CPU time: two gateways, with and without, answer in short rounds
-by turns, whose order changes each time. The median of the differences counts, and the spread is told with it: what
-else the machine does comes to both sides of a difference, or is an outlier.
+With ``--traces``, what traces add to a request's CPU time, where a tenth of the calls is kept: two gateways, with and
+without, answer in short rounds by turns, whose order changes each time. The median of the differences counts, and the
+spread is told with it: what else the machine does comes to both sides of a difference, or is an outlier. To make spans
+of a call that is kept, and to encode them, is timed apart: a gateway's thread does it.
 """
 
 import asyncio
@@ -276,12 +276,8 @@ def export_us(calls: list[EndedCall]) -> float:
     return 1e6 * (time.thread_time() - start) / num_calls
 
 
-async def measure(
-    topology: Topology, num_streams: int, num_rounds: int, folder: Path, traced: Gateway | None
-) -> dict[str, Cost]:
-    """By who may ask, and of the gateway ``traced``, if there is one. The ways take turns, so that a slow moment of the
-    machine is not one's alone.
-    """
+async def measure(topology: Topology, num_streams: int, num_rounds: int, folder: Path) -> dict[str, Cost]:
+    """By who may ask. The ways take turns, so that a slow moment of the machine is not one's alone."""
     free, free_text = make_key("anybody", UNLIMITED, time.time())
     key, text = make_key("somebody", LIMITS, time.time())
     change_keys(folder / "keys.json", lambda _: (free, key))
@@ -292,26 +288,20 @@ async def measure(
         "key": Rounds(Gateway(topology, keyed), num_streams, free_text),
         "key with limits": Rounds(Gateway(topology, keyed), num_streams, text),
     }
-    if traced is not None:
-        ways["open, with traces"] = Rounds(traced, num_streams, None)
     for rounds in ways.values():
         await rounds.play(8)
     spare_what_is_loaded()
     costs: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
-    exports: list[float] = []
     for _ in range(num_rounds):
         for name, rounds in ways.items():
             costs[name].append(await rounds.play(16))
-        if traced is not None and traced.kept:
-            exports.append(export_us(traced.kept))
-    if exports:
-        print(f"spans of a call that is kept: {min(exports):.0f} us")
     return {name: Cost(1e6 * min(t for _, t in one), 1e6 * min(r for r, _ in one)) for name, one in costs.items()}
 
 
-async def measure_traces(topology: Topology, num_streams: int, num_rounds: int, traced: Gateway) -> None:
+async def measure_traces(topology: Topology, num_streams: int, num_rounds: int) -> None:
     """Print what traces add to a request, in the event loop and beside it."""
-    ways = [Rounds(Gateway(topology, OpenCallers(ClientPeers())), num_streams, None), Rounds(traced, num_streams, None)]
+    plain, traced = (Gateway(topology, OpenCallers(ClientPeers()), has_traces=which) for which in (False, True))
+    ways = [Rounds(gateway, num_streams, None) for gateway in (plain, traced)]
     for rounds in ways:
         await rounds.play(8)
     traced.kept.clear()
@@ -341,18 +331,15 @@ def main() -> None:
     parser.add_argument("--model", default=DEFAULT_MODEL, help="whose tokenizer to use; must be prepared")
     parser.add_argument("--streams", type=int, default=32, metavar="N", help="side by side (default: 32)")
     parser.add_argument("--rounds", type=int, default=100, metavar="N", help="(default: 100)")
-    parser.add_argument("--traces", action="store_true", help="a gateway that makes traces, too; needs the extra otel")
-    parser.add_argument("--only-traces", action="store_true", help="what traces add to a request, and nothing else")
+    parser.add_argument("--traces", action="store_true", help="what traces add to a request; needs the extra otel")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         topology = load(write_topology(Path(folder), options.model, 8000))
         configure("gateway", topology.log_level, Path(folder) / "log")
-        has_traces = options.traces or options.only_traces
-        traced = Gateway(topology, OpenCallers(ClientPeers()), has_traces=True) if has_traces else None
-        if options.only_traces and traced is not None:
-            uvloop.run(measure_traces(topology, options.streams, options.rounds, traced))
+        if options.traces:
+            uvloop.run(measure_traces(topology, options.streams, options.rounds))
             return
-        costs = uvloop.run(measure(topology, options.streams, options.rounds, Path(folder), traced))
+        costs = uvloop.run(measure(topology, options.streams, options.rounds, Path(folder)))
     for name, cost in costs.items():
         request_cost = f"{cost.request_us:.0f} us a request with its first and last token"
         print(f"{name}: {cost.token_us:.1f} us a token, {request_cost}")

@@ -17,7 +17,7 @@ from bench.load.generator.wire import Pace
 from bench.load.results.outcome import Outcome
 from mesh.errors import UserError
 from mesh.topology.parse import load
-from mesh.topology.schema import PolicySpec, Topology
+from mesh.topology.schema import Topology
 from simulation.loads.trace_request import TraceRequest
 
 START_S = 900.0  # the first time, a model is fetched and measured
@@ -41,13 +41,6 @@ class LiveMesh:
         """Of its engines and gateways."""
         status = self.status()
         return [int(process["pid"]) for process in (*status["engines"], *status["gateways"])]
-
-    def use(self, policy: PolicySpec) -> None:
-        """From now on. Raise `UserError` if the gateways do not take it."""
-        settings = [f"{key}={json.dumps(value)}" for key, value in policy.parameters.items()]
-        done = mesh_command(self.environment, STOP_S, "policy", str(self.topology.path), policy.name, *settings)
-        if done.returncode:
-            raise UserError(f"policy {policy.name}: {done.stderr.strip()}")
 
     def total(self, count: str) -> int:
         """Sum a count of the engines' statuses over all engines."""

@@ -72,6 +72,7 @@ def _own_cache() -> Path:
         link.parent.mkdir(exist_ok=True)
         link.symlink_to(entry)
     os.environ["MESHSERVE_CACHE"] = str(mine.root)
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(mine.root / "torchinductor")  # else in /tmp, for good
     return mine.root
 
 

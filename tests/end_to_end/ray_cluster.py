@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import httpx
@@ -32,6 +33,7 @@ def cluster_of(num_nodes: int, store: Path) -> Iterator[Any]:
     settings = {"gcs_storage": "rocksdb", "gcs_storage_path": str(store)}
     node = {"object_store_memory": STORE_BYTES, "include_dashboard": False, "include_log_monitor": False}
     cluster = Cluster(initialize_head=True, head_node_args={**node, "num_cpus": 0, "_system_config": settings})
+    session = cluster.head_node.get_session_dir_path()
     try:
         for _ in range(num_nodes):
             cluster.add_node(num_cpus=2, **node)
@@ -39,6 +41,7 @@ def cluster_of(num_nodes: int, store: Path) -> Iterator[Any]:
     finally:
         ray.shutdown()  # type: ignore[no-untyped-call]
         cluster.shutdown()
+        rmtree(session, ignore_errors=True)  # logs of its last processes may still come
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
 

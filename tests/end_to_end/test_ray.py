@@ -81,9 +81,11 @@ Start = Callable[[str], Mesh]
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Four nodes for three hosts: one is spare."""
-    with cluster_of(4, tmp_path_factory.mktemp("head")) as cluster:
-        yield cluster
+    """Four nodes for three hosts: one is spare. They have another runtime folder than the commands here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MESHSERVE_RUNTIME_DIR", str(tmp_path_factory.mktemp("hosts")))
+        with cluster_of(4, tmp_path_factory.mktemp("head")) as cluster:
+            yield cluster
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,9 @@
 """``python -m engines --topology FILE --id ID``: one engine of a mesh."""
 
+import os
 import sys
 
+from mesh.errors import EXIT_CONFIGURATION
 from mesh.process.garbage import importing
 
 
@@ -14,5 +16,13 @@ def main() -> int:
     return run_process("engines", lambda topology: [engine.id for engine in topology.engines], serve)
 
 
+def end(code: int) -> None:
+    """End the process. After a line that says what is wrong, at once: libraries print theirs when Python ends."""
+    if code == EXIT_CONFIGURATION:
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main())

@@ -24,6 +24,7 @@ from engines.models.store import prepared_dir
 from engines.models.tasks import check_task, context_of
 from engines.models.weight_size import stored_bytes
 from engines.profiling.store import ProfileStore, profile_key, profile_of
+from engines.scheduling.batch import Batch, Chunk, Draw
 from engines.torch_engine.gpu_memory import gpu_memory
 from engines.torch_engine.shape import ENCODER_HEAD_DIM
 from engines.vllm_engine.adapters.loader import ENABLING
@@ -32,6 +33,7 @@ from engines.vllm_engine.gpu import FIRST, PARALLEL, gpu_share, see_only
 from engines.vllm_engine.memory import GpuPages, HostPages, Pages
 from engines.vllm_engine.pooled import PoolerSettings, VllmPooler
 from engines.vllm_engine.runner import RunnerSettings, VllmRunner
+from engines.vllm_engine.starting import said_in_a_line
 from engines.vllm_engine.versions import installed_vllm
 from kvtransfer.gpu.device_memory import DeviceKVMemory, DeviceMemory
 from kvtransfer.layout import PageLayout, block_bytes
@@ -39,7 +41,7 @@ from kvtransfer.memory import Geometry, KVMemory, PagedMemory
 from mesh.errors import UserError
 from mesh.sizes import in_words
 from mesh.topology.schema import EngineSpec, ServiceSpec
-from mesh.wire.requests import Pooling
+from mesh.wire.requests import Pooling, Sampling
 from mesh.wire.transfers import KVShape
 
 OURS = (  # options of vLLM that the engine sets
@@ -47,6 +49,7 @@ OURS = (  # options of vLLM that the engine sets
     "enable_prefix_caching", "async_scheduling", "kv_cache_memory_bytes", "speculative_config", "skip_tokenizer_init",
     *ENABLING,
 )  # fmt: skip
+PROBE = Chunk("probe", [0], 0, [0], Draw(Sampling(1, 0, temperature=0.0), [0], 1, 1))  # kernels may be missing
 SPARE = 2  # batches may be so many times max_running: requests arrive from others while their places are taken
 
 log = structlog.get_logger()
@@ -110,7 +113,8 @@ def pooled_backend(engine: EngineSpec, spec: ServiceSpec, num_bytes: int, versio
         options=engine.options,
         gpu_share=None if engine.device == "cpu" else gpu_share(),
     )
-    executor = VllmPooler(spec.name, shape, settings)
+    with said_in_a_line(settings.folder, config.quantization, engine.device):
+        executor = VllmPooler(spec.name, shape, settings)
     blocks = KVMemory(memory, shape)
     scratch = Scratch(spec.name, blocks.layout.num_blocks, engine.block_size, pooling=Pooling())
     known = _known(engine, spec, version, shape, lambda: calibrate_whole(executor, scratch, max_context))
@@ -161,10 +165,13 @@ def start_vllm(
         places=_places(engine, spec, config, adapter_rank),
         projections=projections_of(config),
     )
-    runner = VllmRunner(settings, _pages(memory))
-    shape = msgspec.structs.replace(_shape(engine, spec, config), form=runner.form)
+    with said_in_a_line(settings.folder, config.quantization, engine.device):
+        runner = VllmRunner(settings, _pages(memory))
+        shape = msgspec.structs.replace(_shape(engine, spec, config), form=runner.form)
+        executor = VllmExecutor(spec.name, shape, runner)
+        executor.execute(Batch(spec.name, [PROBE]))
     blocks = KVMemory(memory, shape) if isinstance(memory, PagedMemory) else DeviceKVMemory(memory, shape)
-    return VllmModel(VllmExecutor(spec.name, shape, runner), blocks, config, images, settings.places, runner.adapters)
+    return VllmModel(executor, blocks, config, images, settings.places, runner.adapters)
 
 
 def _places(engine: EngineSpec, spec: ServiceSpec, config: ModelConfig, rank: int) -> Places | None:

@@ -22,6 +22,7 @@ NEEDS = {
 PADDING = ("simulated", TRANSFORMERS)  # backends whose static batches are padded
 GPU_BACKENDS = frozenset({"torch", VLLM})
 ADAPTING = ("torch", VLLM, "simulated")  # backends that compute LoRA adapters
+SEEING = frozenset({VLLM, "simulated"})  # backends that see images, where the model does
 NO_INT8 = "int8 is a dtype of torch engines"
 
 

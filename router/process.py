@@ -58,6 +58,7 @@ from router.history.summary import record_of
 from router.history.tallies import Tallies
 from router.history.timeline import RequestTimeline
 from router.history.timelines import TimelineReaders, Timelines
+from router.images.sources import ImageLimits
 from router.policies.in_force import PolicyInForce
 from router.traces.tracer import Tracer
 from router.ui.what_if import played_topology
@@ -128,7 +129,7 @@ async def serve(shell: ProcessShell) -> None:
 
 def _own_models(topology: Topology) -> dict[str, ServedModel | PooledModel]:
     """What engines of the mesh hold, by service."""
-    return {service.name: _model(service) for service in topology.services if service.model}
+    return {service.name: _model(service, topology) for service in topology.services if service.model}
 
 
 def _models(topology: Topology, bases: Mapping[str, ServedModel | PooledModel]) -> Models:
@@ -138,9 +139,12 @@ def _models(topology: Topology, bases: Mapping[str, ServedModel | PooledModel]) 
     )
 
 
-def _model(service: ServiceSpec) -> ServedModel | PooledModel:
+def _model(service: ServiceSpec, topology: Topology) -> ServedModel | PooledModel:
     folder = prepared_dir(service.model)
-    return PooledModel.load(service, folder) if service.pools else ServedModel.load(service, folder)
+    if service.pools:
+        return PooledModel.load(service, folder)
+    backends = {engine.backend for engine in topology.own_engines if service.name in engine.services}
+    return ServedModel.load(service, folder, backends)
 
 
 @contextmanager
@@ -239,6 +243,7 @@ def _apps(
             clock=shell.clock,
             wall_clock=time.time,
             max_body_bytes=spec.max_body_bytes,
+            images=ImageLimits.of(spec),
             callers=callers,
             operators=OpenCallers(ClientPeers()) if is_loopback(spec.admin_address) else callers,
             rules=BrowserRules.of(spec.address, spec.allowed_hosts, spec.cors_origins),

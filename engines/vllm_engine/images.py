@@ -13,9 +13,21 @@ import numpy as np
 
 from engines.images.form import ImageForm
 from engines.vllm_engine.steps import NewRequest
-from mesh.wire.images import PlacedImage
+from mesh.wire.images import MAX_IMAGES, PlacedImage
 
 KEPT_TOKENS = 16_384  # of encoder outputs; those of one step may be more
+
+
+VLLM_CLASS = "Idefics3ForConditionalGeneration"  # SmolVLM's adds only videos, which need torchvision to be read
+
+
+def of_images() -> dict[str, Any]:
+    """Return the arguments of vLLM for a model that sees images. Nothing is measured with made-up images."""
+    return {
+        "skip_mm_profiling": True,
+        "limit_mm_per_prompt": {"image": MAX_IMAGES, "video": 0},
+        "hf_overrides": {"architectures": [VLLM_CLASS]},
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,10 @@ from engines.scheduling.batch import Unsampled
 from engines.vllm_engine.adapters.loader import InTurn, VllmAdapters
 from engines.vllm_engine.adapters.loader import arguments as lora_arguments
 from engines.vllm_engine.executor import PromptLogprobs, StepOutput
-from engines.vllm_engine.images import EncoderOutputs, StepImages, features
+from engines.vllm_engine.images import EncoderOutputs, StepImages, features, of_images
 from engines.vllm_engine.memory import FEW_BLOCKS, Pages
 from engines.vllm_engine.steps import NewRequest, VllmStep
 from mesh.errors import UserError
-from mesh.wire.images import MAX_IMAGES
 from mesh.wire.requests import TokenLogprobs
 
 ENVIRONMENT = {  # vLLM reads it when it is imported
@@ -136,7 +135,7 @@ def _config(settings: RunnerSettings) -> Any:
         "worker_cls": CPU_WORKER if settings.gpu_share is None else GPU_WORKER,
     }
     if settings.images is not None:
-        arguments |= {"skip_mm_profiling": True, "limit_mm_per_prompt": {"image": MAX_IMAGES, "video": 0}}
+        arguments |= of_images()
     if settings.gpu_share is not None:
         arguments["gpu_memory_utilization"] = settings.gpu_share
     lora = lora_arguments(settings.places, settings.projections)

@@ -183,6 +183,9 @@ class GatewaySpec:
     tls_key: Path | None = None
     allowed_hosts: tuple[str, ...] = ()  # names that it answers to; none: its own on loopback, any elsewhere
     cors_origins: tuple[str, ...] = ()  # of pages that may use it; "*": all
+    max_images: int = 8  # of a request
+    max_image_bytes: int = 3 * 2**20  # of one, as a file
+    max_image_pixels: int = 32 * 2**20  # of one
 
     @property
     def scheme(self) -> str:

@@ -44,6 +44,8 @@ from router.batches.parts import BatchParts
 from router.feed.broadcast import FeedBroadcast
 from router.generation import RequestRouter
 from router.history.timelines import Timelines
+from router.images.reader import ImageReader
+from router.images.sources import DEFAULT_LIMITS, ImageLimits
 from router.servers.forwarded_call import ForwardedCalls
 from router.traces.tracer import Tracer
 from router.ui.chat import ChatRoutes
@@ -85,6 +87,7 @@ class ApiConfig:
     calls: ForwardedCalls = field(default_factory=ForwardedCalls)  # to servers of others
     tokenize: Tokenize = no_tokens  # by a server
     batches: BatchParts | None = None  # None: there are none
+    images: ImageLimits = DEFAULT_LIMITS
     responses: StoredResponses = field(default_factory=nothing_stored)
 
 
@@ -105,7 +108,7 @@ def create_apps(config: ApiConfig) -> Apps:
     admission = BodyAdmission.of_bodies(config.max_body_bytes)
     background = Background()
     bodies = BodyReader(admission, config.max_body_bytes, background)
-    prompts = PromptReader(background)
+    prompts = PromptReader(background, ImageReader(background, config.images))
     chats = ChatCalls(intake, config.models, config.clock, config.wall_clock, prompts)
     generate = GenerateRoutes(intake, chats, bodies, config.models, prompts, config.clock, config.wall_clock)
     generate.install(public)

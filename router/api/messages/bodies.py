@@ -22,6 +22,15 @@ from router.api.openai.input.bodies import (
 MAX_BLOCKS = 4096  # of one message
 
 
+class ImageData(Body, kw_only=True):
+    """Where the image of a block is."""
+
+    type: Literal["base64", "url", "file"]
+    media_type: Name | None = None
+    data: str | None = None
+    url: str | None = None
+
+
 class ResultPart(Body, kw_only=True):
     """A part of what a tool answered."""
 
@@ -41,6 +50,7 @@ class Block(Body, kw_only=True):
     content: str | Annotated[list[ResultPart], Meta(max_length=MAX_BLOCKS)] | None = None
     is_error: bool | None = None
     thinking: str | None = None
+    source: ImageData | None = None  # of an image
 
 
 class TextBlock(Body, kw_only=True):

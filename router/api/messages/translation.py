@@ -9,6 +9,7 @@ from router.api.errors import bad_parameter
 from router.api.messages.bodies import (
     Block,
     CountBody,
+    ImageData,
     MessageParam,
     MessagesBody,
     MessageTool,
@@ -155,25 +156,39 @@ def _messages(messages: Sequence[MessageParam]) -> Iterator[Message]:
 
 def _of_user(blocks: Sequence[Block], where: str) -> Iterator[Message]:
     """Results of tools are messages of their own. All stay in order."""
-    texts: list[str] = []
+    parts: list[ContentPart] = []
     for index, block in enumerate(blocks):
         if block.type == "text":
-            texts.append(_text(block.text, f"{where}[{index}]"))
+            parts.append(ContentPart(type="text", text=_text(block.text, f"{where}[{index}]")))
+        elif block.type == "image":
+            parts.append(ContentPart(type="image_url", image_url=_url(block.source, f"{where}[{index}].source")))
         elif block.type == "tool_result":
-            if texts:
-                yield _user(texts)
-                texts = []
+            if parts:
+                yield _user(parts)
+                parts = []
             yield _result(block, f"{where}[{index}]")
         else:
             raise _unsupported(block, f"{where}[{index}]")
-    if texts or not blocks:
-        yield _user(texts)
+    if parts or not blocks:
+        yield _user(parts)
 
 
-def _user(texts: Sequence[str]) -> Message:
-    if len(texts) == 1:
-        return Message(role="user", content=texts[0])
-    return Message(role="user", content=[ContentPart(type="text", text=text) for text in texts])
+def _user(parts: list[ContentPart]) -> Message:
+    if len(parts) == 1 and parts[0].text is not None:
+        return Message(role="user", content=parts[0].text)
+    return Message(role="user", content=parts)
+
+
+def _url(source: ImageData | None, where: str) -> str:
+    """Return where an image is as chats say it."""
+    if source is None:
+        raise bad_parameter(where, "is required", "missing_required_parameter")
+    if source.type == "file":
+        raise bad_parameter(f"{where}.type", "files are not supported; use base64")
+    name, given = ("data", source.data) if source.type == "base64" else ("url", source.url)
+    if not given:
+        raise bad_parameter(f"{where}.{name}", "is required", "missing_required_parameter")
+    return given if source.type == "url" else f"data:{source.media_type or ''};base64,{given}"
 
 
 def _result(block: Block, where: str) -> Message:

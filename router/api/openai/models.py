@@ -1,6 +1,6 @@
 """The models that a gateway serves, by the names that clients use."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from router.api.openai.input.grammar_checks import GrammarChecks
 from router.api.openai.input.words import Words
 from router.api.openai.pooled.model import PooledModel
 from router.chat.style import ChatStyle, style_of
+from router.images.sight import BLIND, Sight, sight_of
 
 log = structlog.get_logger()
 
@@ -53,14 +54,15 @@ class ServedModel(Offered):
     starting_tokens: tuple[int, ...]  # of every text
     infill: InfillTokens | None  # None: the model was not made to fill in
     apart_token: int | None  # that ends reasoning, where promises do not count that
+    sight: Sight = BLIND
     base: str = ""  # of a LoRA adapter: the service that engines hold
     adapter: LoraAdapter | None = None
     task: ClassVar = Task.GENERATE
 
     @classmethod
-    def load(cls, spec: ServiceSpec, folder: Path) -> "ServedModel":
-        """Load the tokenizer and the template of a model. ``folder`` holds the prepared model. Raise `ModelError` if it
-        cannot be read, `UserError` if it cannot be served as its service wants.
+    def load(cls, spec: ServiceSpec, folder: Path, backends: Collection[str] = ()) -> "ServedModel":
+        """Load the tokenizer and the template of a model. ``folder`` holds the prepared model; ``backends``: of its
+        engines. Raise `ModelError` if it cannot be read, `UserError` if it cannot be served as its service wants.
         """
         config = ModelConfig.load(folder)
         check_task(folder, config, spec.task)
@@ -87,6 +89,7 @@ class ServedModel(Offered):
             starting_tokens=tuple(tokenizer.encode("")),
             infill=infill_tokens(tokenizer.added_id_of),
             apart_token=_apart_token(spec, style),
+            sight=sight_of(folder, backends),
         )
 
     def detokenizer(self, *, with_markers: bool) -> Detokenizer:
@@ -217,8 +220,11 @@ def _apart_token(spec: ServiceSpec, style: ChatStyle) -> int | None:
 def entry(name: str, model: Model, created: int) -> dict[str, object]:
     """Return what /v1/models tells of a model."""
     root, parent = model.service, None
-    if isinstance(model, ServedModel) and model.adapter is not None:
-        root, parent = Path(model.adapter.folder).name, model.base
+    more: dict[str, object] = {}
+    if isinstance(model, ServedModel):
+        more = {"input_modalities": ["text"] if model.sight.form is None else ["text", "image"]}
+        if model.adapter is not None:
+            root, parent = Path(model.adapter.folder).name, model.base
     return {
         "id": name,
         "object": "model",
@@ -228,4 +234,5 @@ def entry(name: str, model: Model, created: int) -> dict[str, object]:
         "parent": parent,
         "max_model_len": model.max_context,
         "task": str(model.task),
+        **more,
     }

@@ -10,7 +10,7 @@ from router.api.errors import bad_parameter
 from router.api.http.callers import caller_of
 from router.api.http.fast_path import Handler
 from router.api.openai.body_reader import BodyReader
-from router.api.openai.chat.asked import chat_of
+from router.api.openai.chat.asked import chat_of, images_of
 from router.api.openai.input.bodies import DetokenizeBody, TokenizeBody
 from router.api.openai.input.prompts import PromptReader, check_tokens
 from router.api.openai.input.schema import body_schema
@@ -61,7 +61,8 @@ class TokenRoutes:
         if (body.prompt is None) == (body.messages is None):
             raise bad_parameter("prompt", "is required, or messages instead", "missing_required_parameter")
         if body.messages is not None:
-            return await self._prompts.encode_chat(chat_of(body.messages, body, model.style, body.tools), model, client)
+            chat = chat_of(body.messages, body, model.style, body.tools)
+            return (await self._prompts.chat(chat, model, client, images_of(body.messages))).tokens
         with_special = body.add_special_tokens is not False
         return await self._prompts.encode(body.prompt or "", model, client, add_special_tokens=with_special)
 

@@ -31,6 +31,8 @@ class ItemPart(Body, kw_only=True, omit_defaults=True):
     type: Name
     text: str | None = None
     refusal: str | None = None
+    image_url: str | None = None
+    file_id: str | None = None
 
 
 Parts: TypeAlias = Annotated[list[ItemPart], Meta(max_length=MAX_PARTS)]

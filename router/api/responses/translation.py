@@ -204,8 +204,17 @@ def _content(item: Item, where: str) -> str | list[ContentPart]:
         raise bad_parameter(f"{where}.content", "is required", "missing_required_parameter")
     if isinstance(content, str):
         return content
-    parts = [ContentPart(type="text", text=text) for text in _texts(content, f"{where}.content")]
-    return parts[0].text or "" if len(parts) == 1 else parts
+    parts = [_part(part, f"{where}.content", index, item.role) for index, part in enumerate(content)]
+    return parts[0].text or "" if len(parts) == 1 and parts[0].type == "text" else parts
+
+
+def _part(part: ItemPart, where: str, index: int, role: str | None) -> ContentPart:
+    if part.type != "input_image" or role != "user":
+        return ContentPart(type="text", text=_text_of(part, f"{where}[{index}]"))
+    if part.image_url is None:
+        problem = "is required: files of images are not supported" if part.file_id else "is required"
+        raise bad_parameter(f"{where}[{index}].image_url", problem, "missing_required_parameter")
+    return ContentPart(type="image_url", image_url=part.image_url)
 
 
 def _text(content: str | Sequence[ItemPart], where: str) -> str:
@@ -214,9 +223,15 @@ def _text(content: str | Sequence[ItemPart], where: str) -> str:
 
 def _texts(parts: Sequence[ItemPart], where: str) -> Iterator[str]:
     for index, part in enumerate(parts):
-        text = part.refusal if part.type == "refusal" else part.text
-        if part.type not in (*_TEXT_PARTS, "refusal"):
-            raise bad_parameter(f"{where}[{index}].type", f"only text is supported, not {part.type!r}")
-        if text is None:
-            raise bad_parameter(f"{where}[{index}].text", "is required", "missing_required_parameter")
-        yield text
+        yield _text_of(part, f"{where}[{index}]")
+
+
+def _text_of(part: ItemPart, where: str) -> str:
+    text = part.refusal if part.type == "refusal" else part.text
+    if part.type == "input_image":
+        raise bad_parameter(f"{where}.type", "images are in messages of the user, and nowhere else")
+    if part.type not in (*_TEXT_PARTS, "refusal"):
+        raise bad_parameter(f"{where}.type", f"only text and images are supported, not {part.type!r}")
+    if text is None:
+        raise bad_parameter(f"{where}.text", "is required", "missing_required_parameter")
+    return text

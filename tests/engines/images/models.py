@@ -5,7 +5,6 @@ from io import BytesIO
 from pathlib import Path
 
 import numpy as np
-import torch
 from PIL import Image
 
 from engines.images.cutting import Tiles
@@ -13,6 +12,7 @@ from engines.images.form import ImageForm
 from mesh.wire.images import PlacedImage, TokenSpan
 
 BYTES = Path(__file__).parents[3] / "deploy/models/byte-llama"
+CLASSES = {"idefics3": "Idefics3ForConditionalGeneration", "smolvlm": "SmolVLMForConditionalGeneration"}
 EDGE, LONGEST, IMAGE_TOKEN = 32, 64, 258
 MARKERS = (
     "<image>", "<fake_token_around_image>", "<global-img>",
@@ -30,7 +30,7 @@ TEXT = {
     "bos_token_id": 256, "eos_token_id": 257, "pad_token_id": 257,
 }  # fmt: skip
 VISION = {
-    "model_type": "idefics3_vision", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+    "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
     "num_attention_heads": 2, "image_size": EDGE, "patch_size": 8,
 }  # fmt: skip
 PROCESSOR = {
@@ -41,13 +41,13 @@ PROCESSOR = {
 }  # fmt: skip
 
 
-def write_seeing_files(folder: Path, *, splits: bool = True) -> Path:
-    """Write everything but the weights."""
+def write_seeing_files(folder: Path, *, splits: bool = True, family: str = "idefics3") -> Path:
+    """Write everything but the weights. ``family``: the ``model_type``."""
     folder.mkdir(parents=True, exist_ok=True)
     config = {
-        "architectures": ["Idefics3ForConditionalGeneration"], "model_type": "idefics3", "dtype": "float32",
+        "architectures": [CLASSES[family]], "model_type": family, "dtype": "float32",
         "image_token_id": IMAGE_TOKEN, "pad_token_id": 257, "scale_factor": 2, "tie_word_embeddings": False,
-        "text_config": TEXT, "vision_config": VISION,
+        "text_config": TEXT, "vision_config": {**VISION, "model_type": f"{family}_vision"},
     }  # fmt: skip
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "preprocessor_config.json").write_text(json.dumps({**PROCESSOR, "do_image_splitting": splits}))
@@ -60,18 +60,19 @@ def write_seeing_files(folder: Path, *, splits: bool = True) -> Path:
     return folder
 
 
-def write_seeing_model(folder: Path) -> Path:
+def write_seeing_model(folder: Path, family: str = "idefics3") -> Path:
     """Write a model that transformers and vLLM load. Its answers depend on what it sees."""
-    from transformers import AutoConfig, Idefics3ForConditionalGeneration
+    import torch  # which takes seconds: only for those who compute
+    from transformers import AutoConfig, AutoModelForImageTextToText
 
-    write_seeing_files(folder)
+    write_seeing_files(folder, family=family)
     torch.manual_seed(5)
-    model = Idefics3ForConditionalGeneration(AutoConfig.from_pretrained(folder)).float()
+    model = AutoModelForImageTextToText.from_config(AutoConfig.from_pretrained(folder)).float()
     for parameter in model.parameters():
         if parameter.dim() > 1:
             parameter.data.normal_(0, 0.15)
     model.save_pretrained(folder)
-    return write_seeing_files(folder)
+    return write_seeing_files(folder, family=family)
 
 
 def picture(width: int, height: int, seed: int = 0, kind: str = "PNG") -> bytes:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from engines.images.cutting import cut
-from engines.images.form import ImageForm
+from engines.images.form import FAMILIES, ImageForm
 from engines.vllm_engine import images as images_module
 from engines.vllm_engine.images import NO_IMAGES, EncoderOutputs
 from engines.vllm_engine.steps import NewRequest
@@ -86,9 +86,9 @@ def prompt_of(form: ImageForm, *parts: str | bytes) -> Prompt:
 
 
 def by_transformers(folder: Path, prompts: Sequence[Prompt], form: ImageForm) -> list[list[int]]:
-    from transformers import Idefics3ForConditionalGeneration
+    from transformers import AutoModelForImageTextToText
 
-    model = Idefics3ForConditionalGeneration.from_pretrained(folder).eval()
+    model = AutoModelForImageTextToText.from_pretrained(folder).eval()
     answers = []
     for tokens, images in prompts:
         seen = {}
@@ -107,8 +107,9 @@ def by_transformers(folder: Path, prompts: Sequence[Prompt], form: ImageForm) ->
 @pytest.mark.skipif(
     vllm_python() is None, reason="no vLLM here: `make vllm-env`, or name an interpreter in MESHSERVE_VLLM_PYTHON"
 )
-def test_answers_are_those_of_transformers(tmp_path: Path):
-    folder = write_seeing_model(tmp_path / "model")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_answers_are_those_of_transformers(tmp_path: Path, family: str):
+    folder = write_seeing_model(tmp_path / "model", family)
     form = ImageForm.load(folder)
     assert form is not None
     one, other = picture(60, 44, seed=1), picture(60, 44, seed=2)

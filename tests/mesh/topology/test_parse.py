@@ -134,6 +134,9 @@ host = "b"
 address = "0.0.0.0"
 port = 9000
 max_body = "1MB"
+max_images = 3
+max_image = "1MiB"
+max_image_pixels = 1000
 max_requests = 10
 max_waiting = 5
 recording = "days/{id}.jsonl"
@@ -194,8 +197,9 @@ deadline_ms = 2500
         python=str(tmp_path / "venv/bin/python"),
     )
     assert topology.gateway("front-1") == GatewaySpec(
-        "front-1", "b", "0.0.0.0", 9001, 10**6, 10, 5, tmp_path / "days/front-1.jsonl"
-    )
+        "front-1", "b", "0.0.0.0", 9001, 10**6, 10, 5, tmp_path / "days/front-1.jsonl",
+        max_images=3, max_image_bytes=2**20, max_image_pixels=1000,
+    )  # fmt: skip
     limits = KeyLimits(60, 9000, 4, None, 3, 250.0, 20.0)
     assert topology.access == AccessSpec(tmp_path / "keys.json", open=False, defaults=limits)
     assert topology.policy.parameters == {"slack": 0.5}

@@ -71,7 +71,7 @@ async def test_bad_completion(gateway, body, param):
         ({"messages": [{"content": "hi"}]}, "messages[0].role"),
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0].image_url"),
         ({"messages": [{"role": "user", "content": "go away"}]}, "messages"),
         ({"top_logprobs": 2}, "top_logprobs"), ({"tools": [{}]}, "tools[0].type"),
         ({"response_format": {"type": "xml"}}, "response_format.type"),

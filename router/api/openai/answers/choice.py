@@ -6,6 +6,7 @@ import msgspec
 
 from engines.models.text.detokenizer import Detokenizer
 from engines.models.text.stop_strings import StopChecker
+from mesh.wire.images import PlacedImage
 from mesh.wire.requests import FinishReason, TokenLogprobs
 from router.chat.answer_reader import AnswerReader
 from router.chat.channel_reader import ChannelReader
@@ -17,12 +18,13 @@ from router.generation import Generation, TokenBatch
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """A prompt as token ids, and as the text that ``echo`` repeats.
-    ``reasoning``: what it says of the answer's.
+    ``reasoning``: what it says of the answer's. ``images``: that it shows.
     """
 
     tokens: list[int]
     text: str = ""
     reasoning: ReasoningState = ReasoningState.NONE
+    images: tuple[PlacedImage, ...] = ()
 
 
 class Piece(msgspec.Struct, frozen=True):

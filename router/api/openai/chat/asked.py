@@ -24,6 +24,7 @@ from router.api.openai.input.bodies import (
 from router.chat.style import ChatStyle
 from router.chat.teaching import taught
 from router.chat.tools import Choosing, Tool, ToolUse, any_object
+from router.images.sources import ImageSource
 
 MAX_ARGUMENTS: Final = 262_144  # characters, which are read on the event loop
 _OWN_VARIABLES: Final = frozenset(
@@ -53,17 +54,20 @@ class ChatWishes(Protocol):
 
 
 class AskedChat(msgspec.Struct, frozen=True):
-    """A chat that may be rendered. ``use`` is None if its answer may call no tools."""
+    """A chat that may be rendered. ``use`` is None if its answer may call no tools. ``images``: of its messages, in
+    order; templates see where they are.
+    """
 
     chat: Chat
     use: ToolUse | None = None
+    images: Sequence[ImageSource] = ()
 
 
 def asked_chat(body: ChatBody, style: ChatStyle) -> AskedChat:
     """Raise `ApiError` on what contradicts itself or what the model's template cannot show."""
     use = tool_use(body)
     tools = None if use is None or use.choosing is Choosing.NONE else body.tools
-    return AskedChat(chat_of(body.messages, body, style, tools), use)
+    return AskedChat(chat_of(body.messages, body, style, tools), use, images_of(body.messages))
 
 
 def chat_of(
@@ -88,6 +92,25 @@ def chat_of(
         continues=continues,
         parameters=_parameters(wishes, style),
     )
+
+
+def images_of(messages: Sequence[Message]) -> list[ImageSource]:
+    """Return the images of messages, in order. Raise `ApiError` if one has no URL."""
+    places = [
+        (part, f"messages[{index}].content[{which}].image_url")
+        for index, message in enumerate(messages)
+        if isinstance(message.content, list)
+        for which, part in enumerate(message.content)
+        if part.type == "image_url"
+    ]
+    return [_image(part, param, number) for number, (part, param) in enumerate(places, 1)]
+
+
+def _image(part: ContentPart, param: str, number: int) -> ImageSource:
+    given = part.image_url
+    if not given:
+        raise bad_parameter(param, "is required", "missing_required_parameter")
+    return ImageSource(param, given if isinstance(given, str) else given.url, number)
 
 
 def tool_use(body: ChatBody) -> ToolUse | None:
@@ -198,12 +221,16 @@ def _content(message: Message, index: int) -> str | list[dict[str, str]] | None:
         if message.role != "assistant":
             raise bad_parameter(f"messages[{index}].content", "is required", "missing_required_parameter")
         return None if message.tool_calls else message.refusal or ""
-    return [_part(part, index) for part in content]
+    return [_part(part, message, index) for part in content]
 
 
-def _part(part: ContentPart, index: int) -> dict[str, str]:
+def _part(part: ContentPart, message: Message, index: int) -> dict[str, str]:
+    if part.type == "image_url" and message.role == "user":
+        return {"type": "image"}
+    if part.type == "image_url":
+        raise bad_parameter(f"messages[{index}].content", f"images are in messages of the user, not of {message.role}")
     if part.type not in ("text", "refusal", "input_text", "output_text") or part.text is None:
-        raise bad_parameter(f"messages[{index}].content", f"only text parts are supported, not {part.type!r}")
+        raise bad_parameter(f"messages[{index}].content", f"only text and image_url are supported, not {part.type!r}")
     return {"type": "text", "text": part.text}
 
 

@@ -33,7 +33,7 @@ SHAPES: Final[Mapping[str, str]] = {
     "text_2": "a string or a list of strings",
     "tokens": "a list of token ids",
     "stop": "a string or a list of strings",
-    "content": "a string or a list of text parts",
+    "content": "a string or a list of parts: text, or image_url with its url",
     "json": "a JSON schema: an object, or a string of one",
     "role": "system, developer, user, assistant or tool",
     "tool_choice": "none, auto, required, or an object that names a function",
@@ -157,9 +157,17 @@ class CompletionBody(SamplingBody, kw_only=True):
         return self.num_drawn > (self.n or 1)
 
 
+class ImageUrl(Body, kw_only=True):
+    """``detail`` is read and not heeded: an image is as many tokens as its model makes of it."""
+
+    url: str
+    detail: Name | None = None
+
+
 class ContentPart(Body, kw_only=True):
     type: Name
     text: str | None = None
+    image_url: str | ImageUrl | None = None
 
 
 class Unread(Body):

@@ -168,6 +168,7 @@ class OrderIntake:
                         priority=priority,
                         age_s=self._clock.now() - order.arrived_s,
                         adapter=order.model.adapter,
+                        images=prompt.images,
                     ),
                 )
 

@@ -17,6 +17,9 @@ from router.api.openai.input.sampling import check_num_choices
 from router.api.openai.input.unsupported import unsupported
 from router.api.openai.models import ServedModel
 from router.chat.reasoning import ReasoningState
+from router.images.placing import place
+from router.images.reader import ImageReader
+from router.images.sources import DEFAULT_LIMITS, ImageSource
 
 LONG_TEXT: Final = 8192  # characters; the library takes 5 ms for them at the worst
 MANY_MESSAGES: Final = 64
@@ -26,8 +29,9 @@ MANY_TOKENS: Final = 4096  # to turn into text
 class PromptReader:
     """Reads prompts for all requests of a gateway. ``client`` is whose turn it is in the background."""
 
-    def __init__(self, background: Background) -> None:
+    def __init__(self, background: Background, images: ImageReader | None = None) -> None:
         self._background = background
+        self._images = images or ImageReader(background, DEFAULT_LIMITS)
 
     async def completion(self, body: CompletionBody, model: ServedModel, client: str) -> list[Prompt]:
         """Raise `ApiError` on an empty or too long prompt, or a token id that the model does not have."""
@@ -64,12 +68,30 @@ class PromptReader:
         check_tokens("prompt", item, model)
         return Prompt(item, await self.text_of(item, model, client) if echo else "")
 
-    async def chat(self, chat: Chat, model: ServedModel, client: str) -> Prompt:
-        """Raise `ApiError` if the template refuses the messages, or they are empty or too long."""
+    async def chat(self, chat: Chat, model: ServedModel, client: str, images: Sequence[ImageSource] = ()) -> Prompt:
+        """Raise `ApiError` if the template refuses the messages, or they are empty or too long, or an image cannot be
+        shown.
+        """
+        if images:
+            return await self._chat_with_images(chat, model, client, images)
         tokens, reasoning = await self._encode_chat(chat, model, client)
         if not tokens:
             raise bad_parameter("messages", "make an empty prompt")
         return Prompt(tokens, reasoning=reasoning)
+
+    async def _chat_with_images(
+        self, chat: Chat, model: ServedModel, client: str, images: Sequence[ImageSource]
+    ) -> Prompt:
+        """The text is read first: it costs less than an image."""
+        form = model.sight.form
+        if form is None:
+            raise images[0].fault(f"is not supported: {model.sight.why_not}", "unsupported_parameter")
+        tokens, reasoning = await self._encode_chat(chat, model, client)
+        cuts = await self._images.read(images, form, client)
+        encode = partial(model.encode, add_special_tokens=False)
+        prompt, placed = place(tokens, cuts, form, encode)
+        self._images.room.hold(placed)
+        return Prompt(prompt, reasoning=reasoning, images=placed)
 
     async def encode(self, text: str, model: ServedModel, client: str, *, add_special_tokens: bool) -> list[int]:
         return await self._encode(text, "prompt", model, client, len(text) > LONG_TEXT, add_special_tokens)
@@ -80,10 +102,6 @@ class PromptReader:
         if not is_long:
             return model.encode(text, add_special_tokens=add_special_tokens)
         return await self._background.run(client, partial(encode_long, text, param, model, add_special_tokens))
-
-    async def encode_chat(self, chat: Chat, model: ServedModel, client: str) -> list[int]:
-        """Raise `ApiError` if the model's template refuses the messages, or they are too long."""
-        return (await self._encode_chat(chat, model, client))[0]
 
     async def _encode_chat(self, chat: Chat, model: ServedModel, client: str) -> tuple[list[int], ReasoningState]:
         length = _num_characters(chat)

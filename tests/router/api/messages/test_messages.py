@@ -167,7 +167,7 @@ USE = {"type": "tool_use", "id": "a", "name": "b", "input": {}}
         ({"max_tokens": 0}, "max_tokens: must be at least 1"),
         ({"temperature": 1.5}, "temperature: must be at most 1"),
         ({"messages": []}, "messages: must not be empty"),
-        ({"messages": [{"role": "user", "content": [IMAGE]}]}, "messages[0].content[0].type: blocks of the type 'im"),
+        ({"messages": [{"role": "user", "content": [IMAGE]}]}, "messages: image 1 is not supported: this service sees"),
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type: 'web_search_20250305'"),
         ({"tools": [{"name": "x"}]}, "tools[0].input_schema: is required"),
         ({"tools": [WEATHER | {"name": "no blanks"}]}, "tools[0].name: "),

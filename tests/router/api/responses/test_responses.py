@@ -166,7 +166,7 @@ async def test_a_store_that_fails_costs_no_answer(gateway, client, stored):
         ({"tools": [WEATHER], "tool_choice": {"type": "web_search"}}, "tool_choice.type: 'web_search' is not"),
         ({"input": []}, "input: must not be empty"),
         ({"input": [1]}, "input: must be a string"),
-        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type: only text"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].image_url: is"),
         ({"input": [{"type": "computer_call"}]}, "input[0].type: items of the type 'computer_call' are not"),
         ({"input": [{"type": "function_call_output", "output": "a"}]}, "input[0].call_id: is required"),
         ({"max_output_tokens": 10_000_000}, "max_output_tokens: must be at most 1000000"),

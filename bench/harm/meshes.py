@@ -13,6 +13,7 @@ import tomli_w
 from bench.harm.harm import PLAIN
 from bench.live.ports import free_ports, free_range
 from bench.models.tiny_llama import write_tiny_model
+from bench.models.tiny_seeing import write_blind_model
 from mesh.access.key_file import change_keys
 from mesh.access.keys import KeyLimits, make_key
 from mesh.sockets.curve import make_key_file
@@ -24,6 +25,7 @@ HOSTS, PLACED, RELAYED, TWO_HOSTS, KEYED = "hosts", "placed", "relayed", "two-ho
 MESH_NAME, PLACEMENT = "harm", "placement"
 MODEL = "tiny"  # with random weights, which are there in an instant
 OTHER_MODEL = "other"  # the same weights by another name, where services are placed
+SEEING_MODEL = "sights"  # where a mesh has it
 WORDY_MODEL = MODEL + "-" * 250  # the same by a name that makes every event of a stream long
 MAX_CONTEXT = 8192  # tokens, of the model
 PORTS_OF_HOST = 10  # two of each process: a supervisor, and two gateways, which have two names each, or an engine
@@ -91,6 +93,8 @@ def deploy(folder: Path, programme: str, kind: str = PLAIN) -> Deployment:
     model = str(write_tiny_model(folder / "model", max_context=MAX_CONTEXT))
     for service in services.values():
         service["model"] = model
+    if SEEING_MODEL in services:
+        services[SEEING_MODEL]["model"] = str(write_blind_model(folder / SEEING_MODEL))
     services[MODEL]["aliases"] = [WORDY_MODEL]
     for name, engine in engines.items():
         engine.update(each, **({"python": str(_interpreter(folder, name, kind))} if profile else {}))

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from bench.harm.attacks import files, rows, wire
 from bench.harm.attacks.ground import Answer, Fields, Ground, ImpossibleHereError
 from bench.harm.harm import PLAIN, End, Harm, choose
-from bench.harm.meshes import HONEST, RIVAL, deploy, key_headers, kinds
+from bench.harm.meshes import HONEST, RIVAL, SEEING_MODEL, deploy, key_headers, kinds
 from bench.harm.observer import SUPERVISOR
 from bench.harm.running import RunningMesh, WaitedInVainError, running, until
 from bench.harm.testimony import Accounts, Window
@@ -105,6 +105,8 @@ class Besieged:
             async with asyncio.timeout(self._pace.longest_s):
                 key = ground.key(HONEST)
                 await ground.send_all([ground.completion(fields, key) for fields in variants], at_once=4)
+                if any(one.name == SEEING_MODEL for one in self._mesh.deployment.topology.services):
+                    await ground.send(ground.post("/v1/chat/completions", rows.shown_picture(SEEING_MODEL), key))
         await has_round(self._testimony, time.monotonic())
 
     async def _calm_gap_s(self, load: int, random: Random) -> float:

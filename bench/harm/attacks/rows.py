@@ -114,3 +114,10 @@ def _attack(family: str, name: str, row: Row) -> Harm:
 _ROWS = tomllib.loads(Path(__file__).with_name("attacks.toml").read_text())
 LISTS: Mapping[str, list[Any]] = _ROWS.pop("lists")
 ATTACKS = tuple(_attack(family, name, row) for family, rows in _ROWS.items() for name, row in rows.items())
+
+
+def shown_picture(model: str) -> dict[str, Any]:
+    """Return a chat that shows a small picture."""
+    url = expanded(LISTS["pictures"][0])
+    parts = [{"type": "image_url", "image_url": {"url": url}}]
+    return {"model": model, "max_tokens": 1, "messages": [{"role": "user", "content": parts}]}

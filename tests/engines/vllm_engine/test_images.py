@@ -72,14 +72,15 @@ def test_after_a_step_that_failed_all_is_encoded_anew_and_nothing_leaks():
 # --- real models ------------------------------------------------------------------------------------------------------
 
 
-def prompt_of(form: ImageForm, *parts: str | bytes) -> Prompt:
+def prompt_of(folder: Path, form: ImageForm, *parts: str | bytes) -> Prompt:
     """Texts are of bytes; pictures are those of files."""
     tokens, images = [256], []
     for part in parts:
         if isinstance(part, str):
             tokens += part.encode()
             continue
-        shown, image = placed(cut(part, form, 10**6), form, len(tokens), bytes(15) + bytes([len(images)]) + part[-16:])
+        digest = bytes(15) + bytes([len(images)]) + part[-16:]
+        shown, image = placed(folder, cut(part, form, 10**6), form, len(tokens), digest)
         tokens += shown
         images.append(image)
     return tokens, tuple(images)
@@ -114,11 +115,11 @@ def test_answers_are_those_of_transformers(tmp_path: Path, family: str):
     assert form is not None
     one, other = picture(60, 44, seed=1), picture(60, 44, seed=2)
     prompts = [
-        prompt_of(form, "What is in ", one, "?"),
-        prompt_of(form, "What is in ", other, "?"),
-        prompt_of(form, "Only words."),
-        prompt_of(form, one, " or ", other, ", that is the question"),
-        prompt_of(form, picture(20, 90), one, one),
+        prompt_of(folder, form, "What is in ", one, "?"),
+        prompt_of(folder, form, "What is in ", other, "?"),
+        prompt_of(folder, form, "Only words."),
+        prompt_of(folder, form, one, " or ", other, ", that is the question"),
+        prompt_of(folder, form, picture(20, 90), one, one),
     ]
     expected = by_transformers(folder, prompts, form)
     assert expected[0] != expected[1], "the pictures must matter"

@@ -20,7 +20,7 @@ pytestmark = [
         vllm_python() is None, reason="no vLLM here: `make vllm-env`, or name an interpreter in MESHSERVE_VLLM_PYTHON"
     ),
 ]
-NUM_TOKENS = 600
+NUM_TOKENS = 900
 ATTEMPTS = 8  # a command may come when the answer has ended
 TOPOLOGY = """
 [mesh]
@@ -117,7 +117,7 @@ def test_a_request_that_moves_keeps_its_adapter(mesh: Mesh):
         assert client.end() == expected
         if moved.returncode == 0:
             break
-        assert "has ended (length)" in moved.stderr
+        assert "has ended (length)" in moved.stderr or "is not here" in moved.stderr
     assert moved.returncode == 0
     assert engine(mesh, "decode")["migrations"] == 1
 

@@ -31,6 +31,8 @@ from router.images.sight import BLIND, Sight, sight_of
 
 log = structlog.get_logger()
 
+log = structlog.get_logger()
+
 SLICE: Final = 16_384  # characters of a long text that are tokenised at a time
 CUT: Final = 16  # tokens that a slice may have more than the same text in one piece, at the most
 

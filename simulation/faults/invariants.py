@@ -32,6 +32,7 @@ from router.history.timeline import RequestTimeline, Seen
 from router.history.timelines import TimelineReaders, Timelines
 from router.history.trace import RequestTrace
 from router.policies.policy import Decision, Dispatch
+from router.requests.dispatcher import FILLER_PLACES
 from simulation.engines.engine import SimulatedEngine
 from simulation.gateway import SimulatedGateway
 from simulation.kernel import Kernel
@@ -249,8 +250,11 @@ class Invariants:
         for gateway in self.simulation.gateways.values():
             dispatcher = gateway.core.dispatcher
             dispatcher.check_invariants()
-            if dispatcher.num_requests > dispatcher._limits.max_requests:
-                raise InvariantError(f"more than {dispatcher._limits.max_requests} requests: {gateway!r}")
+            most, num_fillers = dispatcher._limits.max_requests, dispatcher._in_flight.num_fillers
+            if dispatcher.num_requests - num_fillers > most:
+                raise InvariantError(f"more than {most} requests: {gateway!r}")
+            if num_fillers > max(1, most // FILLER_PLACES):
+                raise InvariantError(f"{num_fillers} lines of batches, where {most} requests may be: {gateway!r}")
 
     def _check_progress(self) -> None:
         if self.num_events > self._bounds.max_events:

@@ -29,6 +29,7 @@ def test_whatever_goes_wrong_all_that_must_hold_holds():
     told = {row for _, row in tally}
     faults = {"Kill", "Kill of a gateway", "Kill of a placement daemon", "Hang", "Slow", "Partition", "Loss", "Delay"}
     assert told >= faults | {"Duplicate", "Reorder", "Skew", "FailLoad"}
+    assert any("lines of batches run" in row for row in told)
     assert told >= {"finished", "cancelled: no longer wanted", "failed: its gateway died", "plan N is carried out"}
     assert all(tally[row] > 0 for row in tally if row[0] in (MIGRATIONS, SERVICES))
 

@@ -10,7 +10,7 @@ from mesh.topology.timing import Timing
 from router.history.records import Outcome, Record
 from router.placement.daemon import Doing
 from simulation.cluster import Simulation
-from simulation.faults.faults import Duplicate, FailSteps, Hang
+from simulation.faults.faults import Duplicate, FailLoad, FailSteps, Hang
 from simulation.faults.faulty_network import Tap
 from simulation.faults.invariants import InvariantBounds, InvariantError, Invariants
 from simulation.loads.workload import SloRule
@@ -28,6 +28,7 @@ LOOK_S = 0.5
 MAX_EVENTS = 300_000
 CUT_OFF = "cut off: "  # its client read too slowly
 GATEWAY_DIED = ("its gateway died", "no gateway was there")
+NOT_LOADED = "its weights cannot be read"
 NOT_COMPUTED = "the engine could not compute it"  # what it was alone in, twice
 AGREE_S = 5.0  # for gateways to come to one policy, once nothing goes wrong
 GIVEN_UP = "given up after"  # `DispatchLimits.max_deaths`
@@ -142,6 +143,7 @@ def _check_endings(scenario: Scenario, records: Sequence[Record]) -> None:
         reason = record.reason or ""
         is_excused = reason in GATEWAY_DIED or reason.startswith(CUT_OFF)
         is_excused |= reason.startswith(NOT_COMPUTED) and scenario.has(FailSteps)
+        is_excused |= reason == NOT_LOADED and scenario.has(FailLoad)  # of its adapter
         is_excused |= reason.startswith(GIVEN_UP) and scenario.may_give_up
         if record.outcome is Outcome.FAILED and not is_excused:
             raise InvariantError(f"{record.id} failed: {reason}", record.id)

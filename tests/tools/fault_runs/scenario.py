@@ -4,6 +4,8 @@ Runs are small, so that many can be made: a few engines and a dozen requests ove
 scarce, so that each request that was accepted can be answered.
 """
 
+import os
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -25,17 +27,20 @@ from mesh.topology.schema import (
 )
 from mesh.topology.timing import SMALL_MESH, Timing
 from mesh.wire.control import Role
+from mesh.wire.requests import PRIORITY_BATCH
 from mesh.wire.status import DecodeCost, PrefillCost
 from router.policies.registry import policies
 from simulation.engines.physics import Physics
 from simulation.faults.faults import Delay, Duplicate, FailSteps, Fault, Hang, Kill, Reorder, Skew, Stall
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.traces import structured
+from tests.tools.fault_runs.adapters import SMALL_BYTES, write_small
 from tests.tools.fault_runs.draws import DURATION_S, KINDS, LONG_S, ORDERS, Draw, draw_all
 from tests.tools.fault_runs.orders import LOAD_S, Order
 
 BLOCK_TOKENS = 16
 KV_BYTES_PER_TOKEN = 4096
+WINDOW_S = 86_400.0  # of a batch
 TRANSFER_S = 2.0  # deadline of a transfer
 WEIGHT_BYTES = 2**30
 SUPERVISED = 0.75  # of all runs
@@ -136,11 +141,15 @@ def draw(seed: int, only: Iterable[str] = (*KINDS, *ORDERS), among: Sequence[str
         topology = replace(topology, rescheduling=_rescheduling(Random(f"{seed}/rescheduling")))
     if "pace" in kinds:
         topology = replace(topology, timing=_timing(Random(f"{seed}/pace")))
+    if "adapters" in kinds:
+        topology = _with_adapters(topology, Random(f"{seed}/adapters"))
     services = [service.name for service in topology.services]
     engines, gateways = [spec.id for spec in topology.engines], [spec.id for spec in topology.gateways]
     daemon = topology.placement.id if topology.placement else ""
     things = draw_all(seed, Draw(random, engines, gateways, services, names, daemon), kinds, plans)
-    trace, masks = tuple(_trace(random, services)), Random(f"{seed}/masks")
+    trace, masks = _with_services(_trace(random, services), topology, seed), Random(f"{seed}/masks")
+    if "fillers" in kinds:
+        trace = _with_fillers(trace, Random(f"{seed}/fillers"))
     return Scenario(
         seed,
         topology,
@@ -180,6 +189,36 @@ def _topology(random: Random, policy_names: Sequence[str]) -> Topology:
     policy, transfer = PolicySpec(random.choice(policy_names)), TransferSpec(deadline_s=TRANSFER_S)
     path = Path("faults.toml")
     return Topology("faults", path, services, engines, gateways, policy=policy, transfer=transfer, timing=Timing())
+
+
+def _with_adapters(topology: Topology, random: Random) -> Topology:
+    """In half the runs, services that are adapters of the first one, and room for one of them or for both."""
+    if random.random() < 0.5:
+        return topology
+    base, room = topology.services[0], random.choice([1, 2])
+    names = ("law", "sql")
+    folders = [write_small(Path(tempfile.gettempdir()) / f"meshserve-fault-runs-{os.getuid()}", name) for name in names]
+    adapters = tuple(
+        replace(base, name=name, base=base.name, adapter=folder) for name, folder in zip(names, folders, strict=True)
+    )
+    engines = tuple(replace(spec, adapter_memory_bytes=room * SMALL_BYTES) for spec in topology.engines)
+    return replace(topology, adapters=adapters, engines=engines)
+
+
+def _with_services(trace: Iterable[TraceRequest], topology: Topology, seed: int) -> tuple[TraceRequest, ...]:
+    """Some requests of the base are of an adapter."""
+    random, names = Random(f"{seed}/adapted"), [adapter.name for adapter in topology.adapters]
+    base = topology.services[0].name
+    return tuple(
+        replace(one, service=random.choice([base, *names])) if names and one.service == base else one for one in trace
+    )
+
+
+def _with_fillers(trace: Sequence[TraceRequest], random: Random) -> tuple[TraceRequest, ...]:
+    """In some runs, some requests are lines of batches: they have the lowest priority, and wait for a day."""
+    share = random.choice([0.0, 0.0, 0.3, 0.8])
+    lines = {"priority": PRIORITY_BATCH, "slo_ttft_s": WINDOW_S, "slo_tpot_s": WINDOW_S}
+    return tuple(replace(one, **lines) if random.random() < share else one for one in trace)  # type: ignore[arg-type]
 
 
 def _rescheduling(random: Random) -> Rescheduling | None:

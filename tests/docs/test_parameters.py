@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
+from mesh.chat_formats import AUTO_FORMAT, TOOL_FORMATS
 from router.api.openai.input.bodies import ChatBody, CompletionBody
 from router.api.openai.input.unsupported import NAMES
-from router.chat.calls.formats import FORMATS
 
 PAGE = Path(__file__).parents[2] / "docs/reference/api.md"
 CHAT, COMPLETIONS = set(ChatBody.__struct_encode_fields__), set(CompletionBody.__struct_encode_fields__)
@@ -47,4 +47,4 @@ def test_where_a_parameter_is_taken():
 def test_each_way_to_write_calls_has_its_row():
     section = PAGE.read_text().partition("| format | models | how a call is written |\n")[2].partition("\n\n")[0]
     told = {name for row in section.splitlines()[1:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
-    assert told == set(FORMATS)
+    assert told == {*TOOL_FORMATS} - {AUTO_FORMAT}

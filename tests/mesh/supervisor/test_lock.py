@@ -11,7 +11,10 @@ from mesh.supervisor import lock
 from mesh.supervisor.lock import Holder, acquire, holder, lock_file
 
 TOPOLOGY = Path("t.toml")
-ME = Holder(os.getpid(), "t.toml")
+
+
+def me() -> Holder:
+    return Holder(os.getpid(), "t.toml")
 
 
 def test_questions_are_never_in_the_way_and_never_answered_wrongly(tmp_path):
@@ -19,7 +22,7 @@ def test_questions_are_never_in_the_way_and_never_answered_wrongly(tmp_path):
     asked = 0
 
     def ask(is_held):
-        return [holder(tmp_path, "h") for _ in range(300)] == [ME if is_held else None] * 300
+        return [holder(tmp_path, "h") for _ in range(300)] == [me() if is_held else None] * 300
 
     with ThreadPoolExecutor(8) as threads:
         for is_held in (False, True) * 3:
@@ -39,7 +42,7 @@ def test_a_mesh_starts_while_many_ask_whether_it_runs(tmp_path):
         asking = [threads.submit(lambda: [holder(tmp_path, "h") for _ in range(500)]) for _ in range(8)]
         for _ in range(50):
             acquire(tmp_path, "h", TOPOLOGY).release()
-        assert {answer for one in asking for answer in one.result()} <= {None, ME}
+        assert {answer for one in asking for answer in one.result()} <= {None, me()}
 
 
 def test_of_those_that_start_at_once_one_holds_the_mesh(tmp_path):
@@ -52,7 +55,7 @@ def test_of_those_that_start_at_once_one_holds_the_mesh(tmp_path):
     with ThreadPoolExecutor(8) as threads:
         for _ in range(20):
             [held] = [one for one in threads.map(lambda _: try_it(), range(8)) if one]
-            assert holder(tmp_path, "h") == ME
+            assert holder(tmp_path, "h") == me()
             held.release()
 
 
@@ -74,7 +77,7 @@ def test_a_file_that_is_removed_is_made_again_and_keeps_others_out(tmp_path):
     held = acquire(tmp_path, "h", TOPOLOGY)
     lock_file(tmp_path, "h").unlink()
     held.keep()
-    assert holder(tmp_path, "h") == ME
+    assert holder(tmp_path, "h") == me()
     with pytest.raises(UserError, match="is already running"):
         acquire(tmp_path, "h", TOPOLOGY)
     held.release()
@@ -85,7 +88,7 @@ def test_the_file_is_looked_for_without_being_asked(tmp_path, monkeypatch):
     monkeypatch.setattr(lock, "LOOK_S", 0.01)
     held = acquire(tmp_path, "h", TOPOLOGY)
     lock_file(tmp_path, "h").unlink()
-    while holder(tmp_path, "h") != ME:
+    while holder(tmp_path, "h") != me():
         pass
     held.release()
 

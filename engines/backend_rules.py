@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from engines.adapters.places import RANK_OPTION, RANKS
+from engines.adapters.ranks import RANK_OPTION, RANKS
 from engines.vllm_engine.versions import NOT_INSTALLED
 from mesh.extras import missing_extra
 from mesh.topology.placed import Processes, engine_tables

@@ -8,6 +8,7 @@ from typing import Final
 
 from engines.adapters.config import AdapterConfig
 from engines.adapters.folder import AdapterFolder
+from engines.adapters.ranks import RANK_OPTION, RANKS
 from engines.adapters.sites import is_stacked
 from engines.models.files.layer_shapes import has_projection, projection_shapes
 from engines.models.files.model_config import ModelConfig
@@ -17,8 +18,6 @@ from mesh.topology.schema import EngineSpec, Topology
 from mesh.wire.adapters import LoraAdapter
 
 PLACED: Final = ("vllm",)  # backends with places
-RANK_OPTION: Final = "max_lora_rank"  # of vLLM's
-RANKS: Final = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that places may have
 USUAL_RANK: Final = 16  # where adapters may be added that nobody knows yet
 MOST_PLACES: Final = 64  # more make steps slower, whoever is in them
 

@@ -7,7 +7,8 @@ from threading import Lock
 from typing import Any, Protocol
 
 from engines.adapters.folder import AdapterFolder
-from engines.adapters.places import RANK_OPTION, Places, largest_rank
+from engines.adapters.places import Places, largest_rank
+from engines.adapters.ranks import RANK_OPTION
 from engines.models.errors import ModelError
 
 ENABLING = ("enable_lora", "max_loras", "max_cpu_loras", "lora_target_modules")  # of vLLM's options

@@ -30,8 +30,9 @@ from mesh.access.key_file import read_keys
 def test_every_topology_is_valid(tmp_path, programme, kind):
     deployment = deploy(tmp_path, programme, kind)
     topology = deployment.topology
+    engines = TOPOLOGIES[programme][kind].get("engines", {}) | TOPOLOGIES[programme]["all"]["engines"]
     assert {engine.id: str(engine.role) for engine in topology.engines} == {
-        name: engine["role"] for name, engine in TOPOLOGIES[programme]["all"]["engines"].items()
+        name: engine.get("role", "multiplex") for name, engine in engines.items()
     }
     assert {process.id for process in topology.processes} == set(deployment.supervised)
     assert {process.host for process in topology.processes} == set(deployment.hosts)

@@ -30,6 +30,10 @@ def check(topology):
         raise UserError("engines.decode: no such profile")
     return ["services.tiny: promises much"] if topology.path.name == "hasty.toml" else []
 """
+ROUTER_CHECK = """\
+def check(topology):
+    return []
+"""
 
 
 class Mesh:
@@ -74,6 +78,7 @@ def mesh(tmp_path):
         (tmp_path / "fakes" / name / "__init__.py").touch()
         (tmp_path / "fakes" / name / "__main__.py").write_text(text)
     (tmp_path / "fakes/engines/checks.py").write_text(CHECK)
+    (tmp_path / "fakes/router/checks.py").write_text(ROUTER_CHECK)
     (tmp_path / "fakes/engines/backend_rules.py").write_bytes(Path(backend_rules.__file__).read_bytes())
     mesh = Mesh(tmp_path)
     yield mesh

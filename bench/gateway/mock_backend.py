@@ -6,13 +6,15 @@
 The first token comes ``first-ms`` after the request, each later one ``gap-ms`` after the one before: what clients and
 proxies measure or cost can be held against that. Answers have as many tokens as they are asked for, each an event of
 its own that is written on its own. With ``step-ms``, tokens come from iterations, as a server has them that batches
-continuously: each takes ``step-ms``, ``token-us`` for each token of a prompt and ``request-us`` for each answer.
+continuously: each takes ``step-ms``, ``token-us`` for each token of a prompt and ``request-us`` for each answer. They
+take three times as long after SIGUSR1, until SIGUSR2. ``/served`` tells how many requests came.
 """
 
 import argparse
 import asyncio
 import itertools
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -28,6 +30,7 @@ from bench.harness.arguments import script_parser
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 TOKENS = 16  # where a request does not say
+SLOW = 3.0  # times as long
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +39,18 @@ class Pace:
     gap_s: float
 
 
+@dataclass(slots=True)
+class Served:
+    """Requests that came, over all connections."""
+
+    number: int = 0
+
+
 class Exchanges(asyncio.Protocol):
     """One connection. httptools calls the methods that begin with ``on_``."""
 
-    def __init__(self, pace: Pace, model: str, batches: MockBatches | None = None) -> None:
-        self._pace, self._model, self._batches = pace, model, batches
+    def __init__(self, pace: Pace, model: str, served: Served, batches: MockBatches | None = None) -> None:
+        self._pace, self._model, self._served, self._batches = pace, model, served, batches
         self._parser = httptools.HttpRequestParser(self)
         self._body, self._url = b"", b""
         self._transport: asyncio.Transport | None = None
@@ -74,11 +84,14 @@ class Exchanges(asyncio.Protocol):
         path = self._url.partition(b"?")[0]
         if path.endswith(b"/completions"):
             asked = json.loads(self._body)
+            self._served.number += 1
             self._stream = asyncio.create_task(self._answer(asked, is_chat=path.endswith(b"/chat/completions")))
         elif path == b"/v1/models":
             self._transport.write(_whole({"object": "list", "data": [{"id": self._model, "object": "model"}]}))
         elif path == b"/health":
             self._transport.write(_whole({}))
+        elif path == b"/served":
+            self._transport.write(_whole({"served": self._served.number}))
         else:
             self._transport.write(_whole({"error": {"message": "not here"}}, b"404 Not Found"))
 
@@ -141,8 +154,11 @@ def _whole(body: object, status: bytes = b"200 OK") -> bytes:
 async def serve(port: int, pace: Pace, model: str, costs: MockCosts | None = None) -> None:
     """Until it is cancelled."""
     loop = asyncio.get_running_loop()
-    batches = None if costs is None else MockBatches(costs)
-    server = await loop.create_server(lambda: Exchanges(pace, model, batches), "127.0.0.1", port)
+    batches, served = None if costs is None else MockBatches(costs), Served()
+    if batches is not None:
+        loop.add_signal_handler(signal.SIGUSR1, setattr, batches, "slowness", SLOW)
+        loop.add_signal_handler(signal.SIGUSR2, setattr, batches, "slowness", 1.0)
+    server = await loop.create_server(lambda: Exchanges(pace, model, served, batches), "127.0.0.1", port)
     print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
     await server.serve_forever()
 

@@ -38,10 +38,11 @@ class MockRequest:
 
 
 class MockBatches:
-    """Runs iterations while there are requests: first come, first served."""
+    """Runs iterations while there are requests: first come, first served. Each takes ``slowness`` times as long."""
 
     def __init__(self, costs: MockCosts) -> None:
         self._costs = costs
+        self.slowness = 1.0
         self.waiting: deque[MockRequest] = deque()
         self.running: list[MockRequest] = []
         self._loop: asyncio.Task[None] | None = None
@@ -59,7 +60,8 @@ class MockBatches:
             num_decodes = sum(request.decodes for request, _ in shares)
             costs = self._costs
             due_at = max(due_at, time.monotonic() - 0.05)  # a late timer is made up for
-            due_at += costs.step_s + costs.token_s * num_tokens + costs.request_s * num_decodes
+            took_s = costs.step_s + costs.token_s * num_tokens + costs.request_s * num_decodes
+            due_at += self.slowness * took_s
             await asyncio.sleep(max(0.0, due_at - time.monotonic()))
             self._finish(shares)
 

@@ -9,8 +9,8 @@ trials that need to kill or slow a server are left out.
 
 * goodput: requests/s that kept both promises, and the share of all that did
 * death: a server is killed under streams; how many of them failed
-* slow: a server gets a third of its CPU time; the share of promises kept in the ten seconds from two after that, and
-  of requests that went there
+* slow: a server's iterations take three times as long; the share of promises kept in the ten seconds from two after
+  that, and of the requests of that time that went there
 """
 
 import argparse
@@ -19,13 +19,13 @@ import random
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from math import nan
 from pathlib import Path
 from statistics import median
+
+import httpx
 
 from bench.gateway.servers import forwarding_gateway, mock_backend, others_router
 from bench.harness.arguments import add_json, errors_in_a_line, script_parser
@@ -42,7 +42,6 @@ LONG_SHARE = 0.1
 ANSWER_S = 60.0
 SLOW_S = 12.0  # of the trial, from when one server is slow
 FIRST_SLOW_S = 2.0  # that a router has to notice it
-DUTY_S = 0.03  # of which a slow server runs a third
 OURS = "MeshServe gateway"
 MAX_RUNNING = 64  # requests that our gateway gives a server at a time
 MOCK = ("--step-ms", "12", "--token-us", "150", "--request-us", "250", "--max-running", "32")
@@ -96,31 +95,31 @@ def death(server: Server, victim: Server, seed: int, num_streams: int = 64) -> f
     return float(sum(not outcome.is_finished for outcome in outcomes))
 
 
-def slowness(server: Server, setting: Setting, victim: Server, rate: float, seed: int) -> tuple[float, float]:
-    """Slow a server to a third. Return the share of promises kept from two seconds after that, and of requests that
-    went there, in percent; the latter only of a router that says where.
+def slowness(
+    server: Server, setting: Setting, servers: Sequence[Server], rate: float, seed: int
+) -> tuple[float, float]:
+    """Slow the first server to a third. Return the share of promises kept from two seconds after that, and of the
+    requests of that time that went there, in percent.
     """
-    over = threading.Event()
-    slow = threading.Thread(target=_slow, args=(victim, over))
-    number = round(rate * (SLOW_S + FIRST_SLOW_S))
+    number = round(rate * SLOW_S)
     times_s = [n / rate for n in range(number)]
-    slow.start()
+    noticed: list[list[int]] = []
+    look = threading.Timer(FIRST_SLOW_S, lambda: noticed.append([served(one) for one in servers]))
+    servers[0].process.send_signal(signal.SIGUSR1)
+    look.start()
     try:
         outcomes = sent(server, setting.shapes(number, seed), times_s, seed)
     finally:
-        over.set()
-        slow.join()
+        servers[0].process.send_signal(signal.SIGUSR2)
+        look.join()
     counted = [outcome for outcome in outcomes if outcome.due_s >= FIRST_SLOW_S]
-    went = [outcome.headers.get("prefill") for outcome in counted if outcome.is_finished]
-    share = 100 * went.count("server-0") / len(went) if any(went) else nan
-    return 100 * sum(one.keeps(setting.promise) for one in counted) / len(counted), share
+    went = [served(one) - before for one, before in zip(servers, noticed[0], strict=True)]
+    return 100 * sum(one.keeps(setting.promise) for one in counted) / len(counted), 100 * went[0] / sum(went)
 
 
-def _slow(victim: Server, over: threading.Event) -> None:
-    while not over.wait(DUTY_S / 3):
-        os.kill(victim.process.pid, signal.SIGSTOP)
-        time.sleep(2 * DUTY_S / 3)
-        os.kill(victim.process.pid, signal.SIGCONT)
+def served(server: Server) -> int:
+    """Return how many requests came to a mock backend."""
+    return int(httpx.get(f"{server.url}/served", timeout=10.0).json()["served"])
 
 
 def router(name: str, urls: Sequence[str], folder: Path, promise: Promise) -> AbstractContextManager[Server]:
@@ -158,7 +157,7 @@ def _round(options: argparse.Namespace, name: str, seed: int) -> Iterator[tuple[
             yield f"goodput at {rate:g}/s", per_s
             yield f"% kept at {rate:g}/s", share
         if servers:
-            kept, went = slowness(server, setting, servers[0], options.rates[0], seed)
+            kept, went = slowness(server, setting, servers, options.rates[0], seed)
             yield "% kept, one slow", kept
             yield "% sent to the slow one", went
             yield "failed of 64, one killed", death(server, servers[1], seed)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bench.gateway.mock_backend import Exchanges, Pace
+from bench.gateway.mock_backend import Exchanges, Pace, Served
 from bench.load.client.answer import Answer
 from bench.load.client.fetch import fetch_json
 from bench.load.client.http import Address, HttpClient
@@ -17,7 +17,7 @@ PACE = Pace(first_s=0.05, gap_s=0.01)
 @pytest.fixture
 async def client() -> AsyncIterator[HttpClient]:
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Exchanges(PACE, "mock"), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: Exchanges(PACE, "mock", Served()), "127.0.0.1", 0)
     made = HttpClient(Address("127.0.0.1", server.sockets[0].getsockname()[1]))
     yield made
     await made.close()
@@ -46,3 +46,4 @@ async def test_the_rest_of_the_api(client: HttpClient):
     whole = await fetch_json(client, "POST", "/v1/completions", {"prompt": "a", "max_tokens": 3})
     assert whole["choices"][0]["text"] == " a a a"
     assert whole["usage"]["completion_tokens"] == 3
+    assert await fetch_json(client, "GET", "/served") == {"served": 1}

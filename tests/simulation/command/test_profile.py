@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.gateway.mock_backend import Exchanges, Pace
+from bench.gateway.mock_backend import Exchanges, Pace, Served
 from bench.gateway.mock_batches import MockBatches, MockCosts
 from engines.costs.linear import prefill_s
 from engines.costs.profiles import load_profile
@@ -27,7 +27,7 @@ def url() -> Iterator[str]:
 
     async def listen() -> None:
         batches = MockBatches(MockCosts(0.002, 1e-6, 2e-5, chunk_tokens=512, max_running=6))
-        server = await loop.create_server(lambda: Exchanges(Pace(0.0, 0.0), "mock", batches), "127.0.0.1", 0)
+        server = await loop.create_server(lambda: Exchanges(Pace(0.0, 0.0), "mock", Served(), batches), "127.0.0.1", 0)
         found.append((server, server.sockets[0].getsockname()[1]))
         started.set()
 

@@ -10,8 +10,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.harness.arguments import script_parser
+from bench.harness.arguments import add_jobs, script_parser
+from bench.harness.jobs import run_jobs
 from bench.harness.plots import new_figure, svg_of
+from mesh.jobs.runner import JobPlace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,20 +30,28 @@ Panel = Mapping[str, Any]
 
 
 def main() -> None:
-    """``python -m bench.figures [--out FOLDER]``."""
+    """``python -m bench.figures [--out FOLDER] [--jobs N | --on ray[:ADDRESS]]``."""
     parser = script_parser("bench.figures", __doc__)
     parser.add_argument("--out", type=Path, default=IMAGES, help="folder for the SVG files (default: %(default)s)")
-    for path in draw_all(parser.parse_args().out):
+    add_jobs(parser)
+    options = parser.parse_args()
+    for path in draw_all(options.out, options.jobs):
         print(path)
 
 
-def draw_all(out: Path) -> Iterator[Path]:
+def draw_all(out: Path, place: JobPlace) -> Iterator[Path]:
     """Write a plot for each data file and name it."""
     out.mkdir(parents=True, exist_ok=True)
-    for source in sorted(DATA.glob("*.json")):
+    sources = sorted(DATA.glob("*.json"))
+    for source, drawn in zip(sources, run_jobs(draw_file, sources, place, "plots"), strict=True):
         path = out / f"{source.stem}.svg"
-        path.write_text(draw(json.loads(source.read_text())["panels"]))
+        path.write_text(drawn)
         yield path
+
+
+def draw_file(source: Path) -> str:
+    """The plot of a data file."""
+    return draw(json.loads(source.read_text())["panels"])
 
 
 def draw(panels: list[Panel]) -> str:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from bench.harness.files import write_json
 from bench.harness.jobs import run_jobs
+from mesh.jobs.runner import JobPlace
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Topology
 from mesh.wire.control import Role
 from router.history.records import Record
@@ -68,9 +69,9 @@ def attainment(records: Sequence[Record]) -> float:
     return sum(record.meets_slo for record in records) / max(1, len(records))
 
 
-def run_cases(work: Callable[[CaseT], ResultT], cases: Sequence[CaseT], num_processes: int) -> dict[CaseT, ResultT]:
+def run_cases(work: Callable[[CaseT], ResultT], cases: Sequence[CaseT], place: JobPlace) -> dict[CaseT, ResultT]:
     """Return the result of each case."""
-    return dict(zip(cases, run_jobs(work, cases, num_processes), strict=True))
+    return dict(zip(cases, run_jobs(work, cases, place), strict=True))
 
 
 def write_results(path: Path, results: Mapping[Any, object]) -> None:

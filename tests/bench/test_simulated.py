@@ -1,10 +1,11 @@
 """What simulated benches share."""
 
 from bench.simulated import percentile, run_cases
+from mesh.jobs.runner import JobPlace
 
 
 def test_each_case_has_its_result():
-    assert run_cases(str.upper, ["a", "b"], 1) == {"a": "A", "b": "B"}
+    assert run_cases(str.upper, ["a", "b"], JobPlace()) == {"a": "A", "b": "B"}
 
 
 def test_a_percentile_is_one_of_the_values():

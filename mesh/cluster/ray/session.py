@@ -45,11 +45,11 @@ def connect(topology: Topology) -> Any:
     if ray.is_initialized():
         return ray
     address = _address(topology)
-    _require_answer(topology, address)
+    require_answer(address, str(topology.path))
     try:
         ray.init(address=address, namespace=namespace_of(topology), log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise _unreachable(topology, address, str(error).partition("\n")[0]) from None
+        raise _unreachable(str(topology.path), address, str(error).partition("\n")[0]) from None
     return ray
 
 
@@ -123,27 +123,29 @@ def _address(topology: Topology) -> str:
         except OSError:
             raise not_running(topology) from None
     if address == AUTO:
-        return os.environ.get("RAY_ADDRESS") or _last_started() or AUTO
+        return last_started() or AUTO
     return address
 
 
-def _last_started() -> str | None:
-    """Where `ray start` of this machine has written the address of its cluster."""
+def last_started() -> str | None:
+    """The address that the environment names, or where `ray start` of this machine has written that of its cluster."""
+    if address := os.environ.get("RAY_ADDRESS"):
+        return address
     folder = os.environ.get("RAY_TMPDIR", "/tmp")  # Ray's
     with suppress(OSError):
         return (Path(folder) / "ray" / "ray_current_cluster").read_text().strip()
     return None
 
 
-def _require_answer(topology: Topology, address: str) -> None:
-    """Raise `UnreachableError` if nobody listens there."""
+def require_answer(address: str, asker: str) -> None:
+    """Raise `UnreachableError` if nobody listens there. ``asker``: what the error begins with."""
     host, _, port = address.rpartition(":")
     if host and port.isdecimal():
         try:
             socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
         except OSError as error:
-            raise _unreachable(topology, address, error.strerror or str(error)) from None
+            raise _unreachable(asker, address, error.strerror or str(error)) from None
 
 
-def _unreachable(topology: Topology, address: str, reason: str) -> UnreachableError:
-    return UnreachableError(f"{topology.path}: no Ray cluster answers at {address!r}: {reason}")
+def _unreachable(asker: str, address: str, reason: str) -> UnreachableError:
+    return UnreachableError(f"{asker}: no Ray cluster answers at {address!r}: {reason}")

@@ -1,6 +1,6 @@
 """Many seeded simulations in which everything goes wrong that can, with what must hold checked after every event.
 
-    python -m tests.tools.fault_runs --runs 10000 [--seed-from 0] [--jobs N] [--only KINDS]
+    python -m tests.tools.fault_runs --runs 10000 [--seed-from 0] [--jobs N | --on ray[:ADDRESS]] [--only KINDS]
     python -m tests.tools.fault_runs --seed 1234 [--verbose] [--reduce]
 
 The product's dispatchers, policies, engine cores, block pools and transfer machines serve requests while engines and
@@ -18,6 +18,7 @@ from functools import partial
 from bench.harness.arguments import add_jobs, script_parser
 from bench.harness.jobs import run_jobs
 from bench.harness.tables import print_table
+from mesh.jobs.runner import JobPlace
 from tests.tools.fault_runs.draws import KINDS, ORDERS
 from tests.tools.fault_runs.play import PLANS, Failure, Results, Tally, run_some
 from tests.tools.fault_runs.scenario import draw
@@ -51,8 +52,8 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--only", type=_kinds, default=ALL, metavar="A,B", help=f"of {', '.join(ALL)}")
     add_jobs(parser)
     options = parser.parse_args()
-    if options.runs < 1 or options.jobs < 1:
-        parser.error("--runs and --jobs: use a whole number of at least 1")
+    if options.runs < 1:
+        parser.error("--runs: use a whole number of at least 1")
     return options
 
 
@@ -63,7 +64,7 @@ def _kinds(text: str) -> tuple[str, ...]:
     return kinds
 
 
-def _run_all(seeds: Sequence[int], only: Sequence[str], jobs: int) -> Results:
+def _run_all(seeds: Sequence[int], only: Sequence[str], jobs: JobPlace) -> Results:
     parts = [seeds[index : index + RUNS_AT_A_TIME] for index in range(0, len(seeds), RUNS_AT_A_TIME)]
     tally, failures = Tally(), list[Failure]()
     for some, failed in run_jobs(partial(run_some, only), parts, jobs, f"{RUNS_AT_A_TIME} runs each"):

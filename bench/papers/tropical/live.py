@@ -19,7 +19,6 @@ from pathlib import Path
 from random import Random
 from statistics import fmean
 
-from bench.fidelity.predicting import profile_of
 from bench.harness.arguments import add_out, errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.jobs import turned
@@ -34,8 +33,10 @@ from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.profiles import EngineProfile
 from mesh.show.progress import working
 from mesh.topology.parse import load
-from mesh.topology.schema import ServiceSpec
+from mesh.topology.schema import ServiceSpec, Topology
 from simulation.capacity import Trial, crossing
+from simulation.command.profiles import profiles_of
+from simulation.engines.shared_profiles import profile_of
 from simulation.loads.arrival_processes import Arrivals, synthesize
 from simulation.loads.trace_request import TraceRequest
 
@@ -109,6 +110,11 @@ def serve(mesh: LiveMesh, policy: str, rate: float, trace: Sequence[TraceRequest
     return Run(policy, rate, [Promises().is_kept(one) for one in outcomes], watch.contention.others, late_s)
 
 
+def _profile(topology: Topology) -> EngineProfile:
+    """Of its engines, which are alike, as measured here. Raise `UserError` if they were not."""
+    return profile_of(profiles_of(topology, {})[topology.engines[0].id], topology.services[0].name)
+
+
 def run_all(options: argparse.Namespace) -> list[Run]:
     """Serve all rates with one policy after the other, each round another one first."""
     service, runs = load(options.topology).services[0], list[Run]()
@@ -116,7 +122,7 @@ def run_all(options: argparse.Namespace) -> list[Run]:
         for number in range(options.rounds):
             for policy in turned(POLICIES, number):
                 with warm_mesh(topology_text(policy, service)) as mesh:
-                    pool = promised(made_up_lengths(), profile_of(mesh.topology.engines[0], mesh.topology))
+                    pool = promised(made_up_lengths(), _profile(mesh.topology))
                     for index, rate in enumerate(options.rates):
                         trace = make_trace(pool, rate, options.requests, number)
                         runs.append(serve(mesh, policy, rate, trace, seed=index))

@@ -3,6 +3,7 @@
 import gc
 import os
 import shutil
+import signal
 import tempfile
 import tomllib
 from collections.abc import Iterator
@@ -16,12 +17,15 @@ import structlog
 from httpx._transports import default as transports
 
 from engines.models.cache import Cache
+from tests.tools.cpu_cost import CpuCost
 from tests.tools.forking import Forks
 from tests.tools.rewriting import rewrite_ahead
 
 LONG_S = 300  # files whose tests have as long as this start meshes or run models, and wait for most of their time
 DEFAULT_TOPOLOGY = Path(__file__).parents[1] / "deploy/topology.toml"
-CACHE: pytest.StashKey[Path] = pytest.StashKey()
+OWN: pytest.StashKey[Path] = (
+    pytest.StashKey()
+)  # a folder with a short name: paths of Unix sockets have 107 bytes at most
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,8 +38,13 @@ def pytest_configure(config: pytest.Config) -> None:
     structlog.configure(processors=[structlog.processors.KeyValueRenderer(key_order=["event"])])
     transports.create_ssl_context = cache(httpx.create_ssl_context)  # each client read all authorities: 26 ms
     if not hasattr(config, "workerinput"):  # workers have it of whoever starts them
-        config.stash[CACHE] = _own_cache()
+        config.stash[OWN] = Path(tempfile.mkdtemp(prefix="mt", dir="/tmp"))
+        _leave_nothing(config.stash[OWN])
     if num_forks := config.getoption("forks"):
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # else what tests made and started is left
+        config.option.basetemp = config.option.basetemp or config.stash[OWN] / "t"
+        Path(config.option.basetemp).parent.mkdir(parents=True, exist_ok=True)
+        config.pluginmanager.register(CpuCost())
         config.pluginmanager.register(Forks(num_forks, _takes_long))
 
 
@@ -57,23 +66,32 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    if CACHE in config.stash:
-        shutil.rmtree(config.stash[CACHE])
+    if OWN in config.stash:
+        shutil.rmtree(config.stash[OWN], ignore_errors=True)  # the last logs of Ray's processes may still come
 
 
-def _own_cache() -> Path:
+def _leave_nothing(folder: Path) -> None:
+    """What tests and their processes keep anywhere is in this folder, but for pytest's own, of which it keeps three."""
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    tempfile.tempdir = str(folder)
+    for name in ("TMPDIR", "RAY_TMPDIR"):
+        os.environ[name] = str(folder)
+    for name in ("MPLCONFIGDIR", "TORCHINDUCTOR_CACHE_DIR", "VLLM_CACHE_ROOT"):
+        os.environ[name] = str(folder / name.lower())
+    _use_own_cache(folder / "cache-of-tests")
+
+
+def _use_own_cache(root: Path) -> None:
     """Tests leave nothing in the user's cache, but the default model, which is fetched once and shared."""
-    mine, users = Cache(Path(tempfile.mkdtemp(prefix="cache-of-tests-"))), Cache.of_user()
+    mine, users = Cache(root), Cache.of_user()
     services = tomllib.loads(DEFAULT_TOPOLOGY.read_text())["services"]
     for service in services.values():
         entry = users.entry(service["model"]).folder
         entry.mkdir(parents=True, exist_ok=True)
         link = mine.entry(service["model"]).folder
-        link.parent.mkdir(exist_ok=True)
+        link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(entry)
-    os.environ["MESHSERVE_CACHE"] = str(mine.root)
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(mine.root / "torchinductor")  # else in /tmp, for good
-    return mine.root
+    os.environ["MESHSERVE_CACHE"] = str(root)
 
 
 @pytest.fixture(autouse=True)

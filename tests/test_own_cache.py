@@ -7,7 +7,7 @@ from engines.models.cache import Cache
 
 def test_tests_have_a_cache_of_their_own():
     root = Cache.of_user().root
-    assert "cache-of-tests-" in root.name
+    assert root.name == "cache-of-tests"
     assert Path.home() / ".cache" not in root.parents
     assert not (root / "profiles").is_symlink()
 

@@ -6,19 +6,24 @@ with each. Those that compute use what the others leave idle, at a lower priorit
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
+from _pytest._io import TerminalWriter
 
 NICE = 5  # of workers that begin with files that compute
 NUMBER_BYTES = 4
 END_S = 60.0  # that a worker which is stopped has to end what its tests have started
+INTERRUPTS = frozenset([signal.SIGINT, signal.SIGTERM])
 
 File = Sequence[pytest.Item]
 
@@ -36,6 +41,23 @@ class Queue:
     def __iter__(self) -> Iterator[File]:
         while taken := os.read(self._read, NUMBER_BYTES):
             yield self._files[int.from_bytes(taken, "little")]
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """What is forked meanwhile is known when an interrupt comes through, and does not go on as the first process."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class Voice:
+    """Stands for the terminal's reporter in a worker: pytest-timeout writes to it where all threads are."""
+
+    def __init__(self) -> None:
+        self._tw = TerminalWriter(sys.__stderr__)
 
 
 class Sender:
@@ -72,10 +94,13 @@ class Worker:
         self.process = ForkProcess(target=_work, args=(session, theirs, first, queues, nice))
         self.process.start()
         theirs.close()
+        self.end = os.pidfd_open(self.process.pid or 0)  # a process that a test has left may keep the connection open
 
     def listen(self) -> bool:
-        """Pass on what the worker says. Returns whether it goes on."""
+        """Pass on what the worker says next. Returns whether it goes on."""
         try:
+            if not self.connection.poll():
+                return False  # it is its end that was heard
             hook, arguments = self.connection.recv()
         except EOFError:
             return False
@@ -90,7 +115,7 @@ class Worker:
 
     def successor(self) -> "Worker | None":
         """Return who goes on after a test that has ended the whole process, and say of the test that it failed."""
-        self.process.join()
+        self.close(END_S)
         if not self.running:
             return None
         item = next(item for item in self.session.items if item.nodeid == self.running)
@@ -100,7 +125,16 @@ class Worker:
         return Worker(self.session, file[file.index(item) + 1 :], self.queues, self.nice)
 
     def stop(self) -> None:
-        os.kill(self.process.pid or 0, signal.SIGINT)
+        if self.process.is_alive():
+            os.kill(self.process.pid or 0, signal.SIGINT)
+
+    def close(self, wait_s: float) -> None:
+        """Wait for its end so long, and kill it then."""
+        self.connection.close()
+        wait([self.end], wait_s)
+        self.process.kill()
+        self.process.join()
+        os.close(self.end)
 
 
 def _ended(item: pytest.Item, code: int | None) -> pytest.TestReport:
@@ -111,16 +145,18 @@ def _ended(item: pytest.Item, code: int | None) -> pytest.TestReport:
 def _work(
     session: pytest.Session, connection: "Connection[Any, Any]", first: File, queues: Sequence[Queue], nice: int
 ) -> None:
-    os.nice(nice)
-    _become_worker(session, connection)
     item = None
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
+        os.nice(nice)
+        _become_worker(session, connection)
         for file in chain([first], chain.from_iterable(queues)):
             for item, following in zip(file, [*file[1:], session], strict=False):
                 session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
                 if session.shouldfail or session.shouldstop:
                     return
     finally:
+        signal.signal(signal.SIGINT, lambda *_: None)  # both a terminal and the first process may say it
         if item is not None:
             _end_shared(item)
 
@@ -128,8 +164,7 @@ def _work(
 def _end_shared(last: pytest.Item) -> None:
     """End what files share. What fails there is said of the last test."""
     end = pytest.CallInfo.from_call(lambda: last.session._setupstate.teardown_exact(None), "teardown")
-    if end.excinfo is not None:
-        last.ihook.pytest_runtest_logreport(report=last.ihook.pytest_runtest_makereport(item=last, call=end))
+    last.ihook.pytest_runtest_logreport(report=last.ihook.pytest_runtest_makereport(item=last, call=end))
 
 
 def _become_worker(session: pytest.Session, connection: "Connection[Any, Any]") -> None:
@@ -140,6 +175,7 @@ def _become_worker(session: pytest.Session, connection: "Connection[Any, Any]") 
     capture.start_global_capturing()
     capture.suspend_global_capture()  # between tests it is
     config.pluginmanager.unregister(name="terminalreporter")
+    config.pluginmanager.register(Voice(), "terminalreporter")
     config.pluginmanager.register(Sender(session, connection))
     folders = config._tmp_path_factory  # type: ignore[attr-defined]
     folders._basetemp = folders.mktemp(f"w{os.getpid()}", numbered=False)
@@ -161,13 +197,15 @@ class Forks:
         waiting = Queue([tests for tests in files.values() if self._waits(tests[0])])
         computing = Queue([tests for tests in files.values() if not self._waits(tests[0])])
         orders = [((waiting, computing), 0), ((computing, waiting), NICE)]
-        workers = [Worker(session, (), *orders[number % len(orders)]) for number in range(self._num_workers)]
+        workers: list[Worker] = []
         try:
+            with _uninterrupted():
+                workers.extend(
+                    Worker(session, (), *orders[number % len(orders)]) for number in range(self._num_workers)
+                )
             self._follow(session, workers)
         finally:
-            for worker in workers:
-                worker.connection.close()
-                worker.process.join(END_S)
+            self._end(workers)
         if missing := len(session.items) - self._num_ended:
             raise session.Interrupted(f"{missing} tests were not run: a worker has ended")
         return True
@@ -178,12 +216,19 @@ class Forks:
     def _follow(self, session: pytest.Session, workers: list[Worker]) -> None:
         """Pass on what workers say, until they have ended or enough tests have failed."""
         while workers:
-            ready = wait([worker.connection for worker in workers])
-            for worker in [worker for worker in workers if worker.connection in ready]:
+            ready = wait([*(worker.connection for worker in workers), *(worker.end for worker in workers)])
+            for worker in [worker for worker in workers if worker.connection in ready or worker.end in ready]:
                 if not worker.listen():
-                    workers.remove(worker)
-                    workers += filter(None, [worker.successor()])
+                    with _uninterrupted():
+                        workers += filter(None, [worker.successor()])
+                        workers.remove(worker)
                 if session.shouldfail:
-                    for other in workers:
-                        other.stop()
                     raise session.Failed(session.shouldfail)
+
+    def _end(self, workers: Sequence[Worker]) -> None:
+        """Stop those that still run, also when this process was interrupted, and wait for all of them together."""
+        for worker in workers:
+            worker.stop()
+        end = monotonic() + END_S
+        for worker in workers:
+            worker.close(max(end - monotonic(), 0.0))

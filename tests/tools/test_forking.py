@@ -1,5 +1,7 @@
 """Forked workers run each test once and tell of it, also when tests fail or end their process."""
 
+import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -28,6 +30,26 @@ def test_is_wrong(): print("what it said"); assert 1 == 2
 """,
     "test_shared.py": "def test_takes(shared): pass",
 }
+LEAVING = """
+import os, pathlib, time
+def test_leaves():
+    left = os.fork()
+    if left == 0:
+        time.sleep(100)
+        os._exit(0)
+    pathlib.Path("left").write_text(str(left))
+"""
+INTERRUPTED = """
+import os, pathlib, pytest, signal, time
+@pytest.fixture(scope="session")
+def lasting():
+    yield
+    time.sleep(0.2)
+    pathlib.Path("ended").touch()
+def test_interrupts(lasting):
+    os.kill(os.getppid(), signal.SIGINT)
+    time.sleep(60)
+"""
 
 
 def run(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -36,7 +58,13 @@ def run(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
         (folder / name).write_text(text)
     command = [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", f"--rootdir={folder}", *arguments]
     env = {"PYTHONPATH": str(ROOT), "PATH": "", "TMPDIR": str(folder), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False)
+    with (folder / "output").open("w+") as output:  # what a test leaves would keep a pipe open
+        done = subprocess.run(
+            command, cwd=folder, env=env, stdout=output, stderr=subprocess.STDOUT, text=True, timeout=60, check=False
+        )
+        output.seek(0)
+        done.stdout = output.read()
+    return done
 
 
 def outcomes(done: "subprocess.CompletedProcess[str]") -> dict[str, Counter[str]]:
@@ -50,7 +78,7 @@ def outcomes(done: "subprocess.CompletedProcess[str]") -> dict[str, Counter[str]
 
 def test_each_test_is_run_once_and_failures_are_told(tmp_path: Path):
     done = run(tmp_path)
-    assert done.returncode == 1, done.stderr
+    assert done.returncode == 1, done.stdout
     assert outcomes(done) == {
         "PASSED": {"test_is_right": 20, "test_after_it": 1, "test_takes": 1},
         "FAILED": {"test_is_wrong": 1, "test_ends_its_process": 1},
@@ -63,5 +91,28 @@ def test_each_test_is_run_once_and_failures_are_told(tmp_path: Path):
 
 def test_enough_failures_stop_all_workers(tmp_path: Path):
     done = run(tmp_path, "--maxfail=1")
-    assert done.returncode == 1, done.stderr
+    assert done.returncode == 1, done.stdout
     assert "stopping after 1 failures" in done.stdout
+
+
+def test_a_test_that_takes_too_long_is_told_with_where_it_is(tmp_path: Path):
+    (tmp_path / "test_slow.py").write_text("import time\ndef test_sleeps(): time.sleep(60)")
+    done = run(tmp_path, "-p", "pytest_timeout", "--timeout=0.5", "test_slow.py")
+    assert outcomes(done)["FAILED"] == {"test_sleeps": 1}
+    assert "Failed: Timeout" in done.stdout
+    assert "test_slow.py:2" in done.stdout
+
+
+def test_a_process_that_a_test_leaves_does_not_hold_up_the_end(tmp_path: Path):
+    """It has all that the worker had open, the connection to the first process, too."""
+    (tmp_path / "test_leaving.py").write_text(LEAVING)
+    done = run(tmp_path, "test_leaving.py", "test_waiting.py")
+    os.kill(int((tmp_path / "left").read_text()), signal.SIGKILL)
+    assert outcomes(done)["PASSED"] == {"test_leaves": 1, "test_after_it": 1}
+
+
+def test_an_interrupted_run_ends_what_tests_share(tmp_path: Path):
+    (tmp_path / "test_interrupted.py").write_text(INTERRUPTED)
+    done = run(tmp_path, "test_interrupted.py")
+    assert done.returncode == 2, done.stdout
+    assert (tmp_path / "ended").exists()

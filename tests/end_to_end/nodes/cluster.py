@@ -90,7 +90,7 @@ def mesh_on_nodes(folder: Path, model: Path, num_decodes: int = 2) -> Iterator[N
     topology.write_text(TOPOLOGY.read_text().format(model=model, port=GATEWAY_PORT, count=num_decodes))
     workers = [f"n{number + 1}" for number in range(NUM_OTHERS + num_decodes)]
     Path("/tmp/ray").mkdir(exist_ok=True)
-    env = {"PYTHONPATH": str(REPOSITORY), "MESHSERVE_RUNTIME_DIR": RUNTIME, **URGENCY}
+    env = {"PYTHONPATH": str(REPOSITORY), "MESHSERVE_RUNTIME_DIR": RUNTIME, "RAY_TMPDIR": "/tmp", **URGENCY}
     with network(folder, (HEAD, CLIENT, *workers), env) as nodes:
         head = nodes.nodes[HEAD]
         start_ray(head, "--head", f"--port={RAY_PORT}", "--num-cpus=0", "--include-dashboard=false")

@@ -2,7 +2,10 @@
 
 import json
 from functools import cache
+from multiprocessing.util import Finalize
 from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 
 import numpy as np
 from safetensors.numpy import save
@@ -16,10 +19,10 @@ SMALL_BYTES = 2 * RANK * WIDTH * 4  # in float32
 
 
 @cache
-def write_small(root: Path, name: str) -> Path:
-    """Return a folder with one. It is the same whoever writes it, and at once."""
-    folder = root / name
-    folder.mkdir(parents=True, exist_ok=True)
+def write_small(name: str) -> Path:
+    """Return a folder with one, as long as this process lives."""
+    folder = _root() / name
+    folder.mkdir()
     site, weights = "base_model.model.model.layers.0.self_attn.q_proj", np.zeros((RANK, WIDTH), np.float32)
     weights += len(name)
     write_whole(
@@ -28,3 +31,10 @@ def write_small(root: Path, name: str) -> Path:
     config = {"peft_type": "LORA", "r": RANK, "lora_alpha": RANK, "bias": "none"}
     write_whole(folder / CONFIG_FILE, json.dumps(config).encode())
     return folder
+
+
+@cache
+def _root() -> Path:
+    root = Path(mkdtemp(prefix="meshserve-fault-runs-"))
+    Finalize(None, rmtree, (root,), exitpriority=0)  # also where `multiprocessing` ends a process
+    return root

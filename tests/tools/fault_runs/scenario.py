@@ -4,8 +4,6 @@ Runs are small, so that many can be made: a few engines and a dozen requests ove
 scarce, so that each request that was accepted can be answered.
 """
 
-import os
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -197,7 +195,7 @@ def _with_adapters(topology: Topology, random: Random) -> Topology:
         return topology
     base, room = topology.services[0], random.choice([1, 2])
     names = ("law", "sql")
-    folders = [write_small(Path(tempfile.gettempdir()) / f"meshserve-fault-runs-{os.getuid()}", name) for name in names]
+    folders = [write_small(name) for name in names]
     adapters = tuple(
         replace(base, name=name, base=base.name, adapter=folder) for name, folder in zip(names, folders, strict=True)
     )

@@ -28,7 +28,7 @@ TWO = {"a": Role.MULTIPLEX, "b": Role.MULTIPLEX}
 def test_coasting_changes_nothing(scheduling: Scheduling, scarce: bool):
     what = topology(TWO, "least_loaded", scheduling=scheduling)
     profile = Profile(kv_memory_bytes=500 * 16 * 327_680) if scarce else Profile()
-    trace = poisson(6.0, 12.0)
+    trace = poisson(6.0, 6.0)
     exact, coasting = (
         {record.id: record for record in run(what, trace, profile=profile, coasts=coasts)} for coasts in (False, True)
     )
@@ -40,7 +40,7 @@ def test_coasting_changes_nothing(scheduling: Scheduling, scarce: bool):
 @pytest.mark.parametrize("scheduling", Scheduling)
 def test_handed_over_or_not_every_request_ends_once(scheduling: Scheduling):
     what = topology({"p": Role.PREFILL, "m": Role.MULTIPLEX, "d": Role.DECODE}, scheduling=scheduling, starvation_s=2.0)
-    sim, records, trace = simulation(what), [], poisson(8.0, 10.0)
+    sim, records, trace = simulation(what), [], poisson(8.0, 5.0)
     sim.run("large", trace, records.append)
     assert_all_ended_once(sim, records, trace)
 

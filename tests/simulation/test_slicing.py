@@ -47,7 +47,7 @@ def total(sim, kind):
     return sum(getattr(engine.core.status(0.0), kind) for engine in sim.engines.values())
 
 
-@each_seed(range(2))
+@each_seed(1, most=2)
 def test_slices_replace_preemptions(seed):
     trace = trace_of(seed, 8.0)
     plain, _ = run(mesh(None), trace, seed=seed)
@@ -58,7 +58,7 @@ def test_slices_replace_preemptions(seed):
     assert {record.outcome for record in records} <= {Outcome.FINISHED, Outcome.REJECTED}
 
 
-@each_seed(range(2))
+@each_seed(1, most=2)
 def test_coasting_changes_nothing(seed):
     trace = trace_of(seed, 5.0)
     exact, coasting = (run(mesh(32), trace, seed=seed, coasts=coasts) for coasts in (False, True))
@@ -67,7 +67,7 @@ def test_coasting_changes_nothing(seed):
     assert times[1] == pytest.approx(times[0], abs=1e-9)
 
 
-@each_seed(range(2))
+@each_seed(1, most=2)
 def test_what_is_offloaded_when_its_engine_dies_goes_on_elsewhere(seed):
     faults = [Kill("engine-1", 4.0 + seed / 7, 3.0), Loss(0.01, ("*",), ("*",))]
     what = mesh(64, count=3, slo=PATIENT)

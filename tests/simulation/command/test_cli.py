@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from mesh.errors import UserError
+from router.placement.search import question
 from simulation.command.cli import register
 
 TOPOLOGY = """
@@ -170,7 +171,8 @@ def test_services_share_a_load_and_are_summed_up_apart(files, tmp_path, capsys):
     assert "by service" in capsys.readouterr().out
 
 
-def test_what_the_placement_daemon_did_is_told(files, tmp_path, capsys):
+def test_what_the_placement_daemon_did_is_told(files, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(question, "LEAST_JUDGED", 60)
     topology = tmp_path / "placed.toml"
     intervals = "interval_s = 8\nshortest_s = 8\nlongest_s = 8\nimprove_s = 1\n"
     topology.write_text(f"{TOPOLOGY}[placement]\n{intervals}")

@@ -7,6 +7,7 @@ import pytest
 from mesh.topology.schema import PlacementSpec
 from router.history.records import Outcome
 from router.placement.change.replacement import Proposal, Verdict
+from router.placement.search import question
 from router.placement.search.question import Answer, SearchFailed
 from router.placement.search.score import Score
 from simulation.cluster import Simulation
@@ -65,9 +66,13 @@ def when(notes, words):
     return next(at for at, line in notes if words in line)
 
 
-def test_a_plan_is_carried_out_without_losing_a_request():
-    search = Given()
-    simulation, notes, records = play(search)
+@pytest.fixture(scope="module")
+def undisturbed():
+    return play(Given())
+
+
+def test_a_plan_is_carried_out_without_losing_a_request(undisturbed):
+    simulation, notes, records = undisturbed
     assert held(simulation) == AFTER
     assert {record.outcome for record in records} == {Outcome.FINISHED}
     asked_at = when(notes, "began") + INTERVAL_S
@@ -81,15 +86,15 @@ def test_questions_are_about_what_was_asked_for():
     search = Given()
     load = mesh.Load(2.0, 130.0, seed=4)
     play(search, load=load)
-    for question in search.questions[1:3]:
-        rates = {name: service.rate for name, service in question.asked.services.items()}
+    for asked in (one.asked for one in search.questions[1:3]):
+        rates = {name: service.rate for name, service in asked.services.items()}
         assert sum(rates.values()) == pytest.approx(2.0, abs=0.8)
         assert max(rates, key=rates.__getitem__) == "s0"
-        assert question.asked.services["s0"].num_input.mean == pytest.approx(20_000, rel=0.2)
+        assert asked.services["s0"].num_input.mean == pytest.approx(20_000, rel=0.2)
 
 
-def test_a_daemon_that_dies_while_a_plan_is_carried_out_is_followed_by_one_that_finishes_it():
-    plain, notes, _ = play(Given())
+def test_a_daemon_that_dies_while_a_plan_is_carried_out_is_followed_by_one_that_finishes_it(undisturbed):
+    plain, notes, _ = undisturbed
     begun_at = when(notes, "loading")
     search = Given()
     simulation, notes, records = play(search, faults=[Kill("placement", begun_at + 0.5, 1.0)])
@@ -112,7 +117,8 @@ def test_a_search_without_an_answer_changes_nothing():
     assert any("does not fit" in line for _, line in notes)
 
 
-def test_the_products_search_answers():
+def test_the_products_search_answers(monkeypatch):
+    monkeypatch.setattr(question, "LEAST_JUDGED", 60)
     search = ModelledSearch(LocalSimulators(), num_batches=0, greedy_s=5.0)
     given = Given()
     play(given, span_s=40.0)

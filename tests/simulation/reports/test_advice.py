@@ -16,7 +16,7 @@ QUESTION = ("llama2-70b", "a100", *PROMISE, "--input", "321", "--output", "60", 
 
 
 def test_engines_are_drawn_against_the_promises_that_they_keep(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(engines_tried, "MOST_REQUESTS", 150)
+    monkeypatch.setattr(engines_tried, "MOST_REQUESTS", 80)
     plot, html = tmp_path / "a.svg", tmp_path / "a.html"
     assert run(*QUESTION, "30", "--plot", str(plot), "--html", str(html), "--json") == 0
     found = json.loads(capsys.readouterr().out)

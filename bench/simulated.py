@@ -59,9 +59,16 @@ def make_simulation(
 def serve(simulation: Simulation, service: str, requests: Iterable[TraceRequest]) -> list[Record]:
     """Return the records of all requests, once the last has ended."""
     records: list[Record] = []
-    with rare_collections(), quiet_engines():
-        simulation.run(service, requests, records.append)
+    serve_each(simulation, service, requests, records.append)
     return records
+
+
+def serve_each(
+    simulation: Simulation, service: str, requests: Iterable[TraceRequest], on_record: Callable[[Record], None]
+) -> None:
+    """Do as `serve` for more requests than are to be kept: each record goes to ``on_record``."""
+    with rare_collections(), quiet_engines():
+        simulation.run(service, requests, on_record)
 
 
 def attainment(records: Sequence[Record]) -> float:

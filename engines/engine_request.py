@@ -226,6 +226,8 @@ class EngineRequest:
 
     def release_blocks(self, pool: BlockPool) -> None:
         pool.release(self.blocks)
+        if (run := self.published) is not None:
+            run.close(len(run.blocks) * pool.block_size)
         self.blocks = []
         self.num_computed = 0
         self.published = None

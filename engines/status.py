@@ -155,27 +155,28 @@ class Service:
         self.cost.observe(load, measured_s)
 
     def status(self, freeness: float, demand: Demand | None = None) -> ServiceStatus:
-        cost = self.step_cost()
+        cost, queue = self.step_cost(), self.queue
+        pool, fillers, num_free = queue.pool, queue.fillers, queue.num_free
         return ServiceStatus(
-            self.name,
-            self.pool.num_blocks,
-            self.queue.num_free,
-            self.pool.block_size,
+            queue.service,
+            pool.num_blocks,
+            num_free,
+            pool.block_size,
             cost.prefill,
             cost.decode,
             self.cost.prefill_error,
             self.cost.decode_error,
-            len(self.queue.running),
+            len(queue.running),
             freeness,
             self.is_leaving,
             demand,
             self.weight_bytes,
-            0 if self.queue.slice_tokens is None else self.queue.growth_blocks,
-            self._held_by_priority() if 2 * self.queue.num_free < self.pool.num_blocks else [],
+            0 if queue.slice_tokens is None else queue.growth_blocks,
+            self._held_by_priority() if 2 * num_free < pool.num_blocks else [],
             self.identity,
-            self.queue.num_not_begun,
-            len(self.queue.fillers.waiting),
-            len(self.queue.fillers.running),
+            queue.num_not_begun,
+            len(fillers.waiting),
+            len(fillers.running),
         )
 
     def _held_by_priority(self) -> list[tuple[int, int]]:

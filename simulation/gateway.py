@@ -90,7 +90,9 @@ class SimulatedGateway:
     def hear(self, sender: Sender, status: EngineStatus | OtherStatus) -> None:
         """Somebody's status, perhaps its own."""
         if sender.process != self._me.process:
-            self._carry_out(self.core.hear(sender, status, self._kernel.now))
+            effects = self.core.hear(sender, status, self._kernel.now)
+            if effects or self._network.has_faults or self._armed_at == inf or self.core.dispatcher.num_waiting:
+                self._carry_out(effects)  # else a lease is put off at most: what is armed looks again
 
     def _expire(self, when: float) -> None:
         if when == self._armed_at:

@@ -1,25 +1,32 @@
 """How fast the simulator is: requests and events a second of real time, and peak memory, on one core.
 
-    python -m bench.fidelity.simulation_speed [--engines 64] [--rate 100] [--duration S] [--policy P]
+    python -m bench.fidelity.simulation_speed [--engines 64] [--rate 100] [--duration S] [--policy P] [--records FILE]
 
 The load is made up: lengths with the means and medians of Azure's conversations of 2023 (1155 and 1020 tokens in, 211
 and 129 out), Poisson arrivals, on engines that cost what a Llama 2 70B on four A100 costs, three in eight of them for
 prefills. ``--duration 3600`` is an hour of 64 engines at 100 requests a second.
+
+No record is kept: they become percentiles and a digest, and go to ``--records`` if that is given. Two versions of the
+simulator that print the same digest simulated the same, to the last bit of every latency.
 """
 
 import argparse
 import resource
 import time
+from array import array
 from collections.abc import Iterator
+from hashlib import sha256
 from math import log, sqrt
 from pathlib import Path
 from random import Random
+from typing import BinaryIO
 
 from bench.harness.arguments import script_parser
-from bench.simulated import make_simulation, serve
+from bench.simulated import make_simulation, percentile, serve_each
 from engines.costs.profiles import load_profile
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
 from mesh.wire.control import Role
+from router.history.records import Record, encode_line
 from router.policies.registry import policies
 from simulation.loads.arrival_processes import Arrivals
 from simulation.loads.trace_request import TraceRequest
@@ -28,6 +35,7 @@ SERVICE = "chat"
 PROFILE = "a100-llama2-70b-tp4"
 PREFILL_SHARE = 3 / 8
 INPUT, OUTPUT = (1020, 1155, 8000), (129, 211, 1000)  # median, mean and most tokens
+PERCENTS = 50, 90, 99
 MIB = 2**20
 
 
@@ -56,19 +64,68 @@ def _tokens(median: int, mean: int, most: int, random: Random) -> int:
     return min(max(1, round(drawn)), most)
 
 
+class Folded:
+    """What is kept of records: 24 bytes each. ``file`` gets them all."""
+
+    def __init__(self, file: BinaryIO | None = None) -> None:
+        self.num = 0
+        self.latencies_s = {"TTFT": array("d"), "TPOT": array("d"), "end to end": array("d")}
+        self._sha = sha256()
+        self._file = file
+
+    def __repr__(self) -> str:
+        return f"<Folded {self.num} records>"
+
+    @property
+    def digest(self) -> str:
+        """The same for the same records in the same order."""
+        return self._sha.hexdigest()[:16]
+
+    def add(self, record: Record) -> None:
+        line = encode_line(record)
+        self.num += 1
+        self._sha.update(line)
+        for kept, latency_s in zip(
+            self.latencies_s.values(), (record.ttft_s, record.tpot_s, record.e2e_s), strict=True
+        ):
+            if latency_s is not None:
+                kept.append(latency_s)
+        if self._file is not None:
+            self._file.write(line)
+
+    def percentiles(self) -> str:
+        """Return a line about each kind of latency."""
+        lines = []
+        for name, kept in self.latencies_s.items():
+            values = [f"p{percent} {1000 * percentile(kept, percent):.2f}" for percent in PERCENTS if kept]
+            lines.append(f"{name} ms: {', '.join(values)}")
+        return "\n".join(lines)
+
+
 def measure(options: argparse.Namespace) -> None:
+    if options.records is None:
+        report(options, Folded())
+    else:
+        with options.records.open("wb") as file:
+            report(options, Folded(file))
+
+
+def report(options: argparse.Namespace, folded: Folded) -> None:
     what = topology(options.engines, options.policy)
     simulation = make_simulation(what, load_profile(PROFILE), options.seed, coasts=True)
+    requests = load(options.rate, options.duration, Random(f"{options.seed}/load"))
     start = time.process_time()
-    records = serve(simulation, SERVICE, load(options.rate, options.duration, Random(f"{options.seed}/load")))
+    serve_each(simulation, SERVICE, requests, folded.add)
     cpu_s, simulated_s = time.process_time() - start, simulation.kernel.now
-    num_requests, num_events = len(records), simulation.kernel.num_events
+    num_requests, num_events = folded.num, simulation.kernel.num_events
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(
         f"{num_requests} requests, {simulated_s:.0f} s simulated in {cpu_s:.1f} s of CPU ({simulated_s / cpu_s:.1f}x): "
         f"{num_requests / cpu_s:.0f} requests/s, {num_events / cpu_s:.0f} events/s, "
         f"{num_events / num_requests:.1f} events a request; peak memory {peak_bytes / MIB:.0f} MiB"
     )
+    print(folded.percentiles())
+    print(f"digest {folded.digest}")
 
 
 def main() -> None:
@@ -78,6 +135,7 @@ def main() -> None:
     parser.add_argument("--duration", type=float, default=60.0, metavar="S", help="of arrivals (default: 60)")
     parser.add_argument("--policy", choices=sorted(policies()), default="tropical")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
+    parser.add_argument("--records", type=Path, metavar="FILE", help="write what became of each request to a file")
     measure(parser.parse_args())
 
 

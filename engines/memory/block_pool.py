@@ -9,13 +9,14 @@ here; for smaller blocks there is `engines.memory.packed_pool`.
 """
 
 from array import array
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from itertools import compress, count
 from math import inf
 from typing import Protocol
 
+from engines.memory.cached_blocks import CachedBlocks
 from engines.memory.pages import Claimant, PagePool, Precedence
 
 Digest = bytes
@@ -57,11 +58,17 @@ class Run:
 
     def __init__(self, tokens: Sequence[int], root: Digest = ROOT) -> None:
         self.tokens = tokens
-        self.blocks: list[int] = []
+        self.blocks = array("I")
         self.digest = root  # of the last block that has one
         self.num_named = 0  # blocks whose digest is computed
         self.num_pending = 0  # the others, as far as they still hold what was published
         self.is_alone = False
+
+    def close(self, num_tokens: int) -> None:
+        """The sequence goes, or begins anew. Keep those of its first tokens whose digests may be asked for: they stay
+        for as long as its blocks are cached, and are a tenth as large so.
+        """
+        self.tokens = array("I", self.tokens[:num_tokens]) if self.is_alone else ()
 
 
 class BlockPool:
@@ -82,7 +89,7 @@ class BlockPool:
         self._pages = pages
         self._content = content
         self._free = pages.free
-        self._cached: OrderedDict[int, int] = OrderedDict()  # oldest first: since when
+        self._cached = CachedBlocks(num_all)
         self._holders = [0] * num_all
         self._num_here = 0  # that somebody holds
         self._names: list[Digest | Run | None] = [None] * num_all  # published; a run: not computed yet
@@ -98,9 +105,10 @@ class BlockPool:
     @property
     def num_free(self) -> int:
         """Blocks that can be allocated now: free ones, cached ones, and those of pages that others would give up."""
-        num_here = len(self._free) + len(self._cached)
-        num_all = num_here + self._pages.num_idle_beside(self) if self._pages.is_shared else num_here
-        return min(num_all, self.num_of_quota)
+        num_all, num_of_quota = len(self._free) + len(self._cached), self.num_blocks - self._num_here
+        if self._pages.is_shared:
+            num_all += self._pages.num_idle_beside(self)
+        return num_all if num_all < num_of_quota else num_of_quota
 
     @property
     def num_of_quota(self) -> int:
@@ -152,7 +160,7 @@ class BlockPool:
         free, holders, content = self._free, self._holders, self._content
         if count > len(free) or count > self.num_of_quota:
             self._check_room(count)
-        blocks = free[: -count - 1 : -1]
+        blocks = free[: -count - 1 : -1].tolist()
         del free[-len(blocks) or len(free) :]
         while len(blocks) < count:
             if free:  # to give up one cached block can free others
@@ -173,17 +181,27 @@ class BlockPool:
         idle_since = self._pages.idle_since_beside(self)
         blocks: list[int] = []
         while not blocks or (
-            len(blocks) < most and not free and cached and (idle_since == inf or self.cached_since < idle_since)
+            len(blocks) < most and not free and cached and (idle_since == inf or cached.since < idle_since)
         ):
-            block, _ = cached.popitem(last=False)
-            name = names[block]
-            if type(name) is Run:  # as `_forget` does: in the long run, this is every block that is allocated
-                names[block] = None
+            num_before = len(blocks)
+            for block in cached.first(most - num_before):
+                name = names[block]
+                if type(name) is not Run:
+                    break
+                names[block] = None  # as `_forget` does: in the long run, this is every block that is allocated
                 name.num_pending -= 1
+                blocks.append(block)
+            if len(blocks) > num_before:
+                cached.pop(len(blocks) - num_before)
             else:
-                self._forget(block)
-            blocks.append(block)
+                blocks.append(self._give_up_named())
         return blocks
+
+    def _give_up_named(self) -> int:
+        """The cached block that goes first."""
+        block = self._cached.pop()
+        self._forget(block)
+        return block
 
     def _check_room(self, count: int) -> None:
         if count > self.num_free:
@@ -200,22 +218,28 @@ class BlockPool:
 
     def release(self, blocks: Sequence[int]) -> None:
         """Give up one hold on each block of a table; once cached, its tail is given up before its head."""
-        free, cached, holders, names = self._free, self._cached, self._holders, self._names
+        names = self._names
         self._pages.clock = now = self._pages.clock + 1
-        num_released = 0
-        for block in reversed(blocks):
-            num_holders = holders[block] - 1
-            if num_holders < 0:
-                raise ValueError(f"block {block} is released but nobody holds it")
-            holders[block] = num_holders
-            if num_holders:
-                continue
-            num_released += 1
-            if names[block] is None:
-                free.append(block)
-            else:
-                cached[block] = now
-        self._num_here -= num_released
+        let_go = self._let_go(blocks)
+        self._num_here -= len(let_go)
+        published = [block for block in let_go if names[block] is not None]
+        self._cached.add(published, now)
+        if len(published) < len(let_go):
+            self._free.extend([block for block in reversed(let_go) if names[block] is None])
+
+    def _let_go(self, blocks: Sequence[int]) -> Sequence[int]:
+        """One holder of each less. Those that have none any more."""
+        holders = self._holders
+        num_holders = [holders[block] for block in blocks]
+        if num_holders.count(1) == len(blocks):
+            for block in blocks:
+                holders[block] = 0
+            return blocks
+        if 0 in num_holders:
+            raise ValueError(f"block {blocks[num_holders.index(0)]} is released but nobody holds it")
+        for block in blocks:
+            holders[block] -= 1
+        return [block for block, num in zip(blocks, num_holders, strict=True) if num == 1]
 
     def match(self, tokens: Sequence[int], num_tokens: int, salt: bytes = b"") -> list[int]:
         """Hold and return the blocks of the longest cached prefix of the first ``num_tokens``, whole blocks only. Those
@@ -238,13 +262,13 @@ class BlockPool:
         for block in blocks:
             if not self._holders[block]:
                 self._num_here += 1
-                del self._cached[block]
+                self._cached.remove(block)
             self._holders[block] += 1
 
     def publish(self, run: Run, blocks: Sequence[int], num_full: int) -> None:
         """The first ``num_full`` of a sequence's held blocks are full: let others find those that its run lacks."""
         names, new = self._names, blocks[len(run.blocks) : num_full]
-        run.blocks += new
+        run.blocks.extend(new)
         for block in new:
             if names[block] is None:
                 names[block] = run
@@ -276,7 +300,7 @@ class BlockPool:
 
         Nobody can find those that others stand for: cached ones are free.
         """
-        size, names, cached = self.block_size, self._names, self._cached
+        size, names, holders = self.block_size, self._names, self._holders
         for index in range(run.num_named, num_blocks):
             block = run.blocks[index]
             run.digest = chain(run.digest, run.tokens[index * size : (index + 1) * size])
@@ -287,8 +311,8 @@ class BlockPool:
                     self._by_digest[run.digest] = block
                     continue
                 names[block] = None
-                if block in cached:
-                    del cached[block]
+                if not holders[block]:
+                    self._cached.remove(block)
                     self._put_free(block)
         run.num_named = max(run.num_named, num_blocks)
 
@@ -314,12 +338,10 @@ class BlockPool:
 
     @property
     def cached_since(self) -> float:
-        return next(iter(self._cached.values()), inf)
+        return self._cached.since
 
     def give_up_page(self) -> None:
-        block, _ = self._cached.popitem(last=False)
-        self._forget(block)
-        self._put_free(block)
+        self._put_free(self._give_up_named())
 
     def owned_pages(self) -> Iterable[int]:
         return [*self._held(), *self._cached]
@@ -340,7 +362,7 @@ class BlockPool:
 
         Tests call it after every event.
         """
-        held, cached, free = self._held(), self._cached.keys(), self._free_blocks()
+        held, cached, free = self._held(), set(self._cached), self._free_blocks()
         assert cached.isdisjoint(held | free), "a cached block is held or free"
         assert held.isdisjoint(free), "a held block is free"
         assert len(held) == self._num_here, "held blocks are miscounted"

@@ -66,9 +66,7 @@ class PackedBlockPool(BlockPool):
 
     def _give_up_block(self) -> None:
         """The one that has been cached for longest."""
-        block, _ = self._cached.popitem(last=False)
-        self._forget(block)
-        self._put_free(block)
+        self._put_free(self._give_up_named())
 
     def _take_from_page(self, most: int) -> list[int]:
         """Of the page that has been open for longest: those with fewer blocks in them may come free meanwhile."""
@@ -87,30 +85,22 @@ class PackedBlockPool(BlockPool):
 
     def release(self, blocks: Sequence[int]) -> None:
         self._pages.clock = now = self._pages.clock + 1
-        for block in reversed(blocks):
-            num_holders = self._holders[block] - 1
-            if num_holders < 0:
-                raise ValueError(f"block {block} is released but nobody holds it")
-            self._holders[block] = num_holders
-            if num_holders == 0:
-                self._let_go(block, now)
-
-    def _let_go(self, block: int, now: int) -> None:
-        page = block // self.slots
-        self._num_here -= 1
-        self._num_held_in[page] -= 1
-        if not self._num_held_in[page]:
-            self._idle[page] = now
-        if self._names[block] is None:
-            self._put_free(block)
-        else:
-            self._cached[block] = now
+        let_go = self._let_go(blocks)
+        self._num_here -= len(let_go)
+        for block in reversed(let_go):
+            page = block // self.slots
+            self._num_held_in[page] -= 1
+            if not self._num_held_in[page]:
+                self._idle[page] = now
+            if self._names[block] is None:
+                self._put_free(block)
+        self._cached.add([block for block in let_go if self._names[block] is not None], now)
 
     def _hold(self, blocks: Iterable[int]) -> None:
         for block in blocks:
             if not self._holders[block]:
                 self._num_here += 1
-                del self._cached[block]
+                self._cached.remove(block)
                 self._count_held(block // self.slots, 1)
             self._holders[block] += 1
 
@@ -138,8 +128,8 @@ class PackedBlockPool(BlockPool):
     def give_up_page(self) -> None:
         page = next(iter(self._idle))
         for block in range(page * self.slots, (page + 1) * self.slots):
-            if block in self._cached:  # to give up one can free others
-                del self._cached[block]
+            if self._names[block] is not None:  # to give up one can free others
+                self._cached.remove(block)
                 self._forget(block)
                 self._put_free(block)
 

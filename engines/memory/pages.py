@@ -8,6 +8,7 @@ A request that waits for more memory than there is claims it: what less urgent r
 with must leave that much, or a stream of small ones would keep a large one waiting for ever.
 """
 
+from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
@@ -55,7 +56,7 @@ class PagePool:
 
     def __init__(self, num_pages: int) -> None:
         self.num_pages = num_pages
-        self.free = list(range(num_pages - 1, -1, -1))
+        self.free = array("I", range(num_pages - 1, -1, -1))
         self.clock = 0
         self.is_shared = False
         self._owners: list[Owner] = []

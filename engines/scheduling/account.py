@@ -16,6 +16,7 @@ from engines.standing import Standing
 from engines.status import Decodes, Service
 from engines.transfers.handover import Handovers
 from engines.transfers.room import Room
+from mesh.wire.requests import PRIORITY_BATCH
 from mesh.wire.status import Demand, EngineStatus, ForeseenSlack
 
 
@@ -45,10 +46,10 @@ class Account:
     def status(self, requests: Collection[EngineRequest], step: Step | None, now: float) -> EngineStatus:
         """A fresh one, numbered. ``requests``: all that the engine owns."""
         standing = self._standing
-        requests = [request for request in requests if not request.is_filler]
+        services = list(self._residency.services.values())
+        requests = [request for request in requests if request.spec.priority > PRIORITY_BATCH]  # no fillers
         standing.seq += 1
         standing.has_news = False
-        services = list(self._residency.services.values())
         has_expectations = bool([request for request in requests if request.spec.expected])
         if has_expectations:
             for service in services:
@@ -58,7 +59,7 @@ class Account:
         num_running = sum([len(queue.running) for queue in queues])
         num_decoding = decodes.num_requests
         prefills = self._backlog.account(step, now, has_started=num_running > num_decoding)
-        departures, arrivals = self._handovers.departures, self._handovers.arrivals
+        departures, arrivals, freeness = self._handovers.departures, self._handovers.arrivals, self._room.freeness
         return EngineStatus(
             seq=standing.seq,
             state=standing.state,
@@ -66,9 +67,7 @@ class Account:
             host=self._settings.host,
             pid=self._settings.pid,
             services=[
-                service.status(
-                    self._room.freeness(service, now), _demand(service, requests, now) if has_expectations else None
-                )
+                service.status(freeness(service, now), _demand(service, requests, now) if has_expectations else None)
                 for service in services
             ],
             num_running=num_running,

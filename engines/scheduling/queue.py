@@ -107,7 +107,8 @@ class ServiceQueue:
     @property
     def num_free(self) -> int:
         """Blocks that are free, or would be if fillers gave way."""
-        return min(self.pool.num_blocks, self.pool.num_free + self.fillers.num_blocks(self.pool))
+        pool, fillers = self.pool, self.fillers
+        return min(pool.num_blocks, pool.num_free + fillers.num_blocks(pool)) if fillers.running else pool.num_free
 
     @property
     def not_begun(self) -> tuple[EngineRequest, ...]:

@@ -44,7 +44,7 @@ class Seen:
         """Keep the chosen engines only."""
         chosen = (decision.prefill_engine, decision.decode_engine) if isinstance(decision, Dispatch) else ()
         engines = self.view.engines
-        self.view = ClusterView({id_: engines[id_] for id_ in chosen if id_ in engines})
+        self.view = ClusterView({id_: engines[id_] for id_ in chosen if id_ in engines}, peers=self.view.peers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,7 +151,7 @@ class Timelines:
         if len(self._ended) > self._kept_requests:
             self._ended.popitem(last=False)
             while self._decided and self._is_forgotten(self._decided[0][0]):
-                self._trim_oldest()
+                self._num_engines -= _weight(self._decided.popleft()[1])
         for tell in self._readers.ended:
             tell(timeline, spec)
 

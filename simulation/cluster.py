@@ -1,7 +1,6 @@
 """The composition root of a simulation: a topology's gateways and engines, wired to one kernel and one network."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 
 from msgspec.structs import replace
 
@@ -99,7 +98,7 @@ class Simulation:
             coasts=coasts,
             observer=observer,
             on_end=self._ended,
-            timelines=partial(Timelines, kept_requests=0) if invariants is None else invariants.timelines,
+            timelines=Timelines if invariants is None else invariants.timelines,
         )
         self._unserved = factory.timelines(Tallies())  # of requests that found no gateway
         if invariants is not None:

@@ -12,8 +12,9 @@ from math import inf
 
 
 class CachedBlocks:
-    """Of blocks ``0 .. num_blocks - 1``. The one that was released first goes first; of those that were released
-    together, the last one of their table.
+    """Keeps some of the blocks ``0 .. num_blocks - 1`` in order.
+
+    The one that was released first goes first; of those that were released together, the last one of their table.
     """
 
     def __init__(self, num_blocks: int) -> None:

@@ -6,7 +6,7 @@ from bench.fidelity.simulation_speed import Folded, main
 from router.history.records import Outcome, Record, encode_line
 
 
-def test_percentiles_and_the_digest_are_all_that_is_kept(tmp_path: Path) -> None:
+def test_percentiles_and_the_digest_are_all_that_is_kept(tmp_path: Path):
     records = [Record(f"r{n}", n, "chat", 10, 5, 1.0, 0.1, Outcome.FINISHED, n / 10, 0.01, n / 5) for n in range(10)]
     path = tmp_path / "records.jsonl"
     with path.open("wb") as file:
@@ -21,7 +21,7 @@ def test_percentiles_and_the_digest_are_all_that_is_kept(tmp_path: Path) -> None
     assert folded.digest != again.digest
 
 
-def test_the_same_seed_has_the_same_digest(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_same_seed_has_the_same_digest(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     digests = set()
     for seed in ("1", "1", "2"):
         monkeypatch.setattr("sys.argv", ["speed", "--engines", "2", "--rate", "2", "--duration", "3", "--seed", seed])

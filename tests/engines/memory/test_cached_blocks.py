@@ -8,7 +8,7 @@ from engines.memory.cached_blocks import CachedBlocks
 NUM_BLOCKS = 12
 
 
-def test_the_tail_of_the_oldest_table_goes_first() -> None:
+def test_the_tail_of_the_oldest_table_goes_first():
     cached = CachedBlocks(NUM_BLOCKS)
     cached.add([3, 1, 2], now=1)
     cached.add([7, 5], now=2)
@@ -19,7 +19,7 @@ def test_the_tail_of_the_oldest_table_goes_first() -> None:
     assert not cached
 
 
-def test_what_is_taken_out_and_released_again_goes_last() -> None:
+def test_what_is_taken_out_and_released_again_goes_last():
     cached = CachedBlocks(NUM_BLOCKS)
     cached.add([4, 6], now=1)
     cached.add([8], now=2)
@@ -29,7 +29,7 @@ def test_what_is_taken_out_and_released_again_goes_last() -> None:
 
 
 @given(st.lists(st.one_of(st.just("pop"), st.integers(0, NUM_BLOCKS - 1), st.sets(st.integers(0, NUM_BLOCKS - 1)))))
-def test_it_is_an_ordered_dictionary_of_blocks(changes: list[str | int | set[int]]) -> None:
+def test_it_is_an_ordered_dictionary_of_blocks(changes: list[str | int | set[int]]):
     cached, expected = CachedBlocks(NUM_BLOCKS), OrderedDict[int, int]()
     for now, change in enumerate(changes, start=1):
         match change:

@@ -21,5 +21,6 @@ class Acceleration:
 
 
 def cuda_acceleration(device: torch.device) -> Acceleration:
+    torch.backends.cuda.enable_cudnn_sdp(False)  # it fails in a graph (STREAM_MISMATCH) once it ran on another stream
     flash = flash_attention(device)
     return Acceleration(capture_cuda, lambda shape: flash if takes(shape) else None)

@@ -72,7 +72,7 @@ class EngineSettings:
             transfer_limits=TransferLimits(
                 reply_s=topology.timing.reply_s,
                 message_bytes=message_bytes,
-                migration_share=topology.transfer.migration_share,
+                migration_share=topology.transfer.migration_share_on(engine.device),
                 migration_s=topology.transfer.migration_deadline_s,
             ),
             usual={service.name: (service.usual_prompt, service.usual_answer) for service in topology.services},

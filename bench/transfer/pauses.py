@@ -35,7 +35,7 @@ from bench.models.random_llama import LLAMA2_7B, SMALL, write_random_llama
 from bench.transfer.engine_client import EngineClient, engine_processes
 from mesh.process.runtime_folder import make_runtime_dir
 from mesh.topology.parse import load
-from mesh.topology.schema import Topology, TransferSpec
+from mesh.topology.schema import Topology
 from mesh.transports import SETTINGS
 from mesh.wire.control import Migrate
 from mesh.wire.requests import Cancel, Epoch, RequestSpec, Sampling, Submit
@@ -182,7 +182,7 @@ kv_memory = "{kv_memory}"
 [gateways.gateway]
 [transfer]
 transport = "{transport}"
-migration_share = {share}
+{share}
 """
 RANDOM = {"llama-2-7b": LLAMA2_7B, "small": SMALL}
 VLLM = """
@@ -203,8 +203,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--transport", choices=SETTINGS, default="auto")
     parser.add_argument("--device", default="cpu", help="of both engines (default: cpu)")
     parser.add_argument("--vllm-python", help="interpreter of an environment with vLLM, for vLLM engines; else torch's")
-    share = TransferSpec().migration_share
-    parser.add_argument("--share", type=float, default=share, help=f"migration_share (default: {share:g})")
+    parser.add_argument("--share", type=float, help="migration_share (default: the device's)")
 
 
 @contextmanager
@@ -219,8 +218,9 @@ def two_engines(arguments: argparse.Namespace) -> Iterator[Topology]:
             weights.mkdir()
             model = str(write_random_llama(weights, RANDOM[arguments.random], "bfloat16", arguments.device))
         backend = VLLM.format(python=json.dumps(str(Path(python).absolute()))) if python else ""
-        settings = {name: getattr(arguments, name) for name in ("kv_memory", "transport", "share", "device", "dtype")}
-        file.write_text(TOPOLOGY.format(model=json.dumps(model), backend=backend, **settings))
+        settings = {name: getattr(arguments, name) for name in ("kv_memory", "transport", "device", "dtype")}
+        share = f"migration_share = {arguments.share}" if arguments.share else ""
+        file.write_text(TOPOLOGY.format(model=json.dumps(model), backend=backend, share=share, **settings))
         topology = load(file)
         make_runtime_dir(topology)
         with engine_processes(topology):

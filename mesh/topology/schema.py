@@ -266,8 +266,12 @@ class TransferSpec:
     transport: str = AUTO  # one of mesh.transports.SETTINGS
     checksum: bool | None = None  # None: where nothing else protects KV blocks (`mesh.transports.has_checksums`)
     deadline_s: float = 10.0
-    migration_share: float = 0.015  # of the time that copies take, while the request that they move goes on
+    migration_share: float | None = None  # of the time that copies take, while the request that they move goes on
     migration_deadline_s: float = 60.0  # for a request to stop at its old engine
+
+    def migration_share_on(self, device: str) -> float:
+        """Return the share of time for copies on an engine's device. GPUs copy beside what they compute."""
+        return self.migration_share or (0.015 if device == "cpu" else 1.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,10 +247,11 @@ def ways_of(device: str, block_kib: int) -> Iterator[dict[str, tuple[Receiver, M
     setting = Setting(device, block_kib)
     if setting.is_gpu:
         with receiver(setting) as only:
-            only.connect()
             copy, size = device_copy(device, setting.num_bytes), block_bytes(setting.shape)
             moves = {"copy": lambda number: copy(number * size)}
-            moves |= {way: partial(only.sent, way) for way in (CUDA_IPC, NCCL, TCP)}
+            moves |= {way: partial(only.sent, way) for way in gpu_ways(device)}
+            if NCCL in moves:
+                only.connect()
             yield {name: (only, move) for name, move in moves.items()}
         return
     with receiver(setting) as plain, receiver(Setting(device, block_kib, checksum=True)) as checked:
@@ -262,6 +263,13 @@ def ways_of(device: str, block_kib: int) -> Iterator[dict[str, tuple[Receiver, M
             "tcp": (plain, partial(plain.sent, TCP)),
             "tcp + checksum": (checked, partial(checked.sent, TCP)),
         }
+
+
+def gpu_ways(device: str) -> list[str]:
+    """Some versions of NCCL take no two ranks on one GPU, and are left out."""
+    from engines.torch_engine.gpu_memory import open_gpu
+
+    return [CUDA_IPC, NCCL, TCP] if open_gpu(device).allows_two_ranks else [CUDA_IPC, TCP]
 
 
 def compare(device: str, block_kib: int, num_rounds: int) -> list[Row]:

@@ -23,6 +23,7 @@ from simulation.loads.traces import at_rate
 from simulation.loads.workload import SloRule
 from simulation.placement.daemon import Search
 from simulation.quiet import quiet_engines
+from simulation.reports.steadiness import Judgement, Stay, judge, judge_trace
 from simulation.reports.summary import Summary, summarize
 from simulation.reports.timeline import Timeline
 
@@ -47,6 +48,10 @@ class TraceLoad:
         """Return the pool that its requests are made of."""
         return self.trace
 
+    def judge(self, records: Sequence[Record]) -> Judgement:
+        """Judge a run of it by its records, in order of arrival."""
+        return judge_trace([_stay(record) for record in records])
+
 
 @dataclass(frozen=True, slots=True)
 class SyntheticLoad:
@@ -61,9 +66,16 @@ class SyntheticLoad:
     def pool(self) -> Sequence[TraceRequest]:
         return self.lengths
 
+    def judge(self, records: Sequence[Record]) -> Judgement:
+        return judge([_stay(record) for record in records])
+
     def requests(self, rate: float | None, random: Random) -> Iterable[TraceRequest]:
         arrivals = self.arrivals if rate is None else replace(self.arrivals, rate=rate)
         return islice(synthesize(self.lengths, arrivals, self.span_s, random), self.limit)
+
+
+def _stay(record: Record) -> Stay:
+    return Stay(record.arrived_s, record.arrived_s + (record.e2e_s or 0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +99,7 @@ class Experiment:
     mix: Mix | None = None
     faults: Sequence[Fault] = ()
     search: Search | None = None
+    is_judged: bool = False  # is it said whether the run was steady, and is its warm-up left out?
     engines: str = ""  # numbers of engines, where they are not those of the topology's file
 
     @property
@@ -126,7 +139,8 @@ class Experiment:
             simulation.run(self.service, self._requests(), take)
         if not records:
             raise UserError("no request arrives: give a longer --duration, a higher --rate or a larger --limit")
-        summary = replace(summarize(self.name, records, self.rate), notes=tuple(notes))
+        judge = self.load.judge if self.is_judged else None
+        summary = replace(summarize(self.name, records, self.rate, judge), notes=tuple(notes))
         if self.outputs is not None:
             self.outputs.write(records, timeline, f"{summary.policy}, {summary.rate:.2f} requests a second")
         return summary

@@ -64,7 +64,12 @@ def add_load(group: argparse._ArgumentGroup) -> None:
         help=f"so many (default: {NUM_REQUESTS}, or the whole trace)",
     )
     group.add_argument("--duration", type=positive, metavar="S", help="send for so many seconds")
-    group.add_argument("--skip", type=positive, metavar="S", help="do not count what is due in the first S seconds")
+    group.add_argument(
+        "--skip",
+        type=_seconds,
+        metavar="S",
+        help="do not count what is due in the first S seconds (default: until the run is steady; a trace: 0)",
+    )
 
 
 def add_arrivals(group: argparse._ArgumentGroup) -> None:
@@ -150,6 +155,11 @@ def positive(text: str) -> float:
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} does not fit; use a number greater than 0")
     return value
+
+
+def _seconds(text: str) -> float:
+    """``0`` or more."""
+    return 0.0 if text == "0" else positive(text)
 
 
 def share(text: str) -> float:

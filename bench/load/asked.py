@@ -206,7 +206,8 @@ def make_plan(options: argparse.Namespace, mix: Mix, prompts: Prompting) -> Plan
         raise UserError("--requests and --duration: a closed loop ends by one of them; give one")
     shapes = _shapes(options, number, mix, prompts, random)
     slots = options.concurrency or (None if due_s is not None else NUM_SLOTS)
-    return Plan(tuple(shapes), Pace(None if due_s is None else tuple(due_s), slots, options.duration))
+    pace = Pace(None if due_s is None else tuple(due_s), slots, options.duration)
+    return Plan(tuple(shapes), pace, is_stationary=options.rate != float("inf"))
 
 
 def _arrivals(options: argparse.Namespace) -> Arrivals | None:
@@ -224,7 +225,8 @@ def _traced(options: argparse.Namespace, extent: Extent, mix: Mix) -> Plan:
     if options.model is not None:
         requests = [replace(request, service=options.model) for request in requests]
     shapes = tuple(shape_of(one, one.service or "") for one in with_models(requests, mix.services[0]))
-    return Plan(shapes, Pace(tuple(request.at_s for request in requests), options.concurrency, None))
+    pace = Pace(tuple(request.at_s for request in requests), options.concurrency, None)
+    return Plan(shapes, pace, is_stationary=False)
 
 
 def _shapes(options: argparse.Namespace, number: int, mix: Mix, prompts: Prompting, random: Random) -> Sequence[Shape]:

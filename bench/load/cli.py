@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
             await asked(options),
             options.label,
             num_warmups=options.warmup,
-            skip_s=options.skip or 0.0,
+            skip_s=options.skip,
             rate=options.rate,
             is_shown=not options.quiet,
         )

@@ -58,6 +58,7 @@ def experiments(options: argparse.Namespace) -> list[Experiment]:
         slo=slo,
         outputs=_outputs(options.out),
         mix=mix,
+        is_judged=True,
         faults=_faults(options, topology),
         search=ModelledSearch(LocalSimulators()) if topology.placement is not None else None,
     )

@@ -1,12 +1,15 @@
 """Sums up the records of one run: latencies, attainment, goodput."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from router.history.records import Outcome, Record
+from simulation.reports.intervals import Interval, batch_means, share_interval
 from simulation.reports.over_time import Moment, over_time
+from simulation.reports.steadiness import Judgement
 
 STEPS = 200  # quantiles kept of each distribution
+Judge = Callable[[Sequence[Record]], Judgement]  # of records in order of arrival
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +59,31 @@ class Summary:
     services: Mapping[str, "Summary"] = field(default_factory=dict)  # each one's part, if there are several
     batch_tokens_per_s: float = 0.0  # of answers to lines of batches, for which nothing is promised
     notes: tuple[str, ...] = ()  # what the placement daemon said, and when
+    judgement: Judgement | None = None  # None: nobody judged whether the run was steady
+    attainment_interval: Interval | None = None  # these three only of runs that were steady
+    ttft_interval: Interval | None = None  # of the mean, in seconds
+    tpot_interval: Interval | None = None
+
+    @property
+    def warning(self) -> str | None:
+        """What is wrong with these figures, in one line."""
+        return None if self.judgement is None else self.judgement.warning(self.rate)
 
     @property
     def num_finished(self) -> int:
         return self.num_requests - self.num_rejected - self.num_failed
 
 
-def summarize(policy: str, records: Sequence[Record], wanted_rate: float | None) -> Summary:
+def summarize(policy: str, records: Sequence[Record], wanted_rate: float | None, judge: Judge | None = None) -> Summary:
     """Summarise at least one record; lines of batches count apart. ``wanted_rate``: that the run was asked for; None:
-    what came.
+    what came. With a ``judge``, the figures leave out what it says is warm-up.
     """
     lines = [record for record in records if record.is_filler]
     if lines and len(lines) < len(records):
         promised = [record for record in records if not record.is_filler]
-        return replace(summarize(policy, promised, wanted_rate), batch_tokens_per_s=_tokens_per_s(lines))
+        return replace(summarize(policy, promised, wanted_rate, judge), batch_tokens_per_s=_tokens_per_s(lines))
+    if judge is not None:
+        return _judged(policy, sorted(records, key=lambda record: record.arrived_s), wanted_rate, judge)
     summary = _summarize(policy, records, wanted_rate)
     names = sorted({record.service for record in records})
     if len(names) == 1:
@@ -77,6 +91,22 @@ def summarize(policy: str, records: Sequence[Record], wanted_rate: float | None)
     parts = {name: [record for record in records if record.service == name] for name in names}
     shares = {name: summary.rate * len(part) / len(records) for name, part in parts.items()}
     return replace(summary, services={name: _summarize(policy, parts[name], shares[name]) for name in names})
+
+
+def _judged(policy: str, ordered: Sequence[Record], wanted_rate: float | None, judge: Judge) -> Summary:
+    judgement = judge(ordered)
+    kept = ordered[judgement.num_warm_up :]
+    summary = replace(summarize(policy, kept, wanted_rate), judgement=judgement)
+    if not judgement.has_intervals:
+        return summary
+    return replace(
+        summary,
+        attainment_interval=share_interval([record.meets_slo for record in kept]),
+        ttft_interval=batch_means([record.ttft_s for record in kept if record.ttft_s is not None]),
+        tpot_interval=batch_means(
+            [one.tpot_s for one in kept if one.tpot_s is not None and one.outcome is Outcome.FINISHED]
+        ),
+    )
 
 
 def _summarize(policy: str, records: Sequence[Record], wanted_rate: float | None) -> Summary:

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from simulation.capacity import FoundCapacity, Trial, crossing
+from simulation.reports.intervals import Interval
 from simulation.reports.summary import Distribution, Summary
 
 PERCENTILES = (50, 90, 99)
@@ -22,18 +23,33 @@ def tables(summaries: Sequence[Summary], attainment: float, width: int) -> list[
     if len(summaries) == 1:
         [summary] = summaries
         parts = [services_table(summary, width)] if summary.services else []
-        return [_headline(summary), latency_table(summary), *parts, *_placement(summary)]
+        return [_headline(summary), latency_table(summary), *parts, *_placement(summary), *_warnings(summaries)]
     shown: list[RenderableType] = [comparison_table(summaries, width)]
     if len({summary.rate for summary in summaries}) > 1 and len({summary.policy for summary in summaries}) > 1:
         shown.append(capacity_table(summaries, attainment))
-    return shown
+    return [*shown, *_warnings(summaries)]
+
+
+def _warnings(summaries: Sequence[Summary]) -> list[Text]:
+    """What is wrong with the runs, each once."""
+    lines: dict[str, list[str]] = {}
+    for run in summaries:
+        if run.warning is not None:
+            lines.setdefault(run.warning, []).append(run.policy)
+    is_alone = len(summaries) == 1
+    return [
+        Text(warning if is_alone else f"{', '.join(dict.fromkeys(policies))}: {warning}")
+        for warning, policies in lines.items()
+    ]
 
 
 def latency_table(summary: Summary) -> Table:
     """One run: percentiles of what its requests saw."""
     table = _table()
     table.add_column("")
-    for heading in ("mean", *(f"p{percent}" for percent in PERCENTILES)):
+    intervals = {"TTFT, ms": summary.ttft_interval, "TPOT, ms": summary.tpot_interval}
+    is_sure = any(interval is not None for interval in intervals.values())
+    for heading in ("mean", *(["+-"] if is_sure else []), *(f"p{percent}" for percent in PERCENTILES)):
         table.add_column(heading, justify="right")
     rows = {
         "TTFT, ms": (summary.ttft, 1e3),
@@ -44,16 +60,30 @@ def latency_table(summary: Summary) -> Table:
         "TPOT / SLO": (summary.tpot_ratio, 1.0),
     }
     for name, (distribution, scale) in rows.items():
-        table.add_row(name, *_scaled(distribution, scale))
+        mean, *late = _scaled(distribution, scale)
+        interval = intervals.get(name)
+        table.add_row(name, mean, *([_half(interval, scale)] if is_sure else []), *late)
     return table
+
+
+def _half(interval: Interval | None, scale: float) -> str:
+    return "" if interval is None else f"{interval.half * scale:.1f}"
 
 
 def _headline(summary: Summary) -> str:
     lost = f"{summary.num_finished} finished, {summary.num_rejected} rejected, {summary.num_failed} failed"
     met = f"TTFT {summary.ttft_attainment:.1%}, TPOT {summary.tpot_attainment:.1%}, both {summary.attainment:.1%}"
+    met += f" ({sure.low:.1%} to {sure.high:.1%})" if (sure := summary.attainment_interval) is not None else ""
     good = f"goodput {summary.goodput:.2f} req/s, {summary.output_tokens_per_s:.0f} output tokens/s"
     why = f"\nfirst failure: {summary.first_failure}" if summary.first_failure else ""
-    return f"{summary.policy} at {summary.rate:.2f} req/s: {lost}{why}\nSLO attainment: {met}\n{good}"
+    return (
+        f"{summary.policy} at {summary.rate:.2f} req/s: {lost}{_left_out(summary)}{why}\nSLO attainment: {met}\n{good}"
+    )
+
+
+def _left_out(summary: Summary) -> str:
+    judgement = summary.judgement
+    return f"; warm-up of {judgement.num_warm_up} left out" if judgement is not None and judgement.num_warm_up else ""
 
 
 def _placement(summary: Summary) -> list[Text]:

@@ -24,9 +24,9 @@ class Ended:
 
 
 async def run(
-    asked: Asked, label: str, *, num_warmups: int, skip_s: float, rate: float | None, is_shown: bool
+    asked: Asked, label: str, *, num_warmups: int, skip_s: float | None, rate: float | None, is_shown: bool
 ) -> Ended:
-    """Raise `CommandError` if the server answers no request of the warm-up."""
+    """``skip_s``: see `make_result`. Raise `CommandError` if the server answers no request of the warm-up."""
     stop = asyncio.Event()
     with _interrupts(stop):
         if num_warmups:

@@ -61,10 +61,13 @@ def shape_of(request: TraceRequest, model: str) -> Shape:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A whole run. ``pace.due_s`` has a time for each shape, or is None."""
+    """A whole run. ``pace.due_s`` has a time for each shape, or is None. ``is_stationary``: what comes late is like
+    what comes early, as in no trace.
+    """
 
     shapes: tuple[Shape, ...]
     pace: Pace
+    is_stationary: bool = True
 
     def part(self, index: int, num_parts: int) -> "Plan":
         """What one of several processes sends: every ``num_parts``-th request, and its share of the slots."""
@@ -76,6 +79,7 @@ class Plan:
                 None if slots is None else list(dealt(slots, num_parts))[index],
                 pace.duration_s,
             ),
+            self.is_stationary,
         )
 
     def num_parts(self, wanted: int) -> int:

@@ -13,7 +13,7 @@ COUNTS = (
     ("completed", "Successful requests:"),
     ("failed", "Failed requests:"),
     ("cancelled", "Cancelled requests, not counted:"),
-    ("skipped", "Skipped at the start, not counted:"),
+    ("skipped", "Warm-up, not counted:"),
     ("max_concurrency", "Maximum request concurrency:"),
     ("request_rate", "Request rate configured (RPS):"),
     ("duration", "Benchmark duration (s):"),
@@ -50,6 +50,7 @@ def block(result: Mapping[str, Any]) -> str:
     for metric in METRICS:
         lines += _of_metric(metric.key, metric.title, result)
     lines += _from_sending(result)
+    lines += _bounds(result.get("intervals", {}))
     for name, figures in result.get("services", {}).items():
         lines += _service(name, figures)
     return "\n".join([*lines, END])
@@ -82,6 +83,18 @@ def _from_sending(result: Mapping[str, Any]) -> list[str]:
         for name, words in (("median", "Median"), ("p99", "P99"))
     ]
     return [f"{' Since it was sent, not since it was due ':-^{WIDTH}}", *lines]
+
+
+def _bounds(intervals: Mapping[str, Sequence[float]]) -> list[str]:
+    """Between which bounds figures of a run without end would be."""
+    names = {f"mean_{key}_ms": (f"Mean {key.upper()} (ms):", 1) for key in ("ttft", "tpot", "e2el")}
+    names["slo_attainment"] = ("Requests that met their SLO (%):", 100)
+    lines = [
+        _line(title, " to ".join(f"{scale * bound:.2f}" for bound in intervals[key]))
+        for key, (title, scale) in names.items()
+        if key in intervals
+    ]
+    return [f"{' 95 % sure ':-^{WIDTH}}", *lines] if lines else []
 
 
 def _service(name: str, figures: Mapping[str, Any]) -> list[str]:

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from math import sqrt
-from statistics import NormalDist
+
+from simulation.reports.intervals import share_bounds
 
 
 class Verdict(StrEnum):
@@ -31,10 +31,7 @@ class Seen:
         """Wilson's score interval of the share, in which it lies with this probability."""
         if not self.num_requests:
             return 0.0, 1.0
-        z, n, p = NormalDist().inv_cdf(0.5 + confidence / 2), self.num_requests, self.attainment
-        middle = (p + z * z / (2 * n)) / (1 + z * z / n)
-        half = z * sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-        return max(0.0, middle - half), min(1.0, middle + half)
+        return share_bounds(self.num_good, self.num_requests, confidence)
 
     def verdict(self, goal: float, confidence: float) -> Verdict:
         """Is the share at least ``goal``?"""

@@ -12,6 +12,7 @@ import msgspec
 from bench.load.asked import Asked
 from bench.load.generator.crew import Crew
 from bench.load.generator.lag import Health
+from bench.load.results.judged import Judged
 from bench.load.results.measures import FROM_SENDING, METRICS, Window, quantiles, summarize
 from bench.load.results.outcome import Outcome
 from bench.load.results.series import slices
@@ -40,11 +41,16 @@ class Result:
         return next((one.reason for one in self.outcomes if one.reason is not None), None)
 
 
-def make_result(asked: Asked, crew: Crew, label: str, skip_s: float, rate: float | None, now: datetime) -> Result:
-    """``rate``: what was asked for; None in a closed loop."""
+def make_result(
+    asked: Asked, crew: Crew, label: str, skip_s: float | None, rate: float | None, now: datetime
+) -> Result:
+    """``rate``: what was asked for; None in a closed loop. ``skip_s``: what was due before does not count; None: what
+    was due before the run was steady.
+    """
     outcomes = sorted(crew.outcomes, key=lambda one: one.number)
-    counted = [one for one in outcomes if one.due_s >= skip_s]
-    window = Window.of(counted, skip_s)
+    judged = Judged.of(outcomes, asked.plan, skip_s)
+    counted = judged.counted
+    window = Window.of(counted, judged.begin_s)
     health = Health.of(
         [told.cpu_share for told in crew.told],
         [one.woke_s - one.due_s for one in outcomes],
@@ -55,7 +61,7 @@ def make_result(asked: Asked, crew: Crew, label: str, skip_s: float, rate: float
     assert median_ttft_ms is None or isinstance(median_ttft_ms, float)
     lagging = health.warnings(None if median_ttft_ms is None else median_ttft_ms / 1e3)
     warnings = [*asked.prompting.remarks, *_failures(outcomes), *_lagging(lagging), *_estimates(counted)]
-    warnings += _lengths(counted)
+    warnings += [*_lengths(counted), *judged.warnings(rate)]
     pace, has_promises = asked.plan.pace, summary["slo_attainment"] is not None
     head = {
         "date": now.astimezone(UTC).strftime("%Y%m%d-%H%M%S"),
@@ -75,6 +81,7 @@ def make_result(asked: Asked, crew: Crew, label: str, skip_s: float, rate: float
     rest = {
         "generator": health.json(),
         "warnings": warnings,
+        **judged.json(asked.promises if has_promises else None),
         "distributions_ms": drawn,
         "over_time": [one.json(has_promises=has_promises) for one in slices(outcomes, asked.promises)],
         "meshserve_bench": FORMAT,

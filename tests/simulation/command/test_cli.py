@@ -60,6 +60,27 @@ def test_one_run_says_what_requests_saw(files, capsys):
     assert "goodput" in printed
 
 
+def test_a_steady_run_leaves_its_warm_up_out_and_says_how_sure_it_is(files, tmp_path, capsys):
+    assert simulate(files, "--rate", "2", "--duration", "200", "--out", str(tmp_path / "out")) == 0
+    printed = capsys.readouterr().out
+    assert "not steady" not in printed
+    assert "+-" in printed
+    [summary] = json.loads((tmp_path / "out/summaries.json").read_text())
+    judgement = summary["judgement"]
+    assert judgement["steadiness"] == "steady"
+    assert summary["num_requests"] == judgement["num_requests"] - judgement["num_warm_up"]
+    assert summary["attainment_interval"]["high"] == 1
+
+
+def test_a_run_of_more_than_is_served_is_told(files, tmp_path, capsys):
+    lengths = tmp_path / "long.csv"
+    lengths.write_text("input_tokens,output_tokens\n2000,400\n")
+    assert simulate((files[0], str(lengths)), "--rates", "3,4", "--limit", "120", "--jobs", "1") == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "tropical: not steady: requests in flight grow by" in printed
+    assert "4/s is more than this serves, or 120 requests are too few to see where it ends" in printed
+
+
 def test_a_run_says_why_requests_failed(files, tmp_path, capsys):
     lengths = tmp_path / "long.csv"
     lengths.write_text("input_tokens,output_tokens\n9000000,5\n")

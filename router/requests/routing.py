@@ -38,7 +38,7 @@ from router.view.cluster_view import ClusterView
 from router.view.engine_view import RequestView
 from router.view.monitor import Monitor
 from router.view.prefixes import PrefixIndex
-from router.view.prompt_hashes import full_block_hashes
+from router.view.prompt_hashes import prefix_names
 from router.view.shares import Shares
 
 RECALL_S = 0.1  # between two looks for requests to call back
@@ -95,9 +95,9 @@ class Routing:
         self._in_flight.on_left = None if follows is None else follows.left
 
     def hash_prefix(self, request: InFlightRequest) -> None:
-        """Name the blocks of its prompt, if the policy asks what engines have of them."""
+        """Name the prefixes of its prompt, if the policy asks what engines have of them."""
         if self.policy.offers(UsesPrefixes) is not None and request.spec.pooling is None:
-            request.hints.prefix = full_block_hashes(request.spec.prompt, request.spec.prefix_salt)
+            request.hints.prefix = prefix_names(request.spec.prompt, request.spec.prefix_salt)
 
     def shed(self, service: str, now: float) -> list[Effect]:
         """Refuse those that wait for their deadlines in vain. What had begun, or may be late, is not among them."""

@@ -1,1 +1,1 @@
-"""Decides how many engines run: as few as keep the promises (Aladdin, section 4.4)."""
+"""Decides how many engines run: as few as keep the promises (Aladdin, section 5.2)."""

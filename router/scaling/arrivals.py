@@ -1,4 +1,4 @@
-"""The rate of arrivals now: what is older than its last change is forgotten (Aladdin, section 4.4).
+"""The rate of arrivals now: what is older than its last change is forgotten (Aladdin, section 5.2).
 
 The past is kept in bins, fine ones first, coarse ones where it is long ago (as ADWIN does, Bifet and Gavalda, 2007).
 With each observation, all bounds between two bins are tried: had the rate before been another one than after? The log

@@ -2,75 +2,98 @@
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
-from router.history.records import PROMPT_BLOCK
+from router.view.prompt_hashes import prefix_end
+
+
+@dataclass(slots=True)
+class LikelyPrefixes:
+    """What one engine likely holds: prefixes by name, longest unused first, each with the tokens that it has beyond the
+    next shorter one. Those that the engine told of count none, as it knows its own bounds.
+    """
+
+    tokens: OrderedDict[int, int] = field(default_factory=OrderedDict)
+    num_tokens: int = 0
+
+    def use(self, name: int, tokens: int) -> None:
+        self.remove(name)
+        self.tokens[name] = tokens
+        self.num_tokens += tokens
+
+    def remove(self, name: int) -> bool:
+        """Return whether it was there."""
+        tokens = self.tokens.pop(name, None)
+        self.num_tokens -= tokens or 0
+        return tokens is not None
+
+    def longest_unused(self) -> int:
+        return next(iter(self.tokens))
 
 
 class PrefixIndex:
-    """Index of one service's prefixes. Learns from what this gateway dispatched. Prompts are named by the chained
-    hashes of their blocks (`router.view.prompt_hashes`), so a block's name stands for all before it, too.
+    """Index of one service's prefixes. Learns from what this gateway dispatched. Prefixes have names that are chained
+    (`router.view.prompt_hashes`): two prompts share one exactly if they begin alike up to its end.
 
     Never more than likely: other gateways send, too, and what decodes takes memory. Of each engine the longest unused
-    blocks are forgotten once its pool could not hold more. Engines that tell what they hold are not guessed about.
+    prefixes are forgotten once its pool could not hold more. Engines that tell what they hold are not guessed about.
     """
 
     def __init__(self) -> None:
         self._telling: set[str] = set()  # engines
-        self._holders: defaultdict[int, set[str]] = defaultdict(set)  # by block
-        self._held: defaultdict[str, OrderedDict[int, None]] = defaultdict(OrderedDict)  # longest unused first
+        self._holders: defaultdict[int, set[str]] = defaultdict(set)  # by prefix
+        self._held: defaultdict[str, LikelyPrefixes] = defaultdict(LikelyPrefixes)
 
     def __repr__(self) -> str:
-        return f"<PrefixIndex { ({engine: len(blocks) for engine, blocks in self._held.items()}) }>"
+        return f"<PrefixIndex { ({engine: len(held.tokens) for engine, held in self._held.items()}) }>"
 
-    def add(self, prefix: Sequence[int], engine: str, pool_tokens: int) -> None:
+    def add(self, names: Sequence[int], engine: str, pool_tokens: int) -> None:
         """The engine will have computed or received it, into a pool of so many tokens. Its tail is forgotten first."""
         if engine in self._telling:
             return
         held = self._held[engine]
-        for block in reversed(prefix):
-            held[block] = None
-            held.move_to_end(block)
-            self._holders[block].add(engine)
-        while len(held) > pool_tokens // PROMPT_BLOCK:
-            self._drop(held.popitem(last=False)[0], engine)
+        for index in reversed(range(len(names))):
+            held.use(names[index], prefix_end(index) - (prefix_end(index - 1) if index else 0))
+            self._holders[names[index]].add(engine)
+        while held.num_tokens > pool_tokens:
+            self._drop(held.longest_unused(), engine)
 
     def tell(self, engine: str, kept: Iterable[int], gone: Iterable[int], *, cleared: bool) -> None:
-        """The engine says which blocks it keeps now, and which it does not any more. ``cleared``: before that, all it
-        had were gone.
+        """The engine says which prefixes it keeps now, and which it does not any more. ``cleared``: before that, all
+        it had were gone.
         """
         if cleared or engine not in self._telling:
             self.forget(engine)
         self._telling.add(engine)
-        held = self._held[engine]
-        for block in gone:
-            if block in held:
-                del held[block]
-                self._drop(block, engine)
-        for block in kept:
-            held[block] = None
-            self._holders[block].add(engine)
+        for name in gone:
+            self._drop(name, engine)
+        for name in kept:
+            self._held[engine].use(name, 0)
+            self._holders[name].add(engine)
 
-    def cached_tokens(self, prefix: Sequence[int]) -> dict[str, int]:
+    def cached_tokens(self, names: Sequence[int]) -> dict[str, int]:
         """Return how many of a prompt's first tokens each engine is likely to hold; engines without any are
         left out.
         """
         cached: dict[str, int] = {}
         holding: set[str] | None = None
-        for index, block in enumerate(prefix):
-            holders = self._holders.get(block, set())
+        for index, name in enumerate(names):
+            holders = self._holders.get(name, set())
             holding = holders if holding is None else holding & holders
             if not holding:
                 break
-            cached |= dict.fromkeys(holding, (index + 1) * PROMPT_BLOCK)
+            cached |= dict.fromkeys(holding, prefix_end(index))
         return cached
 
     def forget(self, engine: str) -> None:
         """Forget an engine whose cache is gone, and that it told of it."""
         self._telling.discard(engine)
-        for block in self._held.pop(engine, ()):
-            self._drop(block, engine)
+        for name in list(self._held[engine].tokens):
+            self._drop(name, engine)
+        del self._held[engine]
 
-    def _drop(self, block: int, engine: str) -> None:
-        self._holders[block].discard(engine)
-        if not self._holders[block]:
-            del self._holders[block]
+    def _drop(self, name: int, engine: str) -> None:
+        if self._held[engine].remove(name):
+            self._holders[name].discard(engine)
+            if not self._holders[name]:
+                del self._holders[name]

@@ -111,6 +111,7 @@ async def front_of(
     callers: Callers | None = None,
     topology: Topology | None = None,
     tracer=None,
+    clock=None,
     **settings,
 ):
     topology = topology_of(servers, **settings) if topology is None else topology
@@ -127,7 +128,7 @@ async def front_of(
     traced = () if tracer is None else (tracer.ended,)
     timelines = Timelines(TimelineReaders((tallies.arrived,), (metrics.delivered,), (ended, *traced)))
     policy = PolicyInForce(topology.policy, Random(0), 0.0)
-    router = Router(topology, "gateway", sockets, SystemClock(), policy, timelines, tallies)
+    router = Router(topology, "gateway", sockets, clock or SystemClock(), policy, timelines, tallies)
     app = create_apps(_config(router, topology, timelines, metrics, callers, tracer)).public
     running = asyncio.create_task(router.run())
     router.open("http://test", "http://admin.test")

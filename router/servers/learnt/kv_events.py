@@ -1,4 +1,4 @@
-"""Hears which prefixes a vLLM server keeps: its KV events over ZeroMQ, named as this gateway names blocks of prompts.
+"""Hears which prefixes a vLLM server keeps: its KV events over ZeroMQ, named as this gateway names prefixes.
 
 vLLM publishes (topic, sequence number, msgpack) for each batch of events. A block has vLLM's own hash, its parent's,
 and its token ids. Here it becomes the chained names of `router.view.prompt_hashes`, so that the prefixes of a prompt
@@ -20,8 +20,7 @@ import structlog
 import zmq
 import zmq.asyncio
 
-from router.history.records import PROMPT_BLOCK
-from router.view.prompt_hashes import NUM_BYTES
+from router.view.prompt_hashes import NUM_BYTES, prefix_end
 
 MAX_BATCH_BYTES: Final = 16 * 2**20
 MAX_QUEUED: Final = 4096  # batches that wait to be read
@@ -139,31 +138,33 @@ class KvBlocks:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a block ends: the name's hash so far, of so many tokens, and the names that are complete with it."""
+    """Where a block ends: tokens up to there, the next prefix and its hash so far, and the names complete with it."""
 
     hashed: "hashlib.blake2b"
-    num_tokens: int
+    num_tokens: int = 0
+    next_prefix: int = 0  # its index
     names: tuple[int, ...] = ()
 
     def behind(self, tokens: Sequence[int]) -> "_Place":
         """The place behind these tokens, which follow."""
-        hashed, num_tokens, names, start = self.hashed.copy(), self.num_tokens, list[int](), 0
+        hashed, names, start, index = self.hashed.copy(), list[int](), 0, self.next_prefix
         while start < len(tokens):
-            part = tokens[start : start + PROMPT_BLOCK - num_tokens]
+            missing = prefix_end(index) - self.num_tokens - start
+            part = tokens[start : start + missing]
             hashed.update(array("I", [token & 0xFFFFFFFF for token in part]).tobytes())
-            start, num_tokens = start + len(part), num_tokens + len(part)
-            if num_tokens == PROMPT_BLOCK:
+            start += len(part)
+            if len(part) == missing:
                 digest = hashed.digest()
                 names.append(int.from_bytes(digest[:NUM_BYTES]))
-                hashed, num_tokens = _hash(digest), 0
-        return _Place(hashed, num_tokens, tuple(names))
+                hashed, index = _hash(digest), index + 1
+        return _Place(hashed, self.num_tokens + len(tokens), index, tuple(names))
 
 
 def _hash(before: bytes) -> "hashlib.blake2b":
     return hashlib.blake2b(before, digest_size=DIGEST_BYTES)
 
 
-_START = _Place(_hash(b""), 0)
+_START = _Place(_hash(b""))
 _decoder = msgspec.msgpack.Decoder(_Batch)
 _array_decoder = msgspec.msgpack.Decoder(_ArrayBatch)
 

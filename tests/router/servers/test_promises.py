@@ -5,6 +5,7 @@ import contextlib
 from dataclasses import replace
 
 from engines.costs.linear import prefill_s
+from mesh.clock import SystemClock
 from router.api.http.callers import Caller
 from tests.router.front import CHAT, DEADLINE_S, HELLO, front_of, topology_of
 from tests.router.servers.nasty import answer, serving
@@ -45,15 +46,25 @@ async def until_asked(server, number):
     await until(lambda: len(server.asked) >= number)
 
 
+class LeapingClock(SystemClock):
+    """The real time, and what a test lets pass at once: how long this machine takes for a step is little beside it."""
+
+    def __init__(self):
+        self.leapt_s = 0.0
+
+    def now(self):
+        return super().now() + self.leapt_s
+
+
 @contextlib.asynccontextmanager
-async def one_by_one(folder, policy, callers=None, max_priority=0, ttft_s=30.0):
+async def one_by_one(folder, policy, callers=None, max_priority=0, ttft_s=30.0, clock=None):
     """A gateway that keeps requests until its only server has room for the next prompt."""
     server = OneAtATime()
     async with serving(server) as servers:
         topology = topology_of(servers, policy=policy, ttft_s=ttft_s)
         [service] = topology.services
         topology = replace(topology, services=(replace(service, max_priority=max_priority),))
-        async with front_of(folder, *servers, topology=topology, callers=callers) as front:
+        async with front_of(folder, *servers, topology=topology, callers=callers, clock=clock) as front:
             yield front, server
 
 
@@ -91,17 +102,22 @@ async def test_who_asks_for_much_does_not_keep_others_from_their_turn(tmp_path):
 
 async def test_what_cannot_be_in_time_is_refused_with_the_time_to_try_again(tmp_path):
     """A server computes prompts in the order in which they come: a tighter promise passes none that is there."""
-    async with one_by_one(tmp_path, "elastic", ttft_s=1.0) as (front, server):
+    clock = LeapingClock()
+    async with one_by_one(tmp_path, "elastic", ttft_s=20.0, clock=clock) as (front, server):
         for number in range(6):
             asked = ask(front, f"slow{number}")
             await until_asked(server, number + 1)
-            await asyncio.sleep(0.3)
+            clock.leapt_s += 6.0
             server.turns.release()
             assert (await asked).status_code == 200
+
+        def alone_s():
+            return prefill_s(front.router.statuses()["s0"].services[0].prefill_cost, 7)
+
+        await until(lambda: alone_s() > 5.0)
         first = ask(front, "first")
         await until_asked(server, 7)
-        alone_s = prefill_s(front.router.statuses()["s0"].services[0].prefill_cost, 7)
-        refused = await ask(front, "late", {"x-slo-ttft-ms": f"{1200 * alone_s:.0f}"})
+        refused = await ask(front, "late", {"x-slo-ttft-ms": f"{1200 * alone_s():.0f}"})
         server.turns.release()
         assert (await first).status_code == 200
     assert refused.status_code == 429, refused.text

@@ -13,7 +13,7 @@ from mesh.errors import UserError
 from router.api.forward.tokenizing import PromptTokenizer
 from router.history.explain import explain
 from router.servers.forwarded_call import CHAT, COMPLETIONS
-from router.view.prompt_hashes import full_block_hashes
+from router.view.prompt_hashes import prefix_names
 from tests.router.front import DEADLINE_S, HELLO, front_of, topology_of
 from tests.router.servers.nasty import answer, hangs, serving, whole
 
@@ -125,8 +125,8 @@ async def test_prefixes_are_where_servers_say(tmp_path, folder):
                 publisher.send_multipart([b"", struct.pack(">Q", 0), batch])
                 known = front.router._core.dispatcher._routing._prefixes["chat"]
                 async with asyncio.timeout(DEADLINE_S):
-                    while not known.cached_tokens(full_block_hashes(prompt)):  # noqa: ASYNC110
+                    while not known.cached_tokens(prefix_names(prompt)):  # noqa: ASYNC110
                         await asyncio.sleep(0.01)
-                assert known.cached_tokens(full_block_hashes(prompt)) == {"s1": 1024}
+                assert known.cached_tokens(prefix_names(prompt)) == {"s1": 1024}
                 await front.chat("/v1/completions", messages=None, prompt=prompt, max_tokens=1)
     assert [record.prefill_engine for record in front.records] == ["s1"]

@@ -10,9 +10,9 @@ import pytest
 import zmq
 
 from router.servers.learnt.kv_events import KvBlocks, KvEvents, PrefixesChanged
-from router.view.prompt_hashes import full_block_hashes
+from router.view.prompt_hashes import prefix_names
 
-PROMPT = list(range(1100, 2700))  # 1,600 tokens: three blocks of prompts and a part
+PROMPT = list(range(1100, 2700))  # 1,600 tokens: prefixes of 128 to 512, 1,024 and 1,536
 SIZE = 16
 
 
@@ -43,16 +43,16 @@ def test_blocks_of_any_size_become_the_names_of_prompts(size: int, form: Callabl
         changed = blocks.take(seq, batch(form(event)))
         kept += changed.kept
         seq, start, parent = seq + 1, start + count, names[-1]
-    assert tuple(kept) == full_block_hashes(PROMPT[: num_blocks * size])
+    assert tuple(kept) == prefix_names(PROMPT[: num_blocks * size])
 
 
 def test_a_name_goes_with_the_block_that_completes_it():
     blocks = KvBlocks()
     names: list[object] = list(range(100))
     kept = blocks.take(0, batch(stored(names, None, PROMPT))).kept
-    assert len(kept) == 3
+    assert len(kept) == 6
     assert blocks.take(1, batch(["BlockRemoved", [99, 98], "GPU"])) == PrefixesChanged()
-    assert blocks.take(2, batch(["BlockRemoved", [95]])) == PrefixesChanged(gone=(kept[2],))
+    assert blocks.take(2, batch(["BlockRemoved", [95, 7]])) == PrefixesChanged(gone=(kept[5], kept[0]))
     assert blocks.take(3, batch(["AllBlocksCleared"])) == PrefixesChanged(cleared=True)
     assert not blocks.blocks
 
@@ -63,7 +63,7 @@ def test_what_hangs_on_nothing_is_not_followed():
     assert blocks.take(1, batch(["BlockStored", [1], None, PROMPT[:512], 512, 5])) == PrefixesChanged()
     pictured = as_object(stored([1], None, PROMPT[:512], 512)) | {"extra_keys": [["picture"]]}
     assert blocks.take(2, batch(pictured)) == PrefixesChanged()
-    assert blocks.take(3, batch(stored([1, 2], None, PROMPT[:700], 512))).kept == full_block_hashes(PROMPT[:512])
+    assert blocks.take(3, batch(stored([1, 2], None, PROMPT[:700], 512))).kept == prefix_names(PROMPT[:512])
 
 
 def test_after_a_gap_nothing_is_believed_that_was_heard_before():
@@ -102,5 +102,5 @@ def test_it_hears_a_publisher_and_drops_what_is_no_event():
             return heard, events.num_malformed
 
     heard, num_malformed = asyncio.run(listen())
-    assert heard == [PrefixesChanged(kept=full_block_hashes(PROMPT[:512]))]
+    assert heard == [PrefixesChanged(kept=prefix_names(PROMPT[:512]))]
     assert num_malformed == 4

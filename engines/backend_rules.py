@@ -1,9 +1,12 @@
 """Holds each backend's rules for its engines' tables: see `mesh.topology.backends.BackendRules`."""
 
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from engines.adapters.ranks import RANK_OPTION, RANKS
+from engines.costs.profiles import ProfileError
+from engines.costs.serving_systems import serving_system
 from engines.vllm_engine.versions import NOT_INSTALLED
 from mesh.extras import missing_extra
 from mesh.topology.placed import Processes, engine_tables
@@ -26,8 +29,13 @@ SEEING = frozenset({VLLM, "simulated"})  # backends that see images, where the m
 NO_INT8 = "int8 is a dtype of torch engines"
 
 
-def defaults(backend: str) -> Mapping[str, Any]:
-    return {"scheduling": Scheduling.PADDED} if backend == TRANSFORMERS else {}
+def defaults(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a serving system sets that is not known is left to `check`."""
+    if given.get("backend") == TRANSFORMERS:
+        return {"scheduling": Scheduling.PADDED}
+    with suppress(ProfileError):
+        return serving_system(given["imitates"]).settings if "imitates" in given else {}
+    return {}
 
 
 def missing(backend: str) -> str:
@@ -68,10 +76,21 @@ def _problems(engine: EngineSpec, dtypes: Mapping[str, str], others: Collection[
         yield "scheduling", f'{engine.backend} engines pad no batches; use "static", which computes no padding'
     if engine.backend != VLLM and engine.options:
         yield "options", f'only backend = "vllm" has options, and this one has {engine.backend!r}'
+    if engine.imitates is not None:
+        yield from _imitation_problems(engine, engine.imitates)
     if engine.backend == VLLM:
         yield from _vllm_problems(engine, dtypes, others)
     elif engine.backend == TRANSFORMERS:
         yield from _transformers_problems(engine, dtypes)
+
+
+def _imitation_problems(engine: EngineSpec, name: str) -> Iterator[tuple[str, str]]:
+    if engine.backend not in MODELLED:
+        yield "imitates", f'only backend = "simulated" imitates others, and this one has {engine.backend!r}'
+    try:
+        serving_system(name)
+    except ProfileError as error:
+        yield "imitates", str(error)
 
 
 def _pooled_problems(

@@ -6,6 +6,7 @@ from engines.adapters.folder import AdapterFolder, fault_of
 from engines.adapters.places import why_no_place
 from engines.admission.promises import never_kept
 from engines.costs.profiles import EngineProfile, ProfileError, load_profile
+from engines.costs.serving_systems import imitating
 from engines.models.errors import ModelError
 from engines.models.files.model_config import ModelConfig
 from engines.models.store import prepared_dir
@@ -63,6 +64,6 @@ def profile_of(topology: Topology, engine: EngineSpec) -> EngineProfile | None:
             raise UserError(f"{topology.path}: engines.{engine.id}: {NEEDS_PROFILE}")
         return None
     try:
-        return load_profile(engine.profile)
+        return imitating(engine, load_profile(engine.profile))
     except ProfileError as error:
         raise UserError(f"{topology.path}: engines.{engine.id}: {error}") from None

@@ -17,6 +17,7 @@ from engines.adapters.folder import AdapterFolder
 from engines.backend import Backend, LoadedModel
 from engines.checks import NEEDS_PROFILE
 from engines.costs.profiles import EngineProfile, load_profile
+from engines.costs.serving_systems import imitating
 from engines.costs.step_cost import StepCost
 from engines.images.form import ImageForm
 from engines.memory.weight_room import WeightRoom
@@ -160,7 +161,7 @@ def simulated_backend(engine: EngineSpec, services: Sequence[ServiceSpec]) -> Ba
     """Raise `UserError` if the engine names no profile, or one without room for a block."""
     if engine.profile is None:
         raise UserError(f"engines.{engine.id}: {NEEDS_PROFILE}")
-    profile = load_profile(engine.profile)
+    profile = imitating(engine, load_profile(engine.profile))
     memory = PagedMemory(PageLayout.of([_shape(engine)], _num_blocks(engine, profile)))
     executor, room = SimulatedExecutor(), WeightRoom(engine)
 

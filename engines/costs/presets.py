@@ -1,5 +1,6 @@
 """Profiles of known hardware by name, from ``presets.toml``: measured ones, and ones scaled from them."""
 
+import dataclasses
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -93,7 +94,8 @@ class _Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def profile(self, name: str, presets: "_Presets") -> EngineProfile:
         known = self.known(presets)
         said = f"{presets.sources[self.source]}{_errors(self.held_out_p90, self.max_error)}"
-        return _profile(name, presets.devices[self.device], known.parallel, known.prefill, known.decode, said)
+        whole = _profile(name, presets.devices[self.device], known.parallel, known.prefill, known.decode, said)
+        return dataclasses.replace(whole, kernels_only=self.source in presets.kernels_only)
 
     def known(self, presets: "_Presets") -> Known:
         parallel = Parallel(presets.models[self.model], self.tensor_parallel)
@@ -114,10 +116,15 @@ class _Scaled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         wanted = Parallel(presets.models[self.model], self.tensor_parallel)
         said = f"scaled from {', '.join(self.scaled_from)}{_errors(self.held_out_p90, None)}"
         prefill, decode = scale_prefill(known, wanted), scale_decode(known, wanted)
-        return _profile(name, presets.devices[self.device], wanted, prefill, decode, said)
+        whole = _profile(name, presets.devices[self.device], wanted, prefill, decode, said)
+        kernels_only = all(presets.profiles[other].source in presets.kernels_only for other in self.scaled_from)
+        return dataclasses.replace(whole, kernels_only=kernels_only)
 
 
 class _Presets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``kernels_only``: those of the sources whose times are of kernels alone."""
+
+    kernels_only: frozenset[str]
     sources: dict[str, str]
     devices: dict[str, _Device]
     models: dict[str, ModelShape]

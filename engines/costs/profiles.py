@@ -54,7 +54,7 @@ class ServerTraits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 @dataclass(frozen=True, slots=True)
 class EngineProfile:
     """What one engine costs and holds. ``kv_memory_bytes`` is for KV alone; ``source`` says who measured. ``server``:
-    of a server that is not ours.
+    of a server that is not ours. ``kernels_only``: composed of kernels, without the host's time.
     """
 
     name: str
@@ -69,10 +69,12 @@ class EngineProfile:
     weight_bytes: int = 0  # of the model, on all devices together; 0: not known
     weight_bytes_per_s: float = 7e9  # of one device that loads them: an NVMe drive on four lanes of PCIe 4.0
     server: ServerTraits | None = None
+    kernels_only: bool = False
+    host_request_s: float = 0.0  # see `StepCost`
 
     @property
     def cost(self) -> StepCost:
-        return StepCost(self.prefill, self.decode, self.mixed, self._adapter_weight_s)
+        return StepCost(self.prefill, self.decode, self.mixed, self._adapter_weight_s, self.host_request_s)
 
     @property
     def _adapter_weight_s(self) -> float:
@@ -135,6 +137,7 @@ class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     prefill: PrefillCost
     decode: DecodeCost
     mixed: MixedCost | None = None
+    host_request_s: float = 0.0
     error: dict[str, float] = {}
     server: ServerTraits | None = None
 
@@ -154,6 +157,7 @@ class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             kv_bytes_per_request=self.kv_bytes_per_request,
             num_devices=self.num_devices,
             server=self.server,
+            host_request_s=self.host_request_s,
         )
 
     def text(self) -> str:

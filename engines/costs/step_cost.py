@@ -48,12 +48,15 @@ class StepCost:
 
     Both together are rows of the same matrix products, so they take what so many prompt tokens take, but never less
     than the decodes alone; attention is paid one by one. Without ``mixed``, a decode counts as one more token.
+    ``host_request_s``: of the processor, for each request but the first of an iteration with a prompt
+    (`engines.costs.host`); the costs of prefills and decodes have theirs.
     """
 
     prefill: PrefillCost
     decode: DecodeCost
     mixed: MixedCost | None = None
     adapter_weight_s: float = 0.0  # that each weight of a LoRA adapter adds to a step with it
+    host_request_s: float = 0.0
 
     def in_chunks(self, chunk_tokens: int) -> "StepCost":
         """The same for an engine that computes longer prompts in chunks."""
@@ -66,6 +69,7 @@ class StepCost:
             _scaled_decode(self.decode, factors.decode_requests_s, factors.decode_attention_s),
             self.mixed and _scaled_mixed(self.mixed, factors.prefill_tokens_s, factors.decode_attention_s),
             self.adapter_weight_s * factors.decode_requests_s,
+            self.host_request_s * factors.prefill_tokens_s,
         )
 
     def elapsed_s(self, batch: Batch) -> float:
@@ -90,6 +94,7 @@ class StepCost:
         elif load.num_decodes:
             rows_s = tokens_s(prefill, num_tokens + load.num_decodes)
             context_s = self.decode.per_context_token_s * load.context_tokens
+        rows_s += self.host_request_s * (len(load.chunks) + load.num_decodes - 1)
         least_s = requests_s(self.decode, load.num_decodes) if load.num_decodes else 0.0
         if rows_s >= least_s:
             return Parts(rows_s, attention_s, 0.0, context_s)

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from engines.costs.formulas import decode_formula, prefill_formula
 from engines.costs.profiles import ProfileFile, load_profile
+from engines.costs.serving_systems import imitating
 from engines.models.cache import Cache
 from engines.profiling.store import ProfileStore
 from mesh.cli.cluster import may_run, statuses_of
@@ -171,7 +172,7 @@ def save_learnt(topology: Topology, engine: EngineSpec, service: ServiceStatus, 
 def _initial(topology: Topology, engine: EngineSpec, service: str, store: ProfileStore) -> ProfileFile | None:
     """What the engine began with."""
     if engine.profile is not None:
-        return ProfileFile.of(load_profile(engine.profile))
+        return ProfileFile.of(imitating(engine, load_profile(engine.profile)))
     from engines.torch_engine.backend import key_of  # loads torch, which simulated engines do without
 
     return store.load(key_of(engine, topology.service(service)))

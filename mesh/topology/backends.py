@@ -19,8 +19,8 @@ class BackendRules(Protocol):
     MODELLED: Collection[str]  # those that compute nothing, and only take the time
     GPU_BACKENDS: frozenset[str]  # whose KV memory may lie on a GPU
 
-    def defaults(self, backend: str) -> Mapping[str, Any]:
-        """Fields of `EngineSpec` that engines of this backend have where their table says nothing."""
+    def defaults(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Fields of `EngineSpec` that engines have where their table says nothing; ``given`` is what it says."""
 
     def missing(self, backend: str) -> str:
         """Say what the backend needs that is not installed for this interpreter; empty if it can compute."""

@@ -152,6 +152,7 @@ ENGINE: Keys = {
     "strict_phases": Key("strict_phases", boolean),
     "num_devices": Key("num_devices", integer(1, 1024)),
     "profile": Key("profile", text),
+    "imitates": Key("imitates", text),
     "python": Key("python", text),
     "metrics_address": Key("metrics_address", ip_or_any),
     "metrics_port": Key("metrics_port", integer(1, 65535)),

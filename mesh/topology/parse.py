@@ -273,7 +273,7 @@ def _engines(source: _Source, services: Sequence[ServiceSpec], spread: Spread) -
         given = table if isinstance(table, Mapping) else {}
         servers = take_servers(fields, given, where, elsewhere, source.resolve, source.report)
         for rules in backend_rules():
-            fields = {**rules.defaults(fields.get("backend", "")), **fields}
+            fields = {**rules.defaults(fields), **fields}
         if fields.get("scheduling") is Scheduling.PADDED:
             fields.setdefault("chunk_tokens", WHOLE_PROMPTS)
         if "/" in (fields.get("python") or ""):

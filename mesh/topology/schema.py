@@ -157,6 +157,7 @@ class EngineSpec:
     is_standby: bool = False  # not started with the mesh: it waits for `mesh start`, or for the daemon
     num_devices: int | None = None  # that it computes on; None: what its profile says, 1 without
     profile: str | None = None  # what it costs when modelled: a preset, or the path of a file that ends in .toml
+    imitates: str | None = None  # serving system that a modelled one behaves like; None: our own engines
     python: str | None = None  # interpreter; None: the supervisor's own
     options: Mapping[str, object] = field(default_factory=dict, hash=False)  # the backend's own
     metrics_address: str = "127.0.0.1"  # where Prometheus asks it

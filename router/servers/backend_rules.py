@@ -16,8 +16,8 @@ GPU_BACKENDS = frozenset[str]()
 KINDS = ("auto", "vllm", "sglang", "llama.cpp", "openai")
 
 
-def defaults(backend: str) -> Mapping[str, Any]:
-    return {"max_running": 256} if backend == OPENAI else {}
+def defaults(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"max_running": 256} if given.get("backend") == OPENAI else {}
 
 
 def missing(backend: str) -> str:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from engines.checks import profile_of
 from engines.costs.profiles import EngineProfile, ProfileError, load_profile
+from engines.costs.serving_systems import imitating
 from engines.models.cache import Cache
 from engines.profiling.known import measured_here
 from engines.profiling.store import ProfileStore
@@ -57,7 +58,7 @@ def _profile_of(topology: Topology, engine: EngineSpec, named: Named, store: Pro
     name = next((name for pool, name in named.items() if pool and _is_meant(engine, pool)), named.get(""))
     if name is not None:
         try:
-            return load_profile(name)
+            return imitating(engine, load_profile(name))
         except ProfileError as error:
             raise UserError(f"--profile: {error}") from None
     if engine.backend == "simulated" or engine.profile is not None:

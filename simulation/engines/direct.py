@@ -7,6 +7,7 @@ most of the work where engines are many and requests few.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from engines.costs.profiles import EngineProfile
 from mesh.topology.schema import Topology
@@ -31,15 +32,16 @@ from simulation.network import Network
 class _Queue:
     """An engine, and what is on it. ``slots``: tokens that its pool can hold, by service."""
 
+    name: str
     engine: SimulatedEngine
     slots: Mapping[str, int]
     num_requests: int = 0
     num_tokens: int = 0  # of their prompts
 
     @classmethod
-    def of(cls, engine: SimulatedEngine) -> "_Queue":
+    def of(cls, name: str, engine: SimulatedEngine) -> "_Queue":
         services = engine.core.status(0.0).services
-        return cls(engine, {service.name: service.num_blocks * service.block_size for service in services})
+        return cls(name, engine, {service.name: service.num_blocks * service.block_size for service in services})
 
     @property
     def length(self) -> tuple[int, int]:
@@ -54,9 +56,9 @@ class DirectEngines:
         self._topology = topology
         self._costs = dict(_costs(topology, profiles))
         self._records: list[Record] = []
-        self._latency_s = physics.latency_s
         self._on: dict[str, tuple[_Queue, RequestTimeline]] = {}  # by request that has not ended
-        network = Network(self._kernel, physics.latency_s)
+        network = self._network = Network(self._kernel, physics.latency_s)
+        self._coming: Iterator[RequestSpec] = iter(())  # those that begin when others end
         self._gateway = topology.gateways[0].id  # whose requests engines take
         network.connect(self._gateway, self._hear)
         factory = Factory(
@@ -64,7 +66,7 @@ class DirectEngines:
         )
         self._timelines = factory.timelines(Tallies())
         self._queues = [
-            _Queue.of(factory.engine(spec, Sender(spec.id, 1), self._kernel))
+            _Queue.of(spec.id, factory.engine(spec, Sender(spec.id, 1), self._kernel))
             for spec in sorted(topology.engines, key=lambda spec: spec.id)
         ]
 
@@ -75,14 +77,26 @@ class DirectEngines:
         """Run to the end of the last request; records come in the order of their ends. Every request names its
         service.
         """
+        for request, spec in zip(trace, self._specs(trace), strict=True):
+            self._kernel.at(request.at_s, self._submit, spec)
+        return self._run()
+
+    def run_closed(self, trace: Sequence[TraceRequest], concurrency: int) -> list[Record]:
+        """Run so many requests at a time: the next one arrives when one ends, whatever the trace says."""
+        self._coming = self._specs(trace)
+        for spec in islice(self._coming, concurrency):
+            self._kernel.at(0.0, self._submit, spec)
+        return self._run()
+
+    def _specs(self, trace: Sequence[TraceRequest]) -> Iterator[RequestSpec]:
         rule = SloRule()
         for number, request in enumerate(trace):
             assert request.service is not None, "no service is the default"
             service = self._topology.service(request.service)
-            spec = make_spec(
-                request, number, self._gateway, service, self._costs[service.base or service.name].prefill, rule
-            )
-            self._kernel.at(request.at_s, self._submit, spec)
+            cost = self._costs[service.base or service.name].prefill
+            yield make_spec(request, number, self._gateway, service, cost, rule)
+
+    def _run(self) -> list[Record]:
         self._kernel.run()
         assert not self._on, self
         return self._records
@@ -93,7 +107,7 @@ class DirectEngines:
         queue.num_requests += 1
         queue.num_tokens += num_tokens
         self._on[spec.id] = queue, self._timelines.arrived(spec, self._kernel.now)
-        self._kernel.after(self._latency_s, queue.engine.receive, Sender(self._gateway, 1), Submit(spec, Epoch(0)))
+        self._network.send(self._gateway, queue.name, Submit(spec, Epoch(0)))
 
     def _places(self, service: str, num_tokens: int) -> list[_Queue]:
         """Engines that serve it and can ever hold as much; if none can, all that serve it: they will refuse it."""
@@ -105,6 +119,8 @@ class DirectEngines:
         queue.num_requests -= 1
         queue.num_tokens -= len(spec.prompt)
         self._records.append(record)
+        if (following := next(self._coming, None)) is not None:
+            self._submit(following)
 
     def _hear(self, sender: str, answer: EngineAnswer) -> None:
         match answer:

@@ -41,5 +41,5 @@ def traits_of(profile: Profile) -> ServerTraits | None:
 
 def request_s(engine: EngineSpec, profile: Profile) -> float:
     """Return the seconds that a request takes there besides its iterations."""
-    traits = traits_of(profile)
-    return traits.request_s if traits is not None and engine.scheduling is Scheduling.CONTINUOUS else 0.0
+    traits, is_server = traits_of(profile), engine.imitates or engine.scheduling is Scheduling.CONTINUOUS
+    return traits.request_s if traits is not None and is_server else 0.0

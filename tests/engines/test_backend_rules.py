@@ -44,6 +44,14 @@ def test_topologies_find_the_rules():
             "backend: other engines of a are not of vLLM, and cannot take its KV; use one backend for it",
         ),
         (
+            'imitates = "vllm-0.12"', 0,
+            "imitates: only backend = \"simulated\" imitates others, and this one has 'torch'",
+        ),
+        (
+            'backend = "simulated"\nprofile = "h100-llama2-7b-tp1"\nimitates = "vlm-0.12"', 2,
+            "imitates: unknown serving system 'vlm-0.12'; did you mean 'vllm-0.12'?",
+        ),
+        (
             "options = { x = 1 }", 0, "options: only backend = \"vllm\" has options, and this one has 'torch'",
         ),
         (
@@ -83,3 +91,9 @@ def test_engines_of_transformers_run_padded_batches_of_whole_prompts_unasked(tmp
     services = '[services.a]\nmodel = "pypi:a==1/b.gguf"\n'
     [engine] = topology(tmp_path, 'backend = "transformers"', services).engines
     assert (engine.scheduling, engine.chunk_tokens) == (Scheduling.PADDED, WHOLE_PROMPTS)
+
+
+def test_what_an_engine_imitates_sets_what_its_table_does_not(tmp_path):
+    lines = ('backend = "simulated"', 'profile = "h100-llama2-7b-tp1"', 'imitates = "vllm-0.12"', "max_running = 7")
+    [engine] = topology(tmp_path, "\n".join(lines)).engines
+    assert (engine.scheduling, engine.chunk_tokens, engine.max_running) == (Scheduling.CONTINUOUS, 8192, 7)

@@ -1,0 +1,118 @@
+"""Serving systems on H100, measured by others, beside the simulator: errors on runs that nothing was fitted to.
+
+    python -m bench.fidelity.silicon --data FOLDER [--system NAME] [--leave tp|model|concurrency]
+
+Each run is a closed loop of equal requests on one engine. The simulator has the preset's costs, composed of kernels,
+and a serving system to imitate (`engines.costs.serving_systems`): its iterations, its host's time and the time of a
+request outside of iterations. The last two are fitted to all runs but those with one tensor parallelism (or of one
+model, or of one concurrency), and then these are predicted; in turns, so that each run is predicted once by a fit that
+never saw its like. The data does not say how much lengths of answers vary: ``--spread`` is an assumption.
+"""
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median, quantiles
+
+from rich.console import Console
+
+from bench.fidelity.silicon.closed_loop import Latencies, Loop, simulate
+from bench.fidelity.silicon.fit import Simulated, fit, raised
+from bench.fidelity.silicon.runs import SiliconRun, read_runs
+from bench.harness.arguments import add_jobs, add_json, errors_in_a_line, script_parser
+from bench.harness.files import write_json
+from bench.harness.jobs import run_jobs
+from bench.harness.tables import make_console, make_table
+from engines.costs.serving_systems import ServingSystem, serving_system
+from mesh.jobs.runner import JobPlace
+
+LEFT_OUT: dict[str, Callable[[SiliconRun], str]] = {
+    "tp": lambda run: f"TP {run.tensor_parallel}",
+    "model": lambda run: run.model,
+    "concurrency": lambda run: f"{run.concurrency} at a time",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A run, what was predicted of it, and which runs were left out of the fit with it."""
+
+    left_out: str
+    run: SiliconRun
+    predicted: Latencies
+
+    @property
+    def tpot_error(self) -> float:
+        return self.predicted.tpot_s / self.run.tpot_s - 1
+
+    @property
+    def ttft_error(self) -> float:
+        return self.predicted.ttft_s / self.run.ttft_s - 1
+
+
+def simulate_all(runs: Sequence[SiliconRun], system: ServingSystem, spread: int, jobs: JobPlace) -> list[Simulated]:
+    systems = raised(system)
+    found = run_jobs(simulate, [Loop(run, one, spread) for run in runs for one in systems], jobs)
+    of_run = [found[first : first + len(systems)] for first in range(0, len(found), len(systems))]
+    return [Simulated(run, *latencies) for run, latencies in zip(runs, of_run, strict=True)]
+
+
+def judge(
+    simulated: Sequence[Simulated], system: ServingSystem, leave: str, spread: int, jobs: JobPlace
+) -> list[Judged]:
+    """Predict each run by a fit to those that differ from it in what is left out."""
+    name = LEFT_OUT[leave]
+    groups = list(dict.fromkeys(name(one.run) for one in simulated))
+    fits = {group: fit(system, [one for one in simulated if name(one.run) != group]) for group in groups}
+    loops = [Loop(one.run, fits[name(one.run)], spread) for one in simulated]
+    predicted = run_jobs(simulate, loops, jobs)
+    return [Judged(name(one.run), one.run, of) for one, of in zip(simulated, predicted, strict=True)]
+
+
+def show(console: Console, system: str, judged: Sequence[Judged]) -> None:
+    numbers = ("runs", "TPOT median", "p90", "bias", "TTFT median", "p90", "bias")
+    table = make_table(f"{system}: errors on what was left out", ("left out",), numbers)
+    groups = dict.fromkeys(one.left_out for one in judged)
+    for group in (*groups, "all"):
+        part = [one for one in judged if group in (one.left_out, "all")]
+        errors = ([one.tpot_error for one in part], [one.ttft_error for one in part])
+        table.add_row(group, str(len(part)), *(text for error in errors for text in _statistics(error)))
+    console.print(table)
+
+
+def _statistics(errors: Sequence[float]) -> tuple[str, str, str]:
+    """Median and 90th percentile of the absolute error, and the median of the signed one."""
+    absolute = [abs(error) for error in errors]
+    p90 = quantiles(absolute, n=10, method="inclusive")[-1] if len(absolute) > 1 else absolute[0]
+    return f"{median(absolute):.1%}", f"{p90:.1%}", f"{median(errors):+.1%}"
+
+
+def compare(options: argparse.Namespace) -> None:
+    console, system = make_console(), serving_system(options.system)
+    runs = read_runs(options.data, options.system)
+    simulated = simulate_all(runs, system, options.spread, options.jobs)
+    whole = fit(system, simulated)
+    console.print(
+        f"fitted to all {len(runs)} runs: per_step_ms = {whole.per_step_ms:.3g}, "
+        f"per_request_ms = {whole.per_request_ms:.3g}, request_ms = {whole.request_ms:.3g}"
+    )
+    judged = judge(simulated, system, options.leave, options.spread, options.jobs)
+    show(console, options.system, judged)
+    write_json(options.json, [asdict(one) for one in judged])
+
+
+def main() -> None:
+    parser = script_parser("bench.fidelity.silicon", __doc__)
+    parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="the folder of h100_sxm.csv")
+    parser.add_argument("--system", default="vllm-0.12", metavar="NAME", help="serving system (default: %(default)s)")
+    parser.add_argument("--leave", choices=sorted(LEFT_OUT), default="tp", help="what fits never see (default: tp)")
+    parser.add_argument("--spread", type=int, default=24, metavar="TOKENS", help="of answers' lengths (default: 24)")
+    add_jobs(parser)
+    add_json(parser)
+    with errors_in_a_line():
+        compare(parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()

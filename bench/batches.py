@@ -14,11 +14,12 @@ from itertools import product
 from random import Random
 from statistics import median
 
-from bench.harness.arguments import add_jobs, add_json, add_seeds, script_parser
+from bench.harness.arguments import add_json, add_seeds, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import print_table
 from bench.simulated import MANY, attainment, make_fleet, make_simulation, modelled_engine, run_cases, serve
 from engines.costs.presets import load_preset
+from mesh.jobs.arguments import add_jobs
 from mesh.topology.schema import GatewaySpec, PolicySpec, ServiceSpec, Slo
 from mesh.wire.control import Role
 from mesh.wire.requests import PRIORITY_BATCH

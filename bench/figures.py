@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.harness.arguments import add_jobs, script_parser
+from bench.harness.arguments import script_parser
 from bench.harness.jobs import run_jobs
 from bench.harness.plots import new_figure, svg_of
+from mesh.jobs.arguments import add_jobs
 from mesh.jobs.runner import JobPlace
 
 if TYPE_CHECKING:

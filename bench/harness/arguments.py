@@ -1,13 +1,11 @@
 """Argument parsers of the scripts, the arguments that many of them have, and how scripts end with an error."""
 
 import argparse
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from mesh.errors import CommandError, UserError
-from mesh.jobs.runner import JobPlace, parse_place
 
 
 def script_parser(module: str, doc: str | None) -> argparse.ArgumentParser:
@@ -22,33 +20,6 @@ def errors_in_a_line() -> Iterator[None]:
         yield
     except (CommandError, UserError) as error:
         raise SystemExit(str(error)) from None
-
-
-def add_jobs(parser: argparse.ArgumentParser) -> None:
-    """Where runs happen: a `JobPlace` as ``jobs``."""
-    parser.add_argument(
-        "--jobs",
-        type=_processes,
-        default=JobPlace(os.cpu_count() or 1),
-        metavar="N",
-        help="runs at a time (default: one a core)",
-    )
-    parser.add_argument(
-        "--on", dest="jobs", type=_place, metavar="ray[:ADDRESS]", help="spread them over a Ray cluster instead"
-    )
-
-
-def _processes(text: str) -> JobPlace:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} does not fit; use a whole number of at least 1")
-    return JobPlace(int(text))
-
-
-def _place(text: str) -> JobPlace:
-    try:
-        return parse_place(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def add_seeds(parser: argparse.ArgumentParser, default: int) -> None:

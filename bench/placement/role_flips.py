@@ -16,10 +16,11 @@ from itertools import chain, product, takewhile
 from operator import attrgetter
 from random import Random
 
-from bench.harness.arguments import add_jobs, add_seeds, script_parser
+from bench.harness.arguments import add_seeds, script_parser
 from bench.harness.tables import print_table
 from bench.simulated import attainment, make_fleet, make_simulation, modelled_engine, run_cases, serve
 from engines.costs.profiles import load_profile
+from mesh.jobs.arguments import add_jobs
 from mesh.topology.schema import PolicySpec, ServiceSpec, Slo, Topology
 from mesh.wire.control import Role
 from simulation.cluster import Simulation

@@ -18,11 +18,12 @@ from math import ceil, cos, pi
 from random import Random
 from typing import Any
 
-from bench.harness.arguments import add_jobs, add_seeds, script_parser
+from bench.harness.arguments import add_seeds, script_parser
 from bench.harness.jobs import run_jobs
 from bench.harness.tables import print_table
 from bench.simulated import attainment, make_fleet, make_simulation, modelled_engine, run_cases, serve
 from engines.costs.profiles import load_profile
+from mesh.jobs.arguments import add_jobs
 from mesh.rules import ScalingRule
 from mesh.topology.schema import (
     PlacementMode,

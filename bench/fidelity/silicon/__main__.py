@@ -20,11 +20,12 @@ from rich.console import Console
 from bench.fidelity.silicon.closed_loop import Latencies, Loop, simulate
 from bench.fidelity.silicon.fit import Simulated, fit, raised
 from bench.fidelity.silicon.runs import SiliconRun, read_runs
-from bench.harness.arguments import add_jobs, add_json, errors_in_a_line, script_parser
+from bench.harness.arguments import add_json, errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.jobs import run_jobs
 from bench.harness.tables import make_console, make_table
 from engines.costs.serving_systems import ServingSystem, serving_system
+from mesh.jobs.arguments import add_jobs
 from mesh.jobs.runner import JobPlace
 
 LEFT_OUT: dict[str, Callable[[SiliconRun], str]] = {

@@ -22,10 +22,11 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
-from bench.harness.arguments import add_jobs, add_seeds, script_parser
+from bench.harness.arguments import add_seeds, script_parser
 from bench.harness.tables import print_table
 from bench.papers.aladdin.setting import CONTENDERS, MODELS, Setting, attainment
 from bench.simulated import run_cases
+from mesh.jobs.arguments import add_jobs
 
 MOST_ENGINES = 64
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from bench.harness.arguments import add_jobs, add_out, add_seeds, script_parser
+from bench.harness.arguments import add_out, add_seeds, script_parser
 from bench.harness.tables import print_table
 from bench.papers.llumnix.setting import (
     CONTENDERS,
@@ -25,6 +25,7 @@ from bench.papers.llumnix.setting import (
     run_case,
 )
 from bench.simulated import run_cases, write_results
+from mesh.jobs.arguments import add_jobs
 
 RATES = {  # requests a second: from where the P99 of TTFT begins to grow
     "sharegpt": (10.5, 11.0, 11.5),

@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from bench.harness.arguments import add_jobs, add_out, script_parser
+from bench.harness.arguments import add_out, script_parser
 from bench.harness.tables import print_table
 from bench.papers.scls.setting import CONTENDERS, Case, Kind, Result, run_case
 from bench.simulated import run_cases, write_results
+from mesh.jobs.arguments import add_jobs
 
 RATES = (10.0, 15.0, 20.0, 25.0, 30.0)
 FIGURES = ("throughput", "mean_s", "p95_s")

@@ -14,12 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product, starmap
 from pathlib import Path
 
-from bench.harness.arguments import add_jobs, add_out, add_seeds, errors_in_a_line, script_parser
+from bench.harness.arguments import add_out, add_seeds, errors_in_a_line, script_parser
 from bench.harness.tables import print_table
 from bench.papers.seallm.plans import Effort, Planner
 from bench.papers.seallm.run import OURS, SYSTEMS, Case, Result, run_case
 from bench.papers.seallm.scene import Inputs, Scene, make_world
 from bench.simulated import run_cases, write_results
+from mesh.jobs.arguments import add_jobs
 
 PAPERS: Mapping[str, Mapping[str, float]] = {  # "up to so many times better", sections 6.2 and 6.3
     "dedicated": {"mean": 10.38, "p99": 12.13, "attainment": 1.82},

@@ -14,11 +14,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
-from bench.harness.arguments import add_jobs, add_out, add_seeds, script_parser
+from bench.harness.arguments import add_out, add_seeds, script_parser
 from bench.harness.jobs import run_jobs
 from bench.harness.tables import print_table
 from bench.papers.tropical.setting import CONTENDERS, MODELS, PROMISE, Search, Workload, run_search
 from bench.simulated import write_results
+from mesh.jobs.arguments import add_jobs
 from simulation.capacity import FoundCapacity
 from simulation.loads.traces import load_lengths, load_trace
 

@@ -15,9 +15,10 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from bench.harness.arguments import add_jobs, script_parser
+from bench.harness.arguments import script_parser
 from bench.harness.jobs import run_jobs
 from bench.harness.tables import print_table
+from mesh.jobs.arguments import add_jobs
 from mesh.jobs.runner import JobPlace
 from tests.tools.fault_runs.draws import KINDS, ORDERS
 from tests.tools.fault_runs.play import PLANS, Failure, Results, Tally, run_some

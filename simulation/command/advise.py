@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mesh.errors import CommandError, UserError
+from mesh.jobs.arguments import add_jobs
 from mesh.show.output import Showing, add_show
 from mesh.suggestions import one_of, suggestion
 
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 
 USAGE = """mesh advise MODEL DEVICE --ttft S --tpot S (--lengths FILE | --input N --output N)
        [--rate R [--attainment X]] [--link-gb-s GB [--link-us US]] [--json] [--plot FILE] [--html FILE]
-       mesh advise --profile FILE --trace RECORDING [--compare P,Q] [--most N] [--json] [--plot FILE]"""
+       mesh advise --profile FILE --trace RECORDING [--compare P,Q] [--most N] [--json] [--plot FILE]
+       mesh advise --simulate --trace RECORDING (MODEL DEVICE | --engine PROFILE=PRICE ...) [--ttft S --tpot S]
+       [--compare P,Q] [--chunks N,M] [--most N] [--attainment X] [--confidence X] [--out FILE] [--plot FILE]
+       [--jobs N | --on ray] [--json]"""
 SIZES = (1, 2, 4, 8)
 ATTAINMENT = 0.9  # of promises that are to be kept
 
@@ -40,8 +44,13 @@ def register(subparsers: "Subparsers") -> None:
     servers = parser.add_argument_group("servers that are not ours, as `mesh profile --url` measured one")
     servers.add_argument("--profile", metavar="FILE", help="say how many such servers a recording takes")
     servers.add_argument("--trace", type=Path, metavar="FILE", help="the recording, or any other trace")
-    servers.add_argument("--compare", metavar="P,Q", help="policies (default: least_loaded,tropical,elastic)")
-    servers.add_argument("--most", type=_whole, metavar="N", help="servers at most (default: 8)")
+    servers.add_argument(
+        "--compare",
+        metavar="P,Q",
+        help="policies (default: least_loaded,tropical,elastic; with --simulate more, see docs/concepts/search.md)",
+    )
+    servers.add_argument("--most", type=_whole, metavar="N", help="servers at most (default: 8; engines: 32)")
+    _add_search(parser.add_argument_group("the cheapest topology for a recording (--trace), by simulations"))
     parser.add_argument("--lengths", type=Path, metavar="FILE", help="a trace, or llumnix:sharegpt and the like")
     parser.add_argument("--input", type=_positive, metavar="TOKENS", help="mean length of prompts")
     parser.add_argument("--output", type=_positive, metavar="TOKENS", help="mean length of answers")
@@ -62,6 +71,37 @@ def register(subparsers: "Subparsers") -> None:
     parser.add_argument("--json", action="store_true", help="for programs")
     add_show(parser, "the promises that are kept, and TPOT, against the devices that the load takes")
     parser.set_defaults(run=run)
+
+
+def _add_search(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--simulate", action="store_true", help="search for it among engines, roles and policies")
+    group.add_argument(
+        "--engine",
+        action="append",
+        default=[],
+        metavar="PROFILE=PRICE",
+        help="one that can be had, a preset or a file of `mesh profile`, and what it costs (default: 1 a device)",
+    )
+    group.add_argument(
+        "--chunks", type=_chunks, metavar="N,M", help="prompt tokens of an iteration (default: 512,2048)"
+    )
+    group.add_argument("--confidence", type=_confidence, metavar="X", help="that it keeps them (default: 0.95)")
+    group.add_argument("--out", type=Path, metavar="FILE", help="write its topology file there (.toml)")
+    add_jobs(group)
+
+
+def _chunks(text: str) -> tuple[int, ...]:
+    parts = text.split(",")
+    if not all(part.isdecimal() and 0 < int(part) <= 2**20 for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} does not fit; write whole numbers of tokens like 512,2048")
+    return tuple(sorted({int(part) for part in parts}))
+
+
+def _confidence(text: str) -> float:
+    confidence = _positive(text)
+    if not 0.5 <= confidence <= 0.999:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a confidence; use a number from 0.5 to 0.999, as 0.95")
+    return confidence
 
 
 def _positive(text: str) -> float:
@@ -88,6 +128,11 @@ def _share(text: str) -> float:
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.simulate:
+        return _search(options)
+    for name in ("engine", "chunks", "confidence", "out"):
+        if getattr(options, name):
+            raise UserError(f"--{name}: is for --simulate; add it, or leave this out")
     if options.profile is not None:
         from simulation.command.server_advice import run_servers
 
@@ -118,6 +163,16 @@ def run(options: argparse.Namespace) -> int:
         reasons = "; ".join(f"{name}: {advice.broken}" for name, advice in found.items())
         raise CommandError(f"no engine can keep this promise: {reasons}")
     return 0
+
+
+def _search(options: argparse.Namespace) -> int:
+    if options.profile is not None:
+        raise UserError("--profile: is of a server that is not ours; name ours with --engine, or leave out --simulate")
+    if (options.model is None) != (options.device is None):
+        raise UserError("which engines? Name both MODEL and DEVICE of presets")
+    from simulation.command.topology_advice import run_search
+
+    return run_search(options, {} if options.model is None else _profiles(options), ATTAINMENT)
 
 
 def _requests(options: argparse.Namespace) -> "list[TraceRequest]":

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 
+from engines.costs.advice import LatencyPromise
 from engines.costs.profiles import ServerTraits, load_profile
 from mesh.errors import UserError
 from mesh.topology.parse import load
@@ -79,8 +80,10 @@ def stand_in(
         raise UserError(f"{path}: which servers are to serve it? Name what `mesh profile` wrote with --profile FILE")
     profile = load_profile(named[""])
     traits = profile.server or ServerTraits()
-    services = sorted({request.service or "model" for request in requests})
-    tables = [_service(path, name, requests, promised) for name in services]
+    tables = [
+        SERVICE.format(name=json.dumps(name), ttft_ms=f"{1e3 * one.ttft_s:g}", tpot_ms=f"{1e3 * one.tpot_s:g}")
+        for name, one in promises_of(path, requests, promised).items()
+    ]
     engines = STAND_IN.format(
         pool=POOL,
         profile=json.dumps(named[""] if not is_topology(Path(named[""])) else str(Path(named[""]).absolute())),
@@ -91,13 +94,20 @@ def stand_in(
     return DeploymentSource(path, "".join([*tables, engines]))
 
 
-def _service(path: Path, name: str, requests: Sequence[TraceRequest], promised: PromisedS) -> str:
-    own = [request for request in requests if (request.service or "model") == name]
+def promises_of(path: Path, requests: Sequence[TraceRequest], promised: PromisedS) -> dict[str, LatencyPromise]:
+    """Return what each service of a recording promises, by name. Raise `UserError` if nothing says so."""
+    by_service: dict[str, list[TraceRequest]] = {}
+    for request in requests:
+        by_service.setdefault(request.service or "model", []).append(request)
+    return {name: _promise(path, by_service[name], promised) for name in sorted(by_service)}
+
+
+def _promise(path: Path, own: Sequence[TraceRequest], promised: PromisedS) -> LatencyPromise:
     ttft_s = promised.ttft_s or _usual([request.slo_ttft_s for request in own])
     tpot_s = promised.tpot_s or _usual([request.slo_tpot_s for request in own])
     if ttft_s is None or tpot_s is None:
         raise UserError(f"{path}: says no promises, so what is to be kept? Give --ttft and --tpot, in seconds")
-    return SERVICE.format(name=json.dumps(name), ttft_ms=f"{1e3 * ttft_s:g}", tpot_ms=f"{1e3 * tpot_s:g}")
+    return LatencyPromise(ttft_s, tpot_s)
 
 
 def _usual(promises: Sequence[float | None]) -> float | None:

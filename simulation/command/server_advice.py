@@ -17,11 +17,10 @@ from mesh.show.picture import Look, Picture, Series, Spot
 from mesh.show.progress import working
 from mesh.topology.schema import PolicySpec
 from simulation.command.deployments import POOL, DeploymentSource, PromisedS, stand_in
-from simulation.command.policy_names import label, parse_policy
+from simulation.command.policy_names import label, parse_policies
 from simulation.command.profiles import profiles_of
-from simulation.experiment import Experiment
+from simulation.experiment import Experiment, TraceLoad
 from simulation.loads.services import assign_services
-from simulation.loads.sources import TraceLoad
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.traces import load_trace, mean_rate
 from simulation.reports.advice import attainment_panel
@@ -53,7 +52,7 @@ def run_servers(options: argparse.Namespace) -> int:
     source = stand_in(options.trace, named, requests, PromisedS(options.ttft, options.tpot))
     goal = options.attainment or max(service.slo.attainment for service in source.topology().services)
     tried = _try_all(
-        source, requests, named, _policies(options.compare or POLICIES), goal, options.most or MOST_SERVERS
+        source, requests, named, parse_policies(options.compare or POLICIES), goal, options.most or MOST_SERVERS
     )
     best = min((one for one in tried if one.summary.attainment >= goal), key=_cost, default=None)
     if options.json:
@@ -66,13 +65,6 @@ def run_servers(options: argparse.Namespace) -> int:
             f"{tried[-1].num_servers} servers do not keep {goal:.0%}; try --most with more, or other promises"
         )
     return 0
-
-
-def _policies(text: str) -> list[PolicySpec]:
-    try:
-        return [parse_policy(name.strip()) for name in text.split(",")]
-    except ValueError as error:
-        raise UserError(f"--compare: {error}") from None
 
 
 def _cost(one: ServersTried) -> tuple[int, float]:

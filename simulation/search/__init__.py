@@ -1,0 +1,1 @@
+"""Searches for the cheapest topology that keeps promises, by successive halving over simulations."""

@@ -24,7 +24,7 @@ BYTES_16_BIT = 2
 
 
 class ModelShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A transformer of 16-bit weights, as its publisher describes it."""
+    """A transformer with KV of 16 bits, as its publisher describes it. ``weight_bits``: mean of all parameters."""
 
     num_parameters: int
     num_layers: int
@@ -34,6 +34,7 @@ class ModelShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     num_kv_heads: int
     head_dim: int
     vocab_size: int
+    weight_bits: float = 16
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -41,7 +42,7 @@ class ModelShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def weight_bytes(self) -> int:
-        return BYTES_16_BIT * self.num_parameters
+        return int(self.num_parameters * self.weight_bits / 8)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from engines.costs.linear import decode_step_s, prefill_s
-from engines.costs.presets import preset_names
+from engines.costs.presets import model_shape, preset_names
 from engines.costs.profiles import ProfileError, ProfileFile, load_profile, num_devices_of, read_profile_file
 from engines.costs.scaling import ModelShape
 from mesh.topology.schema import EngineSpec
@@ -62,10 +62,10 @@ def test_scaled_presets_lie_between_smaller_and_larger_models():
 
 
 def test_shapes_have_as_many_parameters_as_their_models():
-    """All but BLOOM and OPT are of the Llama family, whose parts add up to what is published."""
+    """Most are of the Llama family, whose parts add up to what is published."""
     models = tomllib.loads(files("engines.costs").joinpath("presets.toml").read_text(encoding="utf-8"))["models"]
     for name, model in models.items():
-        if name.startswith(("bloom", "opt")):
+        if name.startswith(("bloom", "opt", "gpt-oss")):
             continue
         shape = ModelShape(**model)
         heads = shape.num_heads * shape.head_dim
@@ -74,6 +74,22 @@ def test_shapes_have_as_many_parameters_as_their_models():
         layer = attention + 3 * shape.hidden_size * shape.intermediate_size + norms
         total = shape.num_layers * layer + (2 * shape.vocab_size + 1) * shape.hidden_size
         assert total == shape.num_parameters, name
+
+
+def test_gpt_oss_has_128_experts_and_biases_everywhere():
+    shape = model_shape("gpt-oss-120b")
+    hidden, heads = shape.hidden_size, shape.num_heads * shape.head_dim
+    projected = heads + 2 * shape.num_kv_heads * shape.head_dim
+    attention = hidden * (heads + projected) + projected + hidden + shape.num_heads
+    experts = 128 * (3 * hidden * shape.intermediate_size + 3 * hidden) + (hidden + 1) * 128
+    total = shape.num_layers * (attention + experts + 2 * hidden) + (2 * shape.vocab_size + 1) * hidden
+    assert total == shape.num_parameters
+
+
+def test_weights_of_fewer_bits_leave_more_for_kv():
+    wide, narrow = load_profile("h100-llama3-70b-tp4"), load_profile("h100-llama3-70b-fp8-tp4")
+    assert narrow.weight_bytes == pytest.approx(wide.weight_bytes * 8.24 / 16)
+    assert narrow.kv_memory_bytes - wide.kv_memory_bytes == wide.weight_bytes - narrow.weight_bytes
 
 
 def test_opt_has_no_gates_and_biases_everywhere_and_positions_that_it_learnt():

@@ -1,0 +1,82 @@
+"""Composes presets of models on H100 from measured kernels, and prints them as ``engines/costs/presets.toml`` has them.
+
+    python -m bench.kernels --data FOLDER MODEL --tp N [N ...]
+
+FOLDER is ``systems/data/h100_sxm`` of the package aiconfigurator-core, whose tables are parquet: pyarrow reads them.
+Costs are fitted to every other point of a grid of iterations and judged by the rest, and printed as fitted to all.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.harness.arguments import errors_in_a_line, script_parser
+from bench.kernels.compose import Composed, Composer, KernelModel, Mixture, compose
+from bench.kernels.tables import read_kernels
+from engines.costs.presets import model_shape
+
+FP8 = "fp8"
+MODELS = {
+    "llama3-8b": KernelModel(model_shape("llama3-8b")),
+    "qwen3-32b": KernelModel(model_shape("qwen3-32b")),
+    "qwen3-32b-fp8": KernelModel(model_shape("qwen3-32b-fp8"), FP8),
+    "llama3-70b": KernelModel(model_shape("llama3-70b")),
+    "llama3-70b-fp8": KernelModel(model_shape("llama3-70b-fp8"), FP8),
+    "gpt-oss-120b": KernelModel(model_shape("gpt-oss-120b"), mixture=Mixture(128, 4), window=128),
+}
+
+
+def preset_text(name: str, model: str, num_devices: int, composed: Composed) -> str:
+    """Return the preset as TOML, in milliseconds."""
+    prefill, decode = composed.prefill, composed.decode
+    terms = {
+        "prefill_ms": {
+            "fixed": prefill.fixed_s,
+            "per_token": prefill.per_token_s,
+            "per_token_context": prefill.per_token_context_s,
+            "per_cached_token": prefill.per_cached_token_s,
+        },
+        "decode_ms": {
+            "fixed": decode.fixed_s,
+            "per_request": decode.per_request_s,
+            "per_context_token": decode.per_context_token_s,
+            "per_mean_context_token": decode.per_mean_context_token_s,
+        },
+    }
+    lines = [
+        f"[profiles.{name}]",
+        'source = "kernels"',
+        'device = "h100"',
+        f'model = "{model}"',
+        f"tensor_parallel = {num_devices}",
+    ]
+    for (key, parts), table in zip(terms.items(), (prefill.table, decode.table), strict=True):
+        texts = [f"{term} = {1e3 * time_s:.5g}" for term, time_s in parts.items() if time_s]
+        lines.append(f"{key} = {{ {', '.join(texts + _table_texts(table))} }}")
+    errors = ", ".join(f"{error:.3g}" for error in composed.held_out_p90)
+    return "\n".join([*lines, f"held_out_p90 = [{errors}]", ""])
+
+
+def _table_texts(table: Sequence[tuple[int, float]]) -> list[str]:
+    points = ", ".join(f"[{size}, {1e3 * time_s:.5g}]" for size, time_s in table)
+    return [f"table = [{points}]"] if points else []
+
+
+def print_presets(options: argparse.Namespace) -> None:
+    kernels = read_kernels(options.data)
+    for num_devices in options.tp:
+        composed = compose(Composer(kernels, MODELS[options.model], num_devices))
+        print(preset_text(f"h100-{options.model}-tp{num_devices}", options.model, num_devices, composed))
+
+
+def main() -> None:
+    parser = script_parser("bench.kernels", __doc__)
+    parser.add_argument("model", choices=sorted(MODELS), metavar="MODEL", help=", ".join(sorted(MODELS)))
+    parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="of tables for the device")
+    parser.add_argument("--tp", type=int, nargs="+", default=[1], metavar="N", help="devices (default: 1)")
+    with errors_in_a_line():
+        print_presets(parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""Composes what a chunk of a prompt and a decode step take of kernels, and fits a preset's costs to it.
+
+A layer is four products (or, of a mixture of experts, two and the experts), attention, two all-reduces, and
+element-wise kernels, which take the time of their bytes at the part of the memory's speed that they reach.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bench.kernels.tables import Heads, Kernels
+from engines.costs.fitting import DecodeSample, PrefillSample, fit_decode, fit_prefill
+from engines.costs.linear import decode_step_s, prefill_s
+from engines.costs.scaling import ModelShape
+from mesh.wire.status import DecodeCost, PrefillCost
+
+WIDE = "bfloat16"
+ELEMENTS_BYTES_PER_MS = 0.55 * 3.35e12 / 1e3  # a part of an H100's data sheet, with which older presets come out
+MOST_DECODES, MOST_CONTEXT = 256, 2**19  # requests and tokens in all of a step that is fitted
+LEAST_CONTEXT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """Experts in each layer, and how many of them compute a token."""
+
+    num_experts: int
+    num_chosen: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelModel:
+    """A model as its kernels see it. ``products``: the type of its products but the last. ``window``: of the attention
+    of every other layer; 0: none has one.
+    """
+
+    shape: ModelShape
+    products: str = WIDE
+    mixture: Mixture | None = None
+    window: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Composer:
+    """A model on ``num_devices`` with these kernels."""
+
+    kernels: Kernels
+    model: KernelModel
+    num_devices: int
+
+    def prefill_samples(self) -> list[PrefillSample]:
+        """Whole prompts, and chunks after others: attention of all tokens less that of the earlier ones."""
+        attention = self._prompt_attention_ms()
+        samples = [PrefillSample(size, 0, (self._rows_ms(size, 1) + attention[size]) / 1e3) for size in attention]
+        for cached in attention:
+            for whole in attention:
+                if cached >= LEAST_CONTEXT and whole > cached:
+                    added_ms = max(0.0, attention[whole] - attention[cached])
+                    elapsed_s = (self._rows_ms(whole - cached, 1) + added_ms) / 1e3
+                    samples.append(PrefillSample(whole - cached, cached, elapsed_s))
+        return samples
+
+    def decode_samples(self) -> list[DecodeSample]:
+        attention = self._decode_attention_ms()
+        return [
+            DecodeSample(number, number * context, (self._rows_ms(number, number) + time_ms) / 1e3)
+            for (number, context), time_ms in attention.items()
+            if number <= MOST_DECODES and context >= LEAST_CONTEXT and number * context <= MOST_CONTEXT
+        ]
+
+    def _rows_ms(self, num_tokens: int, num_sampled: int) -> float:
+        """Everything but attention."""
+        shape, devices = self.model.shape, self.num_devices
+        layer_ms = sum(self._layer_ms(num_tokens))
+        last_ms = self.kernels.gemm[WIDE](num_sampled, shape.vocab_size / devices, shape.hidden_size)
+        return shape.num_layers * layer_ms + last_ms
+
+    def _layer_ms(self, num_tokens: int) -> Iterator[float]:
+        shape, devices, gemm = self.model.shape, self.num_devices, self.kernels.gemm[self.model.products]
+        hidden, inner = shape.hidden_size, shape.intermediate_size / devices
+        heads = shape.num_heads * shape.head_dim / devices
+        projected = heads + 2 * shape.num_kv_heads * shape.head_dim / devices
+        yield gemm(num_tokens, projected, hidden)
+        yield gemm(num_tokens, hidden, heads)
+        if (mixture := self.model.mixture) is None:
+            yield gemm(num_tokens, 2 * inner, hidden)
+            yield gemm(num_tokens, hidden, inner)
+        else:
+            sizes = hidden, shape.intermediate_size, mixture.num_experts, mixture.num_chosen, devices
+            yield self.kernels.experts[sizes](num_tokens)
+            inner = 0.0  # activations are within the experts' kernel
+        element_bytes = 2 * (8 * hidden + 3 * inner + 2 * projected)
+        yield num_tokens * element_bytes / ELEMENTS_BYTES_PER_MS
+        if devices > 1:
+            yield 2 * self.kernels.all_reduce[devices](num_tokens * hidden)
+
+    def _prompt_attention_ms(self) -> dict[int, float]:
+        """All layers, by the tokens of a prompt."""
+        tables = [self.kernels.context[heads] for heads in self._heads()]
+        sizes = sorted(set(tables[0]).intersection(*tables))
+        return {size: self._per_table * sum(table[size] for table in tables) for size in sizes}
+
+    def _decode_attention_ms(self) -> dict[tuple[int, int], float]:
+        """All layers, by the number of decodes and the context of each."""
+        tables = [self.kernels.generation[heads] for heads in self._heads()]
+        points = sorted(set(tables[0]).intersection(*tables))
+        return {point: self._per_table * sum(table[point] for table in tables) for point in points}
+
+    @property
+    def _per_table(self) -> float:
+        return self.model.shape.num_layers / len(self._heads())
+
+    def _heads(self) -> list[Heads]:
+        """One for each kind of layer; there are as many of each."""
+        shape, devices = self.model.shape, self.num_devices
+        queries, keys = shape.num_heads // devices, max(1, shape.num_kv_heads // devices)
+        windows = sorted({0, self.model.window})
+        return [Heads(queries, keys, shape.head_dim, window) for window in windows]
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """Costs, and the error of 90 % of points that were held out of a fit to the others, relative."""
+
+    prefill: PrefillCost
+    decode: DecodeCost
+    held_out_p90: tuple[float, float]
+
+
+def compose(composer: Composer) -> Composed:
+    """Fit to every other point, judge by the rest, and then fit to all."""
+    prefills, decodes = composer.prefill_samples(), composer.decode_samples()
+    prefill, decode = fit_prefill(prefills[::2]), fit_decode(decodes[::2])
+    prefill_errors = [
+        prefill_s(prefill, one.new_tokens, one.cached_tokens) / one.elapsed_s - 1 for one in prefills[1::2]
+    ]
+    decode_errors = [
+        decode_step_s(decode, one.num_requests, one.context_tokens) / one.elapsed_s - 1 for one in decodes[1::2]
+    ]
+    return Composed(fit_prefill(prefills), fit_decode(decodes), (_p90(prefill_errors), _p90(decode_errors)))
+
+
+def _p90(errors: Sequence[float]) -> float:
+    return float(np.percentile(np.abs(errors), 90))

@@ -7,6 +7,7 @@ from mesh.topology.schema import PlacementSpec, PolicySpec
 from mesh.topology.timing import Timing
 from simulation.faults.faults import Duplicate, Kill, Loss
 from simulation.faults.invariants import InvariantBounds
+from tests.seeds import seeds
 from tests.tools.fault_runs.draws import KINDS, LONG_S, ORDERS
 from tests.tools.fault_runs.orders import Order
 from tests.tools.fault_runs.play import bounds_of, play
@@ -126,7 +127,8 @@ class Runs:
             self.run(seed)
 
     def known(self) -> None:
-        for seed in self.seeds:
+        """Raise an AssertionError if a known run fails: by day the first one is tried."""
+        for seed in self.seeds[: len(seeds(1))]:
             self.run(seed)
 
     def run(self, seed: int) -> None:

@@ -16,6 +16,7 @@ from router.history.records import Record
 from simulation.cluster import Simulation
 from simulation.loads.arrival_processes import Arrivals, synthesize
 from simulation.loads.trace_request import TraceRequest
+from tests.seeds import each_seed
 from tests.simulation.small import SERVICE, Profile, assert_all_ended_once, simulation, topology
 from tests.simulation.watch import Seen, Watch
 
@@ -51,14 +52,14 @@ def rescheduled(policy: str, rules: Rescheduling = RULES) -> Topology:
 
 
 @pytest.mark.parametrize("policy", ["llumnix", "round_robin"])
-@pytest.mark.parametrize("seed", range(2))
+@each_seed(1, most=2)
 def test_moves_are_few(policy: str, seed: int):
     seen, records = served(policy, RULES, seed)
     assert seen.moves, "the load is to be such that there is something to correct"
     assert seen.moves.total() < 0.65 * len(records)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@each_seed(1, most=2)
 def test_resting_alone_bounds_the_moves_of_a_request(seed: int, monkeypatch: pytest.MonkeyPatch):
     """Even if there were always a giver, and a receiver took everything. Without rest, requests move 45 times."""
     for module in (engines.transfers.rescheduling, engines.transfers.incoming):
@@ -71,14 +72,14 @@ def test_resting_alone_bounds_the_moves_of_a_request(seed: int, monkeypatch: pyt
         assert moves <= log2(1 + lives_s[request] / eager.rest_s) + 1, (request, moves, lives_s[request])
 
 
-@pytest.mark.parametrize("seed", range(2))
+@each_seed(1, most=2)
 def test_moves_do_not_become_more_while_the_load_stays_the_same(seed: int):
     seen, _ = serve(rescheduled("round_robin"), steady(seed, 100.0), seed)
     middle, late = (sum(since <= at_s < since + 35 for at_s in seen.moved_at_s) for since in (30.0, 65.0))
     assert max(middle, late) < 35 * RATE, "more than one a request"
 
 
-@pytest.mark.parametrize("seed", range(2))
+@each_seed(1, most=2)
 def test_where_there_is_room_everywhere_nothing_moves(seed: int):
     seen, _ = serve(rescheduled("llumnix"), steady(seed), seed, Profile())
     assert not seen.moves

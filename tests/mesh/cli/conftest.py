@@ -1,14 +1,19 @@
-"""The `mesh` command in a process of its own, over processes that do nothing (tests/mesh/child.py)."""
+"""The `mesh` command, mostly in a process of its own, over processes that do nothing (tests/mesh/child.py)."""
 
 import os
 import socket
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
-from engines import backend_rules
+import engines
+import router
+from engines import models
+from mesh.cli import main
 
 CHILD = Path(__file__).parents[1] / "child.py"
 PROCESS = f"""\
@@ -64,6 +69,15 @@ class Mesh:
             timeout=100, check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
 
+    def here(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """Run a command that starts nothing in this process, which has imported what another would import first."""
+        out, errors = StringIO(), StringIO()
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(errors):
+            patch.chdir(self.folder)
+            patch.setenv("MESHSERVE_RUNTIME_DIR", self.env["MESHSERVE_RUNTIME_DIR"])
+            code = main(arguments)
+        return subprocess.CompletedProcess(arguments, code, out.getvalue(), errors.getvalue())
+
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
         return subprocess.Popen(
             self.command(*arguments), cwd=self.folder, env=self.env, text=True, stdin=subprocess.DEVNULL,
@@ -73,13 +87,14 @@ class Mesh:
 
 @pytest.fixture
 def mesh(tmp_path):
-    for name, text in [("engines", PROCESS), ("router", PROCESS), ("engines/models", PREPARE)]:
-        (tmp_path / "fakes" / name).mkdir(parents=True, exist_ok=True)
-        (tmp_path / "fakes" / name / "__init__.py").touch()
-        (tmp_path / "fakes" / name / "__main__.py").write_text(text)
+    for package, text in [(engines, PROCESS), (router, PROCESS), (models, PREPARE)]:
+        fake = tmp_path / "fakes" / package.__name__.replace(".", "/")
+        fake.mkdir(parents=True, exist_ok=True)
+        # What is not faked is the product's.
+        (fake / "__init__.py").write_text(f"__path__ += {list(package.__path__)}\n")
+        (fake / "__main__.py").write_text(text)
     (tmp_path / "fakes/engines/checks.py").write_text(CHECK)
     (tmp_path / "fakes/router/checks.py").write_text(ROUTER_CHECK)
-    (tmp_path / "fakes/engines/backend_rules.py").write_bytes(Path(backend_rules.__file__).read_bytes())
     mesh = Mesh(tmp_path)
     yield mesh
-    mesh("down", "t.toml", "--now")
+    mesh.here("down", "t.toml", "--now")

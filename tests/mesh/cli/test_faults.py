@@ -16,10 +16,10 @@ def one_line(done, code, pattern):
 
 def test_a_wrong_topology(mesh):
     (mesh.folder / "t.toml").write_text('[services.a]\nmodel = "x"\n[engines.e]\nrole = "decod"\n')
-    for command in ("up", "check", "status", "down"):
-        one_line(
-            mesh(command, "t.toml"), 2, r"^t\.toml:4: engines\.e\.role: 'decod' is not a role; did you mean 'decode'\?"
-        )
+    wrong = r"^t\.toml:4: engines\.e\.role: 'decod' is not a role; did you mean 'decode'\?"
+    one_line(mesh("up", "t.toml"), 2, wrong)
+    for command in ("check", "status", "down"):
+        one_line(mesh.here(command, "t.toml"), 2, wrong)
 
 
 def test_no_topology(mesh):
@@ -59,7 +59,7 @@ def test_a_child_that_crashes(mesh):
 
 def test_not_running(mesh):
     one_line(mesh("status", "t.toml"), 1, r"^mesh 't' is not running; start it with `mesh up t\.toml`$")
-    one_line(mesh("status", "t.toml", "--json"), 1, "not running")
+    one_line(mesh.here("status", "t.toml", "--json"), 1, "not running")
     for words in (
         ["drain", "t.toml", "decode"],
         ["migrate", "t.toml", "r", "decode"],
@@ -67,24 +67,26 @@ def test_not_running(mesh):
         ["load", "t.toml", "decode", "tiny"],
         ["unload", "t.toml", "decode", "tiny"],
     ):
-        one_line(mesh(*words), 1, r"^mesh 't' is not running; start it with `mesh up t\.toml`$")
-    one_line(mesh("load", "t.toml", "decode", "tony"), 2, r"^t\.toml: no service 'tony'; did you mean 'tiny'\?$")
-    one_line(mesh("load", "t.toml", "a", "--adapter", "a"), 2, r"^t\.toml: adds no adapters; name their folder: \[adap")
+        one_line(mesh.here(*words), 1, r"^mesh 't' is not running; start it with `mesh up t\.toml`$")
+    one_line(mesh.here("load", "t.toml", "decode", "tony"), 2, r"^t\.toml: no service 'tony'; did you mean 'tiny'\?$")
+    one_line(
+        mesh.here("load", "t.toml", "a", "--adapter", "a"), 2, r"^t\.toml: adds no adapters; name their folder: \[adap"
+    )
     (mesh.folder / "t.toml").write_text((mesh.folder / "t.toml").read_text() + '[adapters]\nfolder = "."\n')
     for words in (["load", "t.toml", "law", "--adapter", "law", "--base", "tiny"], ["unload", "t.toml", "law"]):
-        one_line(mesh(*words), 1, r"^mesh 't' is not running; start it with `mesh up t\.toml`$")
-    one_line(mesh("down", "t.toml"), 1, "^mesh 't' is not running$")
-    one_line(mesh("logs", "--topology", "t.toml"), 1, "^no logs of this mesh")
+        one_line(mesh.here(*words), 1, r"^mesh 't' is not running; start it with `mesh up t\.toml`$")
+    one_line(mesh.here("down", "t.toml"), 1, "^mesh 't' is not running$")
+    one_line(mesh.here("logs", "--topology", "t.toml"), 1, "^no logs of this mesh")
 
 
 def test_nobody_to_chat_with(mesh):
     url = f"http://127.0.0.1:{mesh.port}"
     one_line(mesh("chat", "hello", "--url", url), 2, f"^no mesh answers at {url}; start one with `mesh up`")
-    one_line(mesh("chat", "hello", "--url", "nonsense"), 2, "^nonsense: ")
+    one_line(mesh.here("chat", "hello", "--url", "nonsense"), 2, "^nonsense: ")
 
 
 def test_keys_are_made_once(mesh):
-    assert mesh("curve-key", "mesh.key").returncode == 0
+    assert mesh.here("curve-key", "mesh.key").returncode == 0
     one_line(mesh("curve-key", "mesh.key"), 2, r"^mesh\.key: exists already")
 
 

@@ -32,7 +32,7 @@ def test_a_detached_mesh_lives_until_down(mesh):
     assert prefill["services"] == []
     assert (decode["running"], decode["waiting"], decode["slack_s"], decode["free_blocks"]) == (2, 1, 0.5, 0)
     assert find_process(mesh.runtime, "prefill").pid == prefill["pid"]
-    table = mesh("status", "t.toml").stdout
+    table = mesh.here("status", "t.toml").stdout
     assert "500 ms" in table
     assert "gateway" in table
 
@@ -50,8 +50,8 @@ def test_a_detached_mesh_lives_until_down(mesh):
     down = mesh("down", "t.toml")
     assert (down.returncode, down.stdout) == (0, "mesh 't' is stopped\n")
     assert holder(mesh.runtime, "local") is None
-    assert "decode drained" in mesh("logs", "decode", "--topology", "t.toml").stdout
-    again = mesh("status", "t.toml")
+    assert "decode drained" in mesh.here("logs", "decode", "--topology", "t.toml").stdout
+    again = mesh.here("status", "t.toml")
     assert (again.returncode, again.stderr) == (1, "mesh 't' is not running; start it with `mesh up t.toml`\n")
 
 
@@ -72,7 +72,7 @@ def test_a_killed_process_comes_back_and_status_shows_it(mesh):
         os.kill(find_process(mesh.runtime, "decode").pid, signal.SIGKILL)
         said = until(up.stdout, "decode: running")
         assert "decode: died (killed by SIGKILL); starting again" in said
-        decode = json.loads(mesh("status", "t.toml", "--json").stdout)["engines"][1]
+        decode = json.loads(mesh.here("status", "t.toml", "--json").stdout)["engines"][1]
         assert (decode["restarts"], decode["last_exit"]) == (1, "killed by SIGKILL")
         up.terminate()
         up.communicate(timeout=60)
@@ -87,12 +87,12 @@ def test_after_a_killed_supervisor_its_processes_go_on_and_are_adopted(mesh):
         until(up.stdout, "ready:")
         up.kill()
     before = incarnations(mesh)
-    assert json.loads(mesh("status", "t.toml", "--json").stdout)["gateways"][0]["pid"] == before["gateway"]
+    assert json.loads(mesh.here("status", "t.toml", "--json").stdout)["gateways"][0]["pid"] == before["gateway"]
     again = mesh("up", "t.toml", "--detach")
     assert (again.returncode, again.stderr) == (0, "")
     assert "gateway, prefill, decode: running already, and kept as they are" in again.stdout
     assert incarnations(mesh) == before
-    assert mesh("down", "t.toml").returncode == 0
+    assert mesh.here("down", "t.toml").returncode == 0
     assert incarnations(mesh) == {}
 
 
@@ -144,13 +144,13 @@ def test_down_stops_what_a_killed_supervisor_left(mesh):
     with mesh.start("up", "t.toml") as up:
         until(up.stdout, "ready:")
         up.kill()
-    assert mesh("down", "t.toml").returncode == 0
+    assert mesh.here("down", "t.toml").returncode == 0
     assert find_process(mesh.runtime, "gateway") is None
 
 
 def test_a_mesh_on_two_hosts(mesh):
     address = own_address()
-    assert mesh("curve-key", "mesh.key").returncode == 0
+    assert mesh.here("curve-key", "mesh.key").returncode == 0
     (mesh.folder / "t.toml").write_text(
         '[mesh]\ncurve_key = "mesh.key"\nheartbeat_ms = 50\n[services.tiny]\nmodel = "hf:a/b"\n'
         f'[hosts.a]\naddress = "{address}"\nbase_port = 5600\n'
@@ -159,13 +159,14 @@ def test_a_mesh_on_two_hosts(mesh):
     )
     for host in ("a", "b"):
         assert mesh("up", "t.toml", "--host", host, "--detach").returncode == 0
-    status = json.loads(mesh("status", "t.toml", "--json").stdout)
+    status = json.loads(mesh.here("status", "t.toml", "--json").stdout)
     assert [row["state"] for row in status["gateways"] + status["engines"]] == ["ready", "ready"]
     assert [supervisor["host"] for supervisor in status["supervisors"]] == ["a", "b"]
     assert (
-        "decode -> all EngineStatus" in mesh("tap", "--topology", "t.toml", "--type", "EngineStatus", "-n", "1").stdout
+        "decode -> all EngineStatus"
+        in mesh.here("tap", "--topology", "t.toml", "--type", "EngineStatus", "-n", "1").stdout
     )
-    assert mesh("down", "t.toml").returncode == 0
+    assert mesh.here("down", "t.toml").returncode == 0
     assert holder(mesh.runtime, "a") is holder(mesh.runtime, "b") is None
 
 

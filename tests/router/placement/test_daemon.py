@@ -22,7 +22,7 @@ def shifted(seed: int = 0, **options) -> World:
     return world
 
 
-@each_seed(3, most=8)
+@each_seed(1, most=8)
 def test_what_is_asked_for_moves_services_and_none_is_ever_without_an_engine(seed: int):
     world = shifted(seed, loss=0.3)
     assert world.status().decision.verdict != "replace"
@@ -39,7 +39,7 @@ def test_what_is_asked_for_moves_services_and_none_is_ever_without_an_engine(see
     assert world.status().plan == 1
 
 
-@each_seed(2, most=4)
+@each_seed(1, most=4)
 def test_constant_load_changes_nothing(seed: int):
     world = World(TWO, seed, loss=0.2)
     world.ask_for(a=12.0, b=4.0)
@@ -113,7 +113,7 @@ def test_bursts_are_planned_for():
 # --- successors -------------------------------------------------------------------------------------------------------
 
 
-@each_seed(3, most=6)
+@each_seed(1, most=6)
 @pytest.mark.parametrize("loss", [0.0, 0.3])
 def test_a_successor_goes_on_with_the_interval(seed: int, loss: float):
     world = World(TWO, seed, loss=loss, interval_s=40.0, shortest_s=40.0)
@@ -149,7 +149,7 @@ def test_a_successor_plans_for_the_traffic_of_all_intervals_of_before(loss: floa
     assert after.rate("a") == pytest.approx(12.0, rel=0.1)
 
 
-@each_seed(6, most=12)
+@each_seed(3, most=12)
 def test_a_daemon_killed_at_any_moment_leaves_a_change_that_its_successor_finishes(seed: int):
     world = shifted(seed, loss=0.2)
     world.until(lambda: world.daemon.doing is Doing.CHANGING)
@@ -238,7 +238,7 @@ def test_a_service_that_was_taken_away_by_hand_is_not_given_back():
 # --- faults -----------------------------------------------------------------------------------------------------------
 
 
-@each_seed(4, most=8)
+@each_seed(2, most=8)
 def test_an_engine_that_dies_in_the_middle_of_a_change(seed: int):
     world = shifted(seed, loss=0.2)
     world.until(lambda: world.daemon.doing is Doing.CHANGING)
@@ -496,7 +496,7 @@ def test_orders_are_repeated_but_not_at_every_turn():
     assert sum(isinstance(order, LoadService) for _, order in world.told) <= 6
 
 
-@each_seed(4, most=10)
+@each_seed(2, most=10)
 def test_whatever_happens_every_service_is_served_in_the_end(seed: int):
     """Traffic shifts, engines and daemons die, weights are corrupt, searches fail, hands interfere, words are lost."""
     world = World(TWO, seed, loss=0.2)

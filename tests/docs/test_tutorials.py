@@ -1,4 +1,4 @@
-"""Every command of the tutorials is run as it stands there: of all of them at night, of three by day."""
+"""Every command of the tutorials is run as it stands there: of all of them at night, of two by day."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.docs.reader import Reader, follow
 from tests.seeds import is_night
 
 ALL = sorted(page.name for page in (DOCS / "tutorials").glob("*.md") if page.name != "index.md")
-BY_DAY = ("a-server-you-already-run.md", "first-chat.md", "what-if.md")  # others use what tests of commands try
+BY_DAY = ("a-server-you-already-run.md", "first-chat.md")  # others use what tests of commands try
 TUTORIALS = ALL if is_night() else [name for name in ALL if name in BY_DAY]
 pytestmark = [pytest.mark.model, pytest.mark.timeout(300)]
 

@@ -4,8 +4,6 @@ import os
 import socket
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
-from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ import pytest
 import engines
 import router
 from engines import models
-from mesh.cli import main
+from tests.commands import run_here
 
 CHILD = Path(__file__).parents[1] / "child.py"
 PROCESS = f"""\
@@ -70,13 +68,9 @@ class Mesh:
         )  # fmt: skip
 
     def here(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        """Run a command that starts nothing in this process, which has imported what another would import first."""
-        out, errors = StringIO(), StringIO()
-        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(errors):
-            patch.chdir(self.folder)
-            patch.setenv("MESHSERVE_RUNTIME_DIR", self.env["MESHSERVE_RUNTIME_DIR"])
-            code = main(arguments)
-        return subprocess.CompletedProcess(arguments, code, out.getvalue(), errors.getvalue())
+        """Run a command that starts nothing in this process, without the fakes."""
+        runtime = {"MESHSERVE_RUNTIME_DIR": self.env["MESHSERVE_RUNTIME_DIR"]}
+        return run_here(*arguments, folder=self.folder, env=runtime)
 
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
         return subprocess.Popen(

@@ -27,7 +27,7 @@ CHECKS = [
     response_headers_conformance,
     response_schema_conformance,
 ]
-COUNT = len(seeds(5))
+COUNT = len(seeds(3))
 
 
 @pytest.fixture(scope="module")

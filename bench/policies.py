@@ -21,8 +21,9 @@ from mesh.jobs.arguments import add_jobs
 from mesh.topology.schema import PolicySpec, ServiceSpec, Slo
 from mesh.wire.control import Role
 from mesh.wire.status import DecodeCost, PrefillCost
-from simulation.experiment import Experiment, SyntheticLoad
+from simulation.experiment import Experiment
 from simulation.loads.arrival_processes import Arrivals
+from simulation.loads.sources import LoadLevel, SyntheticLoad
 from simulation.loads.trace_request import TraceRequest
 
 POLICIES = ("foresight", "tropical", "packing", "elastic", "chunked", "llumnix", "disaggregated")
@@ -64,7 +65,9 @@ def attainment_of(run: Run) -> float:
     topology = make_fleet(run.case, ServiceSpec("model", "small", SLO), engines, PolicySpec(run.policy))
     load = SyntheticLoad(lengths(run.case), Arrivals(run.rate), 1e9, run.num_requests)
     profiles = dict.fromkeys(ROLES, PROFILE)
-    return Experiment(topology, profiles, "model", load, topology.policy, run.rate, run.seed).run().attainment
+    return (
+        Experiment(topology, profiles, "model", load, topology.policy, LoadLevel(run.rate), run.seed).run().attainment
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

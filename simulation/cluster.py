@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from mesh.topology.schema import ServiceSpec, Topology
+from mesh.topology.schema import Topology
 from mesh.wire.frames import Sender
 from mesh.wire.requests import RequestSpec
 from mesh.wire.status import PrefillCost
@@ -25,6 +25,7 @@ from simulation.faults.invariants import Invariants
 from simulation.faults.processes import Processes
 from simulation.gateway import SimulatedGateway
 from simulation.kernel import Kernel
+from simulation.loads.play import DueRequest, LoadPlay, OpenPlay
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.workload import SloRule, blocks_of, make_spec
 from simulation.network import Network
@@ -81,6 +82,10 @@ class Simulation:
         self._search = search
         self._on_note = on_note or _ignore_note
         self._on_record: Callable[[Record], None] = _ignore
+        self._load: LoadPlay = OpenPlay(())
+        self._default = topology.services[0]
+        self._numbers: dict[str, int] = {}  # of requests that are open, in their load
+        self._num_to_follow = 0  # requests that arrive because others have ended
         self._num_submitted = 0
         self._has_more = True
         coasts = coasts and not faults and invariants is None
@@ -154,7 +159,13 @@ class Simulation:
 
     def run(self, service: str, trace: Iterable[TraceRequest], on_record: Callable[[Record], None]) -> None:
         """Let the requests of a trace (in order of arrival) happen; every one ends with its record, exactly once."""
+        self.play(service, OpenPlay(trace), on_record)
+
+    def play(self, service: str, load: LoadPlay, on_record: Callable[[Record], None]) -> None:
+        """Let a load happen; every request ends with its record, exactly once. Those that name none get ``service``."""
         self._on_record = on_record
+        self._load = load
+        self._default = self._topology.service(service)
         starting = self.kernel.random("start")
         within_s = min(self._topology.timing.heartbeat_s, STARTUP_S)  # however rare statuses are
         for engine in self.engines.values():
@@ -165,7 +176,7 @@ class Simulation:
             self.placement.start(self.kernel.now)
         for supervisor in self.processes.supervisors.values() if self.processes is not None else ():
             supervisor.start(self.kernel.now)
-        self._schedule_next(self._topology.service(service), iter(trace))
+        self._schedule_next(load.arrivals())
         self.kernel.run()
         if self._timeline is not None:
             self._timeline.close(self.kernel.now)
@@ -187,24 +198,33 @@ class Simulation:
         if gateway is not None:
             self.processes.gateways[self.open[request]].happen(gateway.fall_behind, request, num_bytes)
 
-    def _schedule_next(self, service: ServiceSpec, trace: Iterator[TraceRequest]) -> None:
-        request = next(trace, None)
-        if request is None:
+    def _schedule_next(self, arrivals: Iterator[DueRequest]) -> None:
+        arrival = next(arrivals, None)
+        if arrival is None:
             self._has_more = False
             self._stop_at_rest()
         else:
-            self.kernel.at(request.at_s, self._arrive, request, service, trace)
+            self.kernel.at(arrival.at_s, self._arrive_of, arrival, arrivals)
 
-    def _arrive(self, request: TraceRequest, default: ServiceSpec, trace: Iterator[TraceRequest]) -> None:
-        service = default if request.service is None else self._topology.service(request.service)
+    def _arrive_of(self, arrival: DueRequest, arrivals: Iterator[DueRequest]) -> None:
+        self._arrive(arrival)
+        self._schedule_next(arrivals)
+
+    def _arrive_after(self, arrival: DueRequest) -> None:
+        self._num_to_follow -= 1
+        self._arrive(arrival)
+
+    def _arrive(self, arrival: DueRequest) -> None:
+        request = arrival.request
+        service = self._default if request.service is None else self._topology.service(request.service)
         names = [name for name in self._gateway_names if name in self.gateways] or self._gateway_names
         name = names[self._num_submitted % len(names)]
         cost = self._prefill_cost(service.base or service.name)
-        spec = make_spec(request, self._num_submitted, name, service, cost, self._slo)
+        spec = make_spec(request, arrival.number, name, service, cost, self._slo, arrival.origin)
         self._num_submitted += 1
         self.open[spec.id] = name
+        self._numbers[spec.id] = arrival.number
         self._submit(name, spec, request.tenant)
-        self._schedule_next(default, trace)
 
     def _submit(self, name: str, spec: RequestSpec, tenant: str) -> None:
         gateway = self.gateways.get(name)
@@ -229,12 +249,16 @@ class Simulation:
         del self.open[spec.id]
         blocks = blocks_of(spec.prompt)
         self._on_record(replace(record, hash_ids=blocks) if blocks else record)
+        follower = self._load.ended(self._numbers.pop(spec.id), self.kernel.now)
+        if follower is not None:
+            self._num_to_follow += 1
+            self.kernel.at(follower.at_s, self._arrive_after, follower)
         self._stop_at_rest()
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def _stop_at_rest(self) -> None:
-        if not self._has_more and not self.open:
+        if not self._has_more and not self.open and not self._num_to_follow:
             self.kernel.stop()
 
     def _settle(self) -> None:

@@ -1,9 +1,7 @@
 """One run of a simulation as a value that another process can carry out."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
-from random import Random
 
 from mesh.errors import UserError
 from mesh.topology.schema import PolicySpec, Topology
@@ -16,66 +14,16 @@ from simulation.engines.physics import Physics
 from simulation.engines.shared_profiles import Profile
 from simulation.faults.faults import Fault
 from simulation.garbage import rare_collections
-from simulation.loads.arrival_processes import Arrivals, synthesize
 from simulation.loads.mix import Mix
-from simulation.loads.trace_request import TraceRequest
-from simulation.loads.traces import at_rate
+from simulation.loads.sources import AS_IT_SAYS, LoadLevel, LoadSource
 from simulation.loads.workload import SloRule
 from simulation.placement.daemon import Search
 from simulation.quiet import quiet_engines
-from simulation.reports.steadiness import Judgement, Stay, judge, judge_trace
+from simulation.reports.steadiness import Judgement, Stay, judge, judge_closed, judge_trace
 from simulation.reports.summary import Summary, summarize
 from simulation.reports.timeline import Timeline
 
-Chooses = Callable[[PolicySpec, float | None], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class TraceLoad:
-    """A trace's own arrivals, at its own rate unless another one is asked for."""
-
-    trace: Sequence[TraceRequest]
-
-    def requests(self, rate: float | None, random: Random) -> Iterable[TraceRequest]:
-        return self.trace if rate is None else at_rate(self.trace, rate)
-
-    @property
-    def span_s(self) -> float:
-        return self.trace[-1].at_s
-
-    @property
-    def pool(self) -> Sequence[TraceRequest]:
-        """Return the pool that its requests are made of."""
-        return self.trace
-
-    def judge(self, records: Sequence[Record]) -> Judgement:
-        """Judge a run of it by its records, in order of arrival."""
-        return judge_trace([_stay(record) for record in records])
-
-
-@dataclass(frozen=True, slots=True)
-class SyntheticLoad:
-    """Lengths drawn from a pool, arriving as ``arrivals`` says for ``span_s``, unless at another rate."""
-
-    lengths: Sequence[TraceRequest]
-    arrivals: Arrivals
-    span_s: float
-    limit: int | None = None
-
-    @property
-    def pool(self) -> Sequence[TraceRequest]:
-        return self.lengths
-
-    def judge(self, records: Sequence[Record]) -> Judgement:
-        return judge([_stay(record) for record in records])
-
-    def requests(self, rate: float | None, random: Random) -> Iterable[TraceRequest]:
-        arrivals = self.arrivals if rate is None else replace(self.arrivals, rate=rate)
-        return islice(synthesize(self.lengths, arrivals, self.span_s, random), self.limit)
-
-
-def _stay(record: Record) -> Stay:
-    return Stay(record.arrived_s, record.arrived_s + (record.e2e_s or 0.0))
+Chooses = Callable[[PolicySpec, LoadLevel], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +37,9 @@ class Experiment:
     topology: Topology
     profiles: Mapping[str, Profile]
     service: str
-    load: TraceLoad | SyntheticLoad
+    load: LoadSource
     policy: PolicySpec
-    rate: float | None = None
+    level: LoadLevel = AS_IT_SAYS
     seed: int = 0
     physics: Physics = field(default_factory=Physics)
     slo: SloRule = field(default_factory=SloRule)
@@ -107,8 +55,8 @@ class Experiment:
         """What tables and plots call it."""
         return f"{label(self.policy)}, {self.engines}" if self.engines else label(self.policy)
 
-    def run(self, on_time: Callable[[float], None] | None = None) -> Summary:
-        """Run it. ``on_time`` hears when each request that has ended had arrived. A trace without requests is a
+    def run(self, on_share: Callable[[float], None] | None = None) -> Summary:
+        """Run it. ``on_share`` hears, between 0 and 1, how much of it is over. A trace without requests is a
         `UserError`.
         """
         records: list[Record] = []
@@ -119,15 +67,16 @@ class Experiment:
 
         def take(record: Record) -> None:
             records.append(record)
-            if on_time is not None:
-                on_time(record.arrived_s)
+            if on_share is not None:
+                on_share(self.load.share_done(record.arrived_s, len(records)))
 
         timeline = Timeline(Simulation.origin_s) if self.outputs is not None and self.outputs.has_timeline else None
         self._simulate(take, hear, timeline)
         if not records:
             raise UserError("no request arrives: give a longer --duration, a higher --rate or a larger --limit")
-        judge = self.load.judge if self.is_judged else None
-        summary = replace(summarize(self.name, records, self.rate, judge), notes=tuple(notes))
+        judge = self._judge if self.is_judged else None
+        summary = summarize(self.name, records, self.level.rate, judge)
+        summary = replace(summary, notes=tuple(notes), num_clients=self.level.num_clients)
         if self.outputs is not None:
             self.outputs.write(records, timeline, f"{summary.policy}, {summary.rate:.2f} requests a second")
         return summary
@@ -157,11 +106,19 @@ class Experiment:
             on_note=hear,
         )
         with rare_collections(), quiet_engines():
-            simulation.run(self.service, self._requests(), take)
+            simulation.play(self.service, self.load.play(self.level, self.seed, self.mix), take)
 
-    def _requests(self) -> Iterable[TraceRequest]:
-        requests = self.load.requests(self.rate, Random(f"{self.seed}/trace"))
-        return requests if self.mix is None else self.mix.assign(requests, Random(f"{self.seed}/services"))
+    def _judge(self, records: Sequence[Record]) -> Judgement:
+        """``records`` in order of arrival."""
+        if self.load.is_closed:
+            return judge_closed([_waited_s(record) for record in records])
+        stays = [Stay(record.arrived_s, record.arrived_s + (record.e2e_s or 0.0)) for record in records]
+        return judge(stays) if self.load.is_stationary else judge_trace(stays)
+
+
+def _waited_s(record: Record) -> float:
+    """Until the first token, or until it was clear that none comes."""
+    return (record.e2e_s or 0.0) if record.ttft_s is None else record.ttft_s
 
 
 def run_experiment(experiment: Experiment) -> Summary:
@@ -172,18 +129,18 @@ def run_experiment(experiment: Experiment) -> Summary:
 def grid(
     deployments: Sequence[Experiment],
     policies: Sequence[PolicySpec],
-    rates: Sequence[float | None],
+    levels: Sequence[LoadLevel],
     has_timeline: Chooses,
 ) -> list[Experiment]:
-    """Every policy in every deployment at every rate, on the same requests. ``has_timeline`` says of which runs there
+    """Every policy in every deployment at every level, on the same requests. ``has_timeline`` says of which runs there
     is to be one.
     """
-    is_alone = len(deployments) == len(policies) == len(rates) == 1
+    is_alone = len(deployments) == len(policies) == len(levels) == 1
     runs = [
-        replace(deployment, policy=policy, rate=rate)
+        replace(deployment, policy=policy, level=level)
         for policy in policies
         for deployment in deployments
-        for rate in rates
+        for level in levels
     ]
     return [replace(run, outputs=_outputs(run, is_alone, has_timeline)) for run in runs]
 
@@ -191,5 +148,5 @@ def grid(
 def _outputs(run: Experiment, is_alone: bool, has_timeline: Chooses) -> Outputs | None:
     if run.outputs is None:
         return None
-    name = run.name.replace(", ", "-") if run.rate is None else f"{run.name.replace(', ', '-')}-{run.rate:g}"
-    return replace(run.outputs, run="" if is_alone else name, has_timeline=has_timeline(run.policy, run.rate))
+    name = "-".join(part for part in (run.name.replace(", ", "-"), run.level.name) if part)
+    return replace(run.outputs, run="" if is_alone else name, has_timeline=has_timeline(run.policy, run.level))

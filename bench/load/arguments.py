@@ -53,6 +53,9 @@ def add_load(group: argparse._ArgumentGroup) -> None:
         metavar="N",
         help=f"closed loop: N at a time (default: {NUM_SLOTS}); with --rate or --trace: N at most",
     )
+    group.add_argument(
+        "--think", type=positive, metavar="S", help="closed loop: a client waits S on average before each request"
+    )
     add_arrivals(group)
     group.add_argument("--trace", type=Path, metavar="FILE", help="recordings, records, Azure CSV, Mooncake: open loop")
     group.add_argument("--speed", type=positive, metavar="X", help="with --trace: X times as fast (default: 1)")

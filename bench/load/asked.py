@@ -11,12 +11,13 @@ from bench.load.arguments import NUM_INPUT, NUM_OUTPUT, NUM_REQUESTS, NUM_SLOTS
 from bench.load.client.fetch import served_models
 from bench.load.client.http import Address, HttpClient
 from bench.load.generator.wire import Assignment, Pace, Shape
-from bench.load.prompts.planning import POOL, Extent, Lengths, Plan, shape_of, with_models
+from bench.load.prompts.planning import Extent, Lengths, Plan, shape_of, with_models
 from bench.load.prompts.prompting import Prompting, prompting
 from bench.load.results.goodput import Promises, parse_promises
 from mesh.cli.api_key import bearer
 from mesh.errors import UserError
 from simulation.loads.arrival_processes import Arrivals, Process
+from simulation.loads.closed_loop import POOL, asked_requests
 from simulation.loads.mix import Mix
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.traces import at_rate, load_lengths, load_trace, scaled
@@ -48,6 +49,7 @@ class Asked:
         """Some of its requests one by one, with other prompts."""
         recipe = msgspec.structs.replace(self.prompting.recipe, seed=-1 - self.prompting.recipe.seed)
         shapes = (self.plan.shapes * num_requests)[:num_requests]
+        shapes = tuple(msgspec.structs.replace(shape, think_s=0.0, then=()) for shape in shapes)
         return self._assignments(Plan(shapes, Pace(num_slots=1)), replace(self.prompting, recipe=recipe))
 
     def _assignments(self, plan: Plan, prompts: Prompting) -> list[Assignment]:
@@ -63,6 +65,7 @@ class Asked:
                 self.timeout_s,
                 first=index,
                 step=count,
+                most_turns=plan.most_turns,
                 keeps_text=self.keeps_text,
                 sends_promises=self.sends_promises,
             )
@@ -74,7 +77,7 @@ class Asked:
         if not self.sends_promises:
             return shape
         promise = self.promises.common.override(shape.promise).override(self.promises.services.get(shape.model))
-        return msgspec.structs.replace(shape, promise=promise)
+        return msgspec.structs.replace(shape, promise=promise, then=tuple(self._promised(turn) for turn in shape.then))
 
 
 async def asked(options: argparse.Namespace) -> Asked:
@@ -121,6 +124,8 @@ CONFLICTS = (
     ("trace", "arrivals"),
     ("mix", "model"),
     ("speed", "rate"),
+    ("think", "rate"),
+    ("think", "trace"),
 )
 NEEDS = (("speed", "trace"), ("arrivals", "rate"), ("cv", "arrivals"), ("prefixes", "prefix_tokens"))
 
@@ -192,7 +197,7 @@ def _only(served: dict[str, str] | None, url: str) -> str:
 
 def make_plan(options: argparse.Namespace, mix: Mix, prompts: Prompting) -> Plan:
     """Raise `UserError` if nothing would be sent."""
-    times, random = Random(f"{options.seed}/times"), Random(f"{options.seed}/shapes")
+    times = Random(f"{options.seed}/times")
     extent = Extent(options.requests, options.duration)
     if options.trace is not None:
         return _traced(options, extent, mix)
@@ -204,7 +209,7 @@ def make_plan(options: argparse.Namespace, mix: Mix, prompts: Prompting) -> Plan
     number = len(due_s) if due_s is not None else extent.num_requests or POOL
     if due_s is None and options.requests is not None and options.duration is not None:
         raise UserError("--requests and --duration: a closed loop ends by one of them; give one")
-    shapes = _shapes(options, number, mix, prompts, random)
+    shapes = _shapes(options, number, mix, prompts)
     slots = options.concurrency or (None if due_s is not None else NUM_SLOTS)
     pace = Pace(None if due_s is None else tuple(due_s), slots, options.duration)
     return Plan(tuple(shapes), pace, is_stationary=options.rate != float("inf"))
@@ -223,21 +228,21 @@ def _traced(options: argparse.Namespace, extent: Extent, mix: Mix) -> Plan:
     if options.mix is not None:
         requests = list(mix.assign(requests, Random(f"{options.seed}/mix")))
     if options.model is not None:
-        requests = [replace(request, service=options.model) for request in requests]
+        requests = [request.asking(options.model) for request in requests]
     shapes = tuple(shape_of(one, one.service or "") for one in with_models(requests, mix.services[0]))
     pace = Pace(tuple(request.at_s for request in requests), options.concurrency, None)
     return Plan(shapes, pace, is_stationary=False)
 
 
-def _shapes(options: argparse.Namespace, number: int, mix: Mix, prompts: Prompting, random: Random) -> Sequence[Shape]:
-    if options.chats is not None:
-        requests = [TraceRequest(0.0, 0, _asked_output(options, prompts, index, random)) for index in range(number)]
-    elif options.lengths is not None:
-        requests = random.choices(load_lengths(options.lengths), k=number)
-    else:
-        lengths = Lengths(options.input_tokens or NUM_INPUT, options.output_tokens or NUM_OUTPUT)
-        requests = lengths.draw(number, random)
-    asked = mix.assign((replace(one, service=None) for one in requests), random)
+def _shapes(options: argparse.Namespace, number: int, mix: Mix, prompts: Prompting) -> Sequence[Shape]:
+    def draw(random: Random) -> Sequence[TraceRequest]:
+        if options.chats is not None:
+            return [TraceRequest(0.0, 0, _asked_output(options, prompts, index, random)) for index in range(number)]
+        if options.lengths is not None:
+            return random.choices(load_lengths(options.lengths), k=number)
+        return Lengths(options.input_tokens or NUM_INPUT, options.output_tokens or NUM_OUTPUT).draw(number, random)
+
+    asked = asked_requests(draw, options.think or 0.0, mix, options.seed)
     shapes = [shape_of(one, one.service or "") for one in asked]
     if options.chats is None:
         return shapes

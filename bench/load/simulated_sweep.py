@@ -15,9 +15,10 @@ from mesh.errors import UserError
 from simulation.command.deployments import DeploymentSource, PromisedS, stand_in
 from simulation.command.profiles import parse_named, profiles_of
 from simulation.engines.shared_profiles import Profile, profile_of
-from simulation.experiment import Experiment, SyntheticLoad
+from simulation.experiment import Experiment
 from simulation.loads.arrival_processes import Arrivals, Process
 from simulation.loads.services import assign_services
+from simulation.loads.sources import LoadLevel, SyntheticLoad
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.traces import load_lengths
 from simulation.reports.summary import Summary
@@ -101,7 +102,7 @@ def _measure(options: argparse.Namespace, experiment: Experiment) -> Callable[[f
     def measure(rate: float, number: int) -> Trial:
         num_requests = max(options.requests, LEAST_REQUESTS)
         span_s = max(options.least_s, num_requests / rate)
-        run = replace(experiment, rate=rate, seed=options.seed + number, load=replace(load, span_s=span_s))
+        run = replace(experiment, level=LoadLevel(rate), seed=options.seed + number, load=replace(load, span_s=span_s))
         summary = run.run()
         return Trial(round(summary.attainment * summary.num_requests), summary.num_requests, _figures(summary))
 

@@ -91,6 +91,13 @@ def _add_load(group: argparse._ArgumentGroup) -> None:
         "--lengths", type=Path, metavar="FILE", help="draw lengths from there, or as llumnix:S-L; needs a rate"
     )
     group.add_argument("--rate", type=_positive, metavar="R", help="requests a second (default: the trace's own)")
+    group.add_argument(
+        "--concurrency",
+        type=_counts,
+        metavar="N[,M]",
+        help="with --lengths: closed loops of N, and M, clients, each of which waits for its answer",
+    )
+    group.add_argument("--think", type=_positive, metavar="S", help="... and then for S on average (default: 0)")
     group.add_argument("--scale", type=_positive, metavar="X", help="with --trace: X times its own rate")
     group.add_argument(
         "--arrivals",
@@ -223,6 +230,10 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} does not fit; use a whole number of at least 1")
     return int(text)
+
+
+def _counts(text: str) -> list[int]:
+    return sorted({_count(part) for part in text.split(",")})
 
 
 def _policies(text: str) -> list[PolicySpec]:

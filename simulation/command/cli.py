@@ -95,10 +95,9 @@ def _run_here(experiments: "Sequence[Experiment]", *, has_lines: bool, every_s: 
     what = experiments[0].name if len(experiments) == 1 else f"{len(experiments)} runs"
     with working(f"simulating {what}", len(experiments), has_lines=has_lines, every_s=every_s) as shown:
         for number, experiment in enumerate(experiments):
-            span_s = experiment.load.span_s or 1.0
 
-            def tell(at_s: float, number: int = number, span_s: float = span_s) -> None:
-                shown.at(number + min(1.0, at_s / span_s))
+            def tell(share: float, number: int = number) -> None:
+                shown.at(number + share)
 
             summaries.append(experiment.run(tell))
     return summaries
@@ -154,17 +153,17 @@ def _write(folder: Path, base: "Experiment", summaries: "Sequence[Summary]", att
         return
     from simulation.reports.plots import distributions_picture, over_time_picture, rates_picture, ratios_picture
 
-    rate = _telling_rate(summaries, attainment)
-    at_rate = [summary for summary in summaries if summary.rate == rate]
+    level = _telling_level(summaries, attainment)
+    at_rate = [summary for summary in summaries if summary.level == level]
     write_picture(folder / "latencies.png", distributions_picture(at_rate, *_promises(base)))
     write_picture(folder / "slo.png", ratios_picture(at_rate, attainment))
     write_picture(folder / "over_time.png", over_time_picture(at_rate, attainment))
-    if len({summary.rate for summary in summaries}) > 1:
+    if len({summary.level for summary in summaries}) > 1:
         write_picture(folder / "rates.png", rates_picture(summaries, attainment))
     sys.stderr.write(f"written to {folder}\n")
 
 
-def _telling_rate(summaries: "Sequence[Summary]", attainment: float) -> float:
-    """The highest rate at which some policy keeps the promise, or else the lowest."""
-    kept = [summary.rate for summary in summaries if summary.attainment >= attainment]
-    return max(kept) if kept else min(summary.rate for summary in summaries)
+def _telling_level(summaries: "Sequence[Summary]", attainment: float) -> float:
+    """The highest level at which some policy keeps the promise, or else the lowest."""
+    kept = [summary.level for summary in summaries if summary.attainment >= attainment]
+    return max(kept) if kept else min(summary.level for summary in summaries)

@@ -8,8 +8,9 @@ from engines.costs.advice import Advice, LatencyPromise
 from mesh.show.progress import working
 from mesh.topology.schema import PolicySpec
 from simulation.command.deployments import POOL, PromisedS, stand_in
-from simulation.experiment import Experiment, SyntheticLoad
+from simulation.experiment import Experiment
 from simulation.loads.arrival_processes import Arrivals
+from simulation.loads.sources import SyntheticLoad
 from simulation.loads.trace_request import TraceRequest
 from simulation.reports.advice import EnginesTried, engines_for
 

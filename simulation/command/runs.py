@@ -13,19 +13,19 @@ from mesh.suggestions import suggestion
 from mesh.topology.schema import PolicySpec, Topology
 from simulation.command.deployments import DeploymentSource, PromisedS, is_topology, stand_in
 from simulation.command.engine_counts import counts_label
+from simulation.command.loads import check_load, levels_of, load_of
 from simulation.command.outputs import Outputs
 from simulation.command.policy_names import check_policy, label
 from simulation.command.profiles import parse_named, profiles_of
 from simulation.engines.physics import Physics
 from simulation.engines.shared_profiles import Profile, profile_of
-from simulation.experiment import Experiment, SyntheticLoad, TraceLoad, grid
+from simulation.experiment import Experiment, grid
 from simulation.faults.faults import Fault
 from simulation.faults.grammar import TABLES, read_faults, resolve
-from simulation.loads.arrival_processes import Arrivals, Process
 from simulation.loads.mix import Mix
-from simulation.loads.services import assign_services
+from simulation.loads.sources import LoadLevel
 from simulation.loads.trace_request import TraceRequest
-from simulation.loads.traces import load_lengths, load_trace, scaled, structured
+from simulation.loads.traces import load_lengths, load_trace
 from simulation.loads.workload import SloRule
 from simulation.placement.daemon import ModelledSearch
 from simulation.placement.evaluator import LocalSimulators
@@ -40,7 +40,7 @@ def experiments(options: argparse.Namespace) -> list[Experiment]:
     topology = deployment.topology()
     profiles = profiles_of(topology, named)
     mix = _mix(options, topology)
-    source = _load(options, topology, mix)
+    source = load_of(options, topology, mix)
     services = list(mix.services) if mix else sorted({request.service for request in source.pool if request.service})
     slo = SloRule(options.ttft_factor, keeps_traced=options.slo == "trace")
     for service in services:
@@ -61,9 +61,9 @@ def experiments(options: argparse.Namespace) -> list[Experiment]:
         faults=_faults(options, topology),
         search=ModelledSearch(LocalSimulators()) if topology.placement is not None else None,
     )
-    policies, rates = _policies(options, topology), options.rates or [options.rate]
+    policies, levels = _policies(options, topology), levels_of(options)
     deployments = [_with_counts(options, base, deployment, counts) for counts in options.engines or [{}]]
-    return grid(deployments, policies, rates, _Timelines(options.timeline, policies, rates))
+    return grid(deployments, policies, levels, _Timelines(options.timeline, policies, levels))
 
 
 def _physics(options: argparse.Namespace) -> Physics:
@@ -75,12 +75,6 @@ def _physics(options: argparse.Namespace) -> Physics:
         late_masks=options.late_masks or 0.0,
         noise=options.noise or 0.0,
     )
-
-
-ONLY_WITH = {
-    "trace": ("scale",),
-    "lengths": ("arrivals", "cv", "duration"),
-}
 
 
 def _fill_source(options: argparse.Namespace) -> None:
@@ -95,18 +89,7 @@ def _fill_source(options: argparse.Namespace) -> None:
 
 
 def _check_options(options: argparse.Namespace) -> None:
-    for source, dependent in ONLY_WITH.items():
-        for name in dependent:
-            if getattr(options, name) is not None and getattr(options, source) is None:
-                raise UserError(f"--{name}: is for --{source}; leave it out")
-    if options.cv is not None and options.arrivals != "gamma":
-        raise UserError("--cv: is of gamma's gaps; give --arrivals gamma, too")
-    if options.rate is not None and options.rates is not None:
-        raise UserError("--rate and --rates: give one of them")
-    if options.scale is not None and (options.rate or options.rates):
-        raise UserError("--scale: multiplies the trace's own rate; leave it out, or the rate")
-    if options.lengths is not None and not (options.rate or options.rates):
-        raise UserError("--lengths: has no arrivals of its own; say how many requests a second with --rate or --rates")
+    check_load(options)
     if options.mix is not None and options.service is not None:
         raise UserError("--mix and --service: give one of them")
     if options.late_masks is not None and options.structured is None:
@@ -115,30 +98,7 @@ def _check_options(options: argparse.Namespace) -> None:
         raise UserError("--timeline: is written with --out; say where")
 
 
-# --- the load ---------------------------------------------------------------------------------------------------------
-
-
-def _load(options: argparse.Namespace, topology: Topology, mix: Mix | None) -> TraceLoad | SyntheticLoad:
-    wanted = options.service[0] if options.service and mix is None else None
-    masks, share = Random(f"{options.seed}/structured"), options.structured or 0.0
-    if options.trace is not None:
-        requests = load_trace(options.trace, Random(f"{options.seed}/spread"))
-        requests = structured(_with_services(requests[: options.limit], topology, wanted, mix), share, masks)
-        return TraceLoad(scaled(requests, options.scale or 1.0))
-    arrivals = Arrivals(options.rate or options.rates[0], Process(options.arrivals or "poisson"), options.cv or 2.0)
-    lengths = structured(_with_services(load_lengths(options.lengths), topology, wanted, mix), share, masks)
-    return SyntheticLoad(lengths, arrivals, options.duration or 600.0, options.limit)
-
-
-def _with_services(
-    requests: Sequence[TraceRequest], topology: Topology, wanted: str | None, mix: Mix | None
-) -> list[TraceRequest]:
-    if mix is None:
-        return assign_services(requests, topology, wanted)
-    traced = sorted({request.service for request in requests if request.service is not None})
-    if len(traced) > 1:
-        raise UserError(f"--mix: the trace has several services, {', '.join(traced)}; leave the option out")
-    return [replace(request, service=None) for request in requests]
+# --- services ---------------------------------------------------------------------------------------------------------
 
 
 def _mix(options: argparse.Namespace, topology: Topology) -> Mix | None:
@@ -243,19 +203,18 @@ def _outputs(folder: Path | None) -> Outputs | None:
 class _Timelines:
     """Which runs are to have a timeline: the only one, and the one that was asked for."""
 
-    def __init__(self, wanted: str | None, policies: Sequence[PolicySpec], rates: Sequence[float | None]) -> None:
-        self._is_alone = len(policies) == len(rates) == 1
-        self._policy, _, rate = (wanted or "").partition("@")
-        self._rate = rate
+    def __init__(self, wanted: str | None, policies: Sequence[PolicySpec], levels: Sequence[LoadLevel]) -> None:
+        self._is_alone = len(policies) == len(levels) == 1
+        self._policy, _, self._level = (wanted or "").partition("@")
         if wanted is None:
             return
         labels = [label(policy) for policy in policies]
         if self._policy not in labels:
             raise UserError(f"--timeline: {self._policy!r} is not run; {suggestion(self._policy, labels)}")
-        if rate and rate not in (known := [f"{number:g}" for number in rates if number is not None]):
-            raise UserError(f"--timeline: the rate {rate!r} is not run; there are {', '.join(known) or 'none'}")
+        if self._level and self._level not in (known := [level.name for level in levels if level.name]):
+            raise UserError(f"--timeline: the rate {self._level!r} is not run; there are {', '.join(known) or 'none'}")
 
-    def __call__(self, policy: PolicySpec, rate: float | None) -> bool:
+    def __call__(self, policy: PolicySpec, level: LoadLevel) -> bool:
         if self._is_alone:
             return True
-        return label(policy) == self._policy and (not self._rate or (rate is not None and f"{rate:g}" == self._rate))
+        return label(policy) == self._policy and self._level in {"", level.name}

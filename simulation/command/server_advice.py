@@ -19,8 +19,9 @@ from mesh.topology.schema import PolicySpec
 from simulation.command.deployments import POOL, DeploymentSource, PromisedS, stand_in
 from simulation.command.policy_names import label, parse_policies
 from simulation.command.profiles import profiles_of
-from simulation.experiment import Experiment, TraceLoad
+from simulation.experiment import Experiment
 from simulation.loads.services import assign_services
+from simulation.loads.sources import TraceLoad
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.traces import load_trace, mean_rate
 from simulation.reports.advice import attainment_panel

@@ -1,7 +1,7 @@
 """Draws which service each request asks for, when a load is shared by several."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from random import Random
 
@@ -24,7 +24,7 @@ class Mix:
         bounds = list(accumulate(self.weights))
         for request in requests:
             [service] = random.choices(self.services, cum_weights=bounds)
-            yield replace(request, service=service)
+            yield request.asking(service)
 
 
 def parse_mix(text: str) -> Mix:

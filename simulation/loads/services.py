@@ -1,7 +1,6 @@
 """Decides which of a topology's services each request of a trace asks for."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from mesh.errors import UserError
 from mesh.suggestions import one_of
@@ -25,4 +24,4 @@ def assign_services(requests: Sequence[TraceRequest], topology: Topology, wanted
     if unknown and wanted is None:
         hint = f"give --service {one_of(known)}" if len(traced) == 1 else "add what is missing"
         raise UserError(f"{topology.path}: has no service {one_of(unknown)}, which the trace asks for; {hint}")
-    return [replace(request, service=wanted or request.service or known[0]) for request in requests]
+    return [request.asking(wanted or request.service or known[0]) for request in requests]

@@ -1,6 +1,6 @@
 """One request of a trace."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from router.history.records import Outcome
 
@@ -35,4 +35,10 @@ class TraceRequest:
     was_answered: bool = True  # in full
     tenant: str = ""  # whose it is
     is_structured: bool = False  # its answer follows a grammar
+    think_s: float = 0.0  # between the answer that its client waits for, if it waits for one, and the request
+    then: tuple["TraceRequest", ...] = ()  # later turns of its conversation, whose prompts begin with those before
     answer: RecordedAnswer | None = field(default=None, compare=False)
+
+    def asking(self, service: str | None) -> "TraceRequest":
+        """Ask for this service, with all turns of its conversation."""
+        return replace(self, service=service, then=tuple(replace(turn, service=service) for turn in self.then))

@@ -68,16 +68,25 @@ def _read(name: str, folder: Path) -> LoraAdapter:
 
 
 def make_spec(
-    request: TraceRequest, number: int, gateway: str, service: ServiceSpec, cost: PrefillCost, rule: SloRule
+    request: TraceRequest,
+    number: int,
+    gateway: str,
+    service: ServiceSpec,
+    cost: PrefillCost,
+    rule: SloRule,
+    origin: int | None = None,
 ) -> RequestSpec:
-    """Request ``number`` of a run, its answer exactly as long as the trace says. A prompt that is pooled has none."""
+    """Request ``number`` of a run, its answer exactly as long as the trace says. A prompt that is pooled has none.
+
+    ``origin``: the number of the first turn of its conversation; None: it is alone.
+    """
     slo = rule.slo(service, request, cost)
     return RequestSpec(
         id=f"r{number}",
         gateway=gateway,
         service=service.base or service.name,
         adapter=None if service.adapter is None else _read(service.name, service.adapter),
-        prompt=prompt_of(request, number),
+        prompt=prompt_of(request, number if origin is None else origin),
         sampling=Sampling(
             max_tokens=1 if service.pools else request.num_output,
             seed=number,
@@ -101,9 +110,11 @@ def asked_of(spec: RequestSpec) -> AskedLength:
     return AskedLength(limit, is_exact=False)
 
 
-def prompt_of(request: TraceRequest, number: int) -> list[int]:
-    """Token ids: equal for blocks that the trace says are the same, else like nobody else's."""
-    unique = FIRST_UNIQUE + number
+def prompt_of(request: TraceRequest, origin: int) -> list[int]:
+    """Token ids: equal for blocks that the trace says are the same, else like those of its conversation only, which
+    ``origin`` names.
+    """
+    unique = FIRST_UNIQUE + origin
     if not request.blocks:
         return [unique] * request.num_input
     prompt = [block for block in request.blocks for _ in range(PROMPT_BLOCK)]

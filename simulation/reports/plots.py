@@ -19,7 +19,7 @@ def picture_of(summaries: Sequence[Summary], attainment: float, slo_s: tuple[flo
 
     ``slo_s``: promised TTFT and TPOT; None if requests' promises differ.
     """
-    if len({summary.rate for summary in summaries}) > 1:
+    if len({summary.level for summary in summaries}) > 1:
         return rates_picture(summaries, attainment)
     seen = distributions_picture(summaries, *slo_s) if any(slo_s) else ratios_picture(summaries, attainment)
     over_time = over_time_picture(summaries, attainment)
@@ -27,25 +27,26 @@ def picture_of(summaries: Sequence[Summary], attainment: float, slo_s: tuple[flo
 
 
 def rates_picture(summaries: Sequence[Summary], attainment: float) -> Picture:
-    """SLO attainment and goodput against rate, one line a policy."""
+    """SLO attainment and goodput against rate, or against clients of closed loops, one line a policy."""
     runs = by_policy(summaries)
-    rates = {policy: [run.rate for run in of] for policy, of in runs.items()}
+    is_closed = summaries[0].num_clients is not None
+    rates = {policy: [run.level for run in of] for policy, of in runs.items()}
     met = [
         Series(policy, rates[policy], [100 * run.attainment for run in of], look=Look.MARKED)
         for policy, of in runs.items()
     ]
     good = [Series(policy, rates[policy], [run.goodput for run in of], look=Look.MARKED) for policy, of in runs.items()]
     highest = max(summary.rate for summary in summaries)
-    best = Series("all of them", [0, highest], [0, highest], look=Look.GUIDE)
+    best = [] if is_closed else [Series("all of them", [0, highest], [0, highest], look=Look.GUIDE)]
     x_label, goal = (
-        "arrivals, requests a second",
+        "clients of a closed loop" if is_closed else "arrivals, requests a second",
         Limit(100 * attainment, f"promised: {attainment:.0%}", is_upright=False),
     )
     return Picture(
-        "Attainment and goodput against rate",
+        f"Attainment and goodput against {'clients' if is_closed else 'rate'}",
         (
             Curves("SLO attainment", x_label, "requests in time, %", met, (goal,), y_range=(0, 100)),
-            Curves("Goodput", x_label, "requests in time, a second", [*good, best]),
+            Curves("Goodput", x_label, "requests in time, a second", [*good, *best]),
         ),
     )
 

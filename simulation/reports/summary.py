@@ -58,11 +58,17 @@ class Summary:
     first_failure: str | None = None  # why the first request that failed did so
     services: Mapping[str, "Summary"] = field(default_factory=dict)  # each one's part, if there are several
     batch_tokens_per_s: float = 0.0  # of answers to lines of batches, for which nothing is promised
+    num_clients: int | None = None  # in a closed loop
     notes: tuple[str, ...] = ()  # what the placement daemon said, and when
     judgement: Judgement | None = None  # None: nobody judged whether the run was steady
     attainment_interval: Interval | None = None  # these three only of runs that were steady
     ttft_interval: Interval | None = None  # of the mean, in seconds
     tpot_interval: Interval | None = None
+
+    @property
+    def level(self) -> float:
+        """What its load is measured by: clients of a closed loop, or requests a second."""
+        return self.rate if self.num_clients is None else float(self.num_clients)
 
     @property
     def warning(self) -> str | None:

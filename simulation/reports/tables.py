@@ -25,7 +25,8 @@ def tables(summaries: Sequence[Summary], attainment: float, width: int) -> list[
         parts = [services_table(summary, width)] if summary.services else []
         return [_headline(summary), latency_table(summary), *parts, *_placement(summary), *_warnings(summaries)]
     shown: list[RenderableType] = [comparison_table(summaries, width)]
-    if len({summary.rate for summary in summaries}) > 1 and len({summary.policy for summary in summaries}) > 1:
+    is_closed = any(summary.num_clients is not None for summary in summaries)
+    if not is_closed and all(len({getattr(run, key) for run in summaries}) > 1 for key in ("rate", "policy")):
         shown.append(capacity_table(summaries, attainment))
     return [*shown, *_warnings(summaries)]
 
@@ -76,9 +77,9 @@ def _headline(summary: Summary) -> str:
     met += f" ({sure.low:.1%} to {sure.high:.1%})" if (sure := summary.attainment_interval) is not None else ""
     good = f"goodput {summary.goodput:.2f} req/s, {summary.output_tokens_per_s:.0f} output tokens/s"
     why = f"\nfirst failure: {summary.first_failure}" if summary.first_failure else ""
-    return (
-        f"{summary.policy} at {summary.rate:.2f} req/s: {lost}{_left_out(summary)}{why}\nSLO attainment: {met}\n{good}"
-    )
+    clients = "" if summary.num_clients is None else f" of {summary.num_clients} clients"
+    at = f"{summary.policy} at {summary.rate:.2f} req/s{clients}"
+    return f"{at}: {lost}{_left_out(summary)}{why}\nSLO attainment: {met}\n{good}"
 
 
 def _left_out(summary: Summary) -> str:
@@ -93,14 +94,16 @@ def _placement(summary: Summary) -> list[Text]:
 
 def comparison_table(summaries: Sequence[Summary], width: int) -> Table:
     """Many runs, one a row, and below it one for each service, if there are several."""
-    table = _table("policies against rates; TTFT in s, TPOT in ms")
-    _add_columns(table, "policy", width)
+    is_closed = any(run.num_clients is not None for run in summaries)
+    table = _table(f"policies against {'clients' if is_closed else 'rates'}; TTFT in s, TPOT in ms")
+    _add_columns(table, "policy", width, is_closed=is_closed)
     for policy, runs in by_policy(summaries).items():
         for number, run in enumerate(runs):
             name = policy if width >= WIDE else policy.replace(":", "\n  ")
-            table.add_row("" if number else name, *_cells(run, width))
+            clients = [str(run.num_clients)] if is_closed else []
+            table.add_row("" if number else name, *clients, *_cells(run, width))
             for service, part in run.services.items():
-                table.add_row(f"  {service}", *_cells(part, width), style="dim")
+                table.add_row(f"  {service}", *([""] if is_closed else []), *_cells(part, width), style="dim")
         table.add_section()
     return table
 
@@ -122,10 +125,10 @@ def _percentiles(width: int) -> Sequence[int]:
     return PERCENTILES if width >= WIDE else PERCENTILES[1:2]
 
 
-def _add_columns(table: Table, first: str, width: int) -> None:
+def _add_columns(table: Table, first: str, width: int, *, is_closed: bool = False) -> None:
     table.add_column(first, overflow="fold")
     percentiles = [f"p{percent}" for percent in _percentiles(width)]
-    for heading in ("req/s", "both SLOs", "goodput"):
+    for heading in (*(["clients"] if is_closed else []), "req/s", "both SLOs", "goodput"):
         table.add_column(heading, justify="right", no_wrap=True)
     for name in ("TTFT", "TPOT"):
         for number, percentile in enumerate(percentiles):
@@ -175,9 +178,9 @@ def _beside(found: FoundCapacity, best: FoundCapacity, attainment: float) -> str
 
 
 def by_policy(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
-    """Group the runs by policy, in order of first appearance; each policy's by rate."""
+    """Group the runs by policy, in order of first appearance; each policy's by level."""
     order = list(dict.fromkeys(summary.policy for summary in summaries))
-    ordered = sorted(summaries, key=lambda summary: (order.index(summary.policy), summary.rate))
+    ordered = sorted(summaries, key=lambda summary: (order.index(summary.policy), summary.level))
     return {policy: list(runs) for policy, runs in groupby(ordered, key=lambda summary: summary.policy)}
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from simulation.command.profiles import profiles_of
-from simulation.experiment import Experiment, TraceLoad
+from simulation.experiment import Experiment
 from simulation.loads.services import assign_services
+from simulation.loads.sources import TraceLoad
 from simulation.loads.trace_request import TraceRequest
 from simulation.search.candidates import SearchCandidate
 from simulation.search.documents import read_document, write_document

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping
-from itertools import count, islice
+from itertools import count, cycle, islice
 
 from bench.load.client.answer import Answer
 from bench.load.client.http import HttpClient
@@ -50,7 +50,17 @@ class Driver:
                 due_at = self._start_at + due_s
                 await _until(due_at)
                 visit = self._visit(number, shape, due_at, time.monotonic())
-                visits.create_task(self._when_free(visit, body, slots))
+                visits.create_task(self._converse(visit, body, slots))
+
+    async def _converse(self, first: Visit, body: bytes, slots: asyncio.Semaphore | None) -> None:
+        """One turn after the other: each when its client has been answered, and has thought."""
+        await self._when_free(first, body, slots)
+        for turn, shape in enumerate(first.shape.then, 1):
+            number, due_at = first.number + turn, time.monotonic() + shape.think_s
+            due_at = max(due_at, self._start_at + shape.at_s)
+            body = self._bodies.make(number, shape, first.number)
+            await _until(due_at)
+            await self._when_free(self._visit(number, shape, due_at, time.monotonic()), body, slots)
 
     async def _when_free(self, visit: Visit, body: bytes, slots: asyncio.Semaphore | None) -> None:
         if slots is None:
@@ -71,21 +81,25 @@ class Driver:
     async def _user(self, numbered: Iterator[tuple[int, Shape]]) -> None:
         duration_s = self._assignment.pace.duration_s
         for number, shape in numbered:
-            if duration_s is not None and time.monotonic() - self._start_at >= duration_s:
+            due_at = time.monotonic() + shape.think_s
+            if duration_s is not None and due_at - self._start_at >= duration_s:
                 return
             body = self._bodies.make(number, shape)
+            if shape.think_s:
+                await _until(due_at)
             now = time.monotonic()
-            await self._run(self._visit(number, shape, now, now), body)
+            await self._converse(self._visit(number, shape, due_at if shape.think_s else now, now), body, None)
 
     # --- both ---------------------------------------------------------------------------------------------------------
 
     def _numbered(self) -> Iterator[tuple[int, Shape]]:
-        """This process's requests; in a closed loop with a duration, endlessly."""
+        """This process's conversations; in a closed loop with a duration, endlessly."""
         mine = self._assignment
         numbers = count(mine.first, mine.step)
         if mine.pace.duration_s is None:
             numbers = islice(numbers, len(mine.shapes))  # type: ignore[assignment]
-        return ((number, mine.shapes[index % len(mine.shapes)]) for index, number in enumerate(numbers))
+        shapes = cycle(mine.shapes)
+        return ((number * mine.most_turns, shape) for number, shape in zip(numbers, shapes, strict=False))
 
     def _visit(self, number: int, shape: Shape, due_at: float, woke_at: float) -> Visit:
         return Visit(number, shape, due_at, woke_at, answer=Answer(keeps_text=self._assignment.keeps_text))

@@ -15,7 +15,11 @@ Api = Literal["completions", "chat"]
 
 
 class Shape(msgspec.Struct, frozen=True, array_like=True):
-    """A request, but for its time and its words. ``chat`` is the index of a given chat, which brings its own words."""
+    """A request, but for its time and its words. ``chat`` is the index of a given chat, which brings its own words.
+
+    ``think_s``: its client takes so long before it, since the answer that it waited for. ``then``: later turns of its
+    conversation, none of which is sent before its ``at_s``.
+    """
 
     model: str
     num_input: int  # tokens; of a given chat 0
@@ -24,6 +28,9 @@ class Shape(msgspec.Struct, frozen=True, array_like=True):
     promise: Promise | None = None
     priority: int | None = None
     chat: int | None = None
+    think_s: float = 0.0
+    at_s: float = 0.0
+    then: "tuple[Shape, ...]" = ()
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True):
@@ -77,7 +84,9 @@ class Pace(msgspec.Struct, frozen=True):
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """All that one process needs. Its requests have the numbers ``first``, ``first + step``, ..."""
+    """All that one process needs. Its shapes are ``first``, ``first + step``, ... of the load. A request's number is
+    that of its shape times ``most_turns`` (the most that a conversation of the load has), plus its turn.
+    """
 
     address: Address
     headers: Mapping[str, str]
@@ -87,6 +96,7 @@ class Assignment(msgspec.Struct, frozen=True):
     timeout_s: float
     first: int = 0
     step: int = 1
+    most_turns: int = 1
     keeps_text: bool = False
     sends_promises: bool = False
 

@@ -21,9 +21,11 @@ class Bodies:
         self._pieces = [recipe.fillers[index % len(recipe.fillers)] for index in range(256)] if recipe.fillers else []
         self._block = lru_cache(KEPT_BLOCKS)(self._make_block)
 
-    def make(self, number: int, shape: Shape) -> bytes:
+    def make(self, number: int, shape: Shape, origin: int | None = None) -> bytes:
+        """``origin``: the number of its conversation's first turn, with which its prompt begins; None: it is alone."""
         recipe = self._recipe
-        fields = {**recipe.fields, "model": shape.model, **self._prompt(number, shape)}
+        words = self._prompt(number if origin is None else origin, shape)
+        fields = {**recipe.fields, "model": shape.model, **words}
         if shape.num_output:
             fields["max_tokens"] = shape.num_output
         return msgspec.json.encode(fields)
@@ -66,7 +68,8 @@ class Bodies:
         return [*drawn, *self._filled(random, count - num_tokens(drawn))]
 
     def _filled(self, random: Random, count: int) -> list[Piece]:
-        return [self._pieces[byte] for byte in random.randbytes(count)]
+        """More of the same for a larger ``count``: random bytes are made four at a time."""
+        return [self._pieces[byte] for byte in random.randbytes(-(-count // 4) * 4)[:count]]
 
 
 def first_tokens(pieces: Iterable[Piece], limit: int) -> list[Piece]:

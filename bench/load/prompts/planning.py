@@ -1,16 +1,16 @@
 """What is sent, and when: shapes of requests and the times at which they are due."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice, takewhile
 from random import Random
+
+import msgspec
 
 from bench.load.generator.wire import Pace, Shape, dealt
 from bench.load.results.outcome import Promise
 from simulation.loads.arrival_processes import Arrivals
 from simulation.loads.trace_request import TraceRequest
-
-POOL = 10_000  # shapes of a closed loop that ends by time; then they come again
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,15 @@ class Extent:
 
 
 def shape_of(request: TraceRequest, model: str) -> Shape:
-    """Of a request of a trace, with the promises that it brings."""
+    """Of a request, with the promises that it brings and the later turns of its conversation."""
+    return msgspec.structs.replace(_alone(request, model), then=tuple(_turn(turn, model) for turn in request.then))
+
+
+def _turn(request: TraceRequest, model: str) -> Shape:
+    return msgspec.structs.replace(_alone(request, model), at_s=request.at_s)
+
+
+def _alone(request: TraceRequest, model: str) -> Shape:
     promise = Promise(ttft_s=request.slo_ttft_s, tpot_s=request.slo_tpot_s)
     return Shape(
         model,
@@ -56,6 +64,7 @@ def shape_of(request: TraceRequest, model: str) -> Shape:
         request.blocks,
         None if promise.is_empty else promise,
         request.priority,
+        think_s=request.think_s,
     )
 
 
@@ -87,6 +96,15 @@ class Plan:
         return max(1, min(wanted, len(self.shapes), self.pace.num_slots or wanted))
 
     @property
+    def num_requests(self) -> int:
+        """In a closed loop that ends by time, before they come again."""
+        return sum(1 + len(shape.then) for shape in self.shapes)
+
+    @property
+    def most_turns(self) -> int:
+        return max((1 + len(shape.then) for shape in self.shapes), default=1)
+
+    @property
     def span_s(self) -> float | None:
         """Until the last request is due; None if that is not known before."""
         if self.pace.due_s is None:
@@ -96,4 +114,4 @@ class Plan:
 
 def with_models(requests: Sequence[TraceRequest], model: str) -> list[TraceRequest]:
     """Those that name no service ask for this one."""
-    return [request if request.service else replace(request, service=model) for request in requests]
+    return [request if request.service else request.asking(model) for request in requests]

@@ -10,8 +10,9 @@ from engines.costs.profiles import load_profile
 from mesh.topology.schema import PolicySpec, ServiceSpec, Slo, Topology
 from mesh.wire.control import Role
 from simulation.capacity import FoundCapacity, find_capacity
-from simulation.experiment import Experiment, SyntheticLoad, TraceLoad
+from simulation.experiment import Experiment
 from simulation.loads.arrival_processes import Arrivals
+from simulation.loads.sources import LoadLevel, SyntheticLoad, TraceLoad
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.workload import SloRule
 
@@ -93,7 +94,7 @@ class Search:
         topology = make_topology(preset, self.contender)
         profiles = dict.fromkeys([engine.id for engine in topology.engines], load_profile(preset))
         load, slo = self.workload.load(rate, self.num_requests, seed), SloRule(TTFT_FACTOR)
-        return Experiment(topology, profiles, "model", load, topology.policy, rate, seed, slo=slo)
+        return Experiment(topology, profiles, "model", load, topology.policy, LoadLevel(rate), seed, slo=slo)
 
 
 def make_topology(profile: str, contender: Contender) -> Topology:

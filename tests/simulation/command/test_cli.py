@@ -81,6 +81,26 @@ def test_a_run_of_more_than_is_served_is_told(files, tmp_path, capsys):
     assert "4/s is more than this serves, or 120 requests are too few to see where it ends" in printed
 
 
+def test_clients_of_a_closed_loop_wait_for_their_answers(files, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert simulate(files, "--concurrency", "1,4", "--limit", "120", "--jobs", "1", "--out", str(out)) == 0
+    printed = capsys.readouterr().out
+    assert "policies against clients" in printed
+    alone, four = json.loads((out / "summaries.json").read_text())
+    assert (alone["num_clients"], four["num_clients"]) == (1, 4)
+    assert alone["rate"] < four["rate"] < 4 * alone["rate"] * 1.01
+    records = [json.loads(line) for line in (out / "records-tropical-1-clients.jsonl").read_text().splitlines()]
+    ends = [record["arrived_s"] + record["e2e_s"] for record in records]
+    assert all(later["arrived_s"] > end for later, end in zip(records[1:], ends, strict=False))
+    assert (out / "rates.png").stat().st_size > 0
+
+
+def test_clients_think_before_they_ask(files, capsys):
+    assert simulate(files, "--concurrency", "2", "--think", "2", "--duration", "300") == 0
+    rate = float(capsys.readouterr().out.split(" at ")[1].split()[0])
+    assert 0.7 < rate < 1  # two clients, of which each takes 2 s and an answer
+
+
 def test_a_run_says_why_requests_failed(files, tmp_path, capsys):
     lengths = tmp_path / "long.csv"
     lengths.write_text("input_tokens,output_tokens\n9000000,5\n")
@@ -251,6 +271,15 @@ def test_policies_are_named_with_their_parameters(files, tmp_path, capsys):
             ("--rate", "1", "--out", "{tmp}", "--timeline", "tropical@3"),
             "--timeline: the rate '3' is not run; there",
         ),
+        (
+            ("--rate", "1", "--concurrency", "2"),
+            "--rate and --concurrency: requests come by themselves or",
+        ),
+        (
+            ("--concurrency", "2", "--limit", "9", "--duration", "9"),
+            "--limit and --duration: a closed loop ends by",
+        ),
+        (("--rate", "1", "--think", "2"), "--think: is for --concurrency; leave it out"),
         (("--rate", "1", "--mix", "small=1"), "--mix: "),
         (("--rate", "1", "--mix", "large=1", "--service", "large"), "--mix and --service: give one of them"),
         (("--rate", "1", "--compare", "tropical:size=3"), "size: not a parameter of tropical; use"),

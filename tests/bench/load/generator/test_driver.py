@@ -1,9 +1,11 @@
 """Open and closed loops against a scripted server: what is sent when, and what latencies are counted from."""
 
 import asyncio
+import json
 import time
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
 from bench.load.client.http import HttpClient
@@ -84,6 +86,31 @@ async def test_a_closed_loop_with_a_duration_takes_its_shapes_again():
     assert len(outcomes) > 3
     assert [one.number for one in outcomes] == list(range(1, 2 * len(outcomes), 2))
     assert max(one.due_s for one in outcomes) < 0.3 + 0.2
+
+
+async def test_a_turn_of_a_conversation_waits_for_the_answer_before_it_and_begins_with_its_prompt():
+    later = (Shape("tiny", 8, 2, think_s=0.05), Shape("tiny", 9, 2, at_s=0.4))
+    talk = msgspec.structs.replace(SHAPE, then=later)
+    async with server(quick) as here:
+        pace = Pace((0.0, 0.1))
+        first, *turns, other = await driven(assignment(here.address, [talk, SHAPE], pace, most_turns=3))
+    assert [one.number for one in (first, *turns, other)] == [0, 1, 2, 3]
+    assert first.ended_s + 0.05 <= turns[0].due_s < first.ended_s + 0.1
+    assert turns[1].due_s == pytest.approx(0.4, abs=1e-6)
+    prompts = sorted((json.loads(asked.body)["prompt"] for asked in here.asked), key=len)
+    assert [len(prompt) for prompt in prompts] == [4, 4, 8, 9]
+    assert prompts[3][:8] == prompts[2]
+    assert prompts[2][:4] in prompts[:2]
+
+
+async def test_clients_think_before_each_request_of_a_closed_loop():
+    shapes = [Shape("tiny", 4, 2, think_s=think_s) for think_s in (0.05, 0.1, 0.15)]
+    async with server(quick) as here:
+        first, second, third = await driven(assignment(here.address, shapes, Pace(None, 2)))
+        none = await driven(assignment(here.address, shapes, Pace(None, 1, duration_s=0.04)))
+    assert 0.05 <= first.due_s < 0.1 <= second.due_s < 0.15
+    assert first.ended_s + 0.15 <= third.due_s < first.ended_s + 0.25
+    assert none == []
 
 
 async def failures(answer: Sequence[bytes], timeout_s: float = 30.0) -> Outcome:

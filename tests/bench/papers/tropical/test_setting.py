@@ -2,6 +2,7 @@
 
 from bench.papers.tropical.setting import CONTENDERS, MODELS, UNSPLIT, Search, Workload, make_topology, run_search
 from mesh.wire.control import Role
+from simulation.loads.sources import AS_IT_SAYS
 from simulation.loads.trace_request import TraceRequest
 
 ARXIV = Workload("arXiv", [TraceRequest(0.0, 2500, 150), TraceRequest(0.0, 1500, 100)], has_arrivals=False)
@@ -17,7 +18,9 @@ def test_a_search_finds_a_rate_that_is_served():
 
 def test_a_part_of_a_trace_keeps_its_own_arrivals():
     load = TRACE.load(1.0, 10, seed=3)
-    assert [request.at_s for request in load.requests(None, None)] == [float(number) for number in range(10)]
+    assert [arrival.at_s for arrival in load.play(AS_IT_SAYS, 0, None).arrivals()] == [
+        float(number) for number in range(10)
+    ]
 
 
 def test_contenders_that_do_not_split_have_engines_that_are_alike():

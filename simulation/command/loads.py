@@ -1,0 +1,84 @@
+"""Turns the arguments of ``mesh simulate`` into its load. What does not fit together is a `UserError`."""
+
+import argparse
+from collections.abc import Sequence
+from random import Random
+
+from mesh.errors import UserError
+from mesh.topology.schema import Topology
+from simulation.loads.arrival_processes import Arrivals, Process
+from simulation.loads.closed_loop import POOL
+from simulation.loads.mix import Mix
+from simulation.loads.services import assign_services
+from simulation.loads.sources import ClosedLoad, LoadLevel, LoadSource, SyntheticLoad, TraceLoad
+from simulation.loads.trace_request import TraceRequest
+from simulation.loads.traces import load_lengths, load_trace, scaled, structured
+
+DURATION_S = 600.0
+ONLY_WITH = {
+    "trace": ("scale",),
+    "lengths": ("arrivals", "cv", "duration", "concurrency"),
+    "concurrency": ("think",),
+}
+
+
+def check_load(options: argparse.Namespace) -> None:
+    for source, dependent in ONLY_WITH.items():
+        for name in dependent:
+            if getattr(options, name) is not None and getattr(options, source) is None:
+                raise UserError(f"--{name}: is for --{source}; leave it out")
+    if options.cv is not None and options.arrivals != "gamma":
+        raise UserError("--cv: is of gamma's gaps; give --arrivals gamma, too")
+    if options.rate is not None and options.rates is not None:
+        raise UserError("--rate and --rates: give one of them")
+    if options.scale is not None and (options.rate or options.rates):
+        raise UserError("--scale: multiplies the trace's own rate; leave it out, or the rate")
+    if options.concurrency is not None:
+        _check_closed(options)
+    elif options.lengths is not None and not (options.rate or options.rates):
+        raise UserError(
+            "--lengths: has no arrivals of its own; say how many requests a second with --rate or --rates, or how many "
+            "at a time with --concurrency"
+        )
+
+
+def _check_closed(options: argparse.Namespace) -> None:
+    for name in ("rate", "rates", "arrivals"):
+        if getattr(options, name) is not None:
+            raise UserError(f"--{name} and --concurrency: requests come by themselves or after answers; give one")
+    if options.limit is not None and options.duration is not None:
+        raise UserError("--limit and --duration: a closed loop ends by one of them; give one")
+
+
+def levels_of(options: argparse.Namespace) -> list[LoadLevel]:
+    """How much of the load comes in each run, one at least."""
+    if options.concurrency is not None:
+        return [LoadLevel(num_clients=number) for number in options.concurrency]
+    return [LoadLevel(rate) for rate in options.rates or [options.rate]]
+
+
+def load_of(options: argparse.Namespace, topology: Topology, mix: Mix | None) -> LoadSource:
+    """Return the load of all runs."""
+    wanted = options.service[0] if options.service and mix is None else None
+    masks, share = Random(f"{options.seed}/structured"), options.structured or 0.0
+    if options.trace is not None:
+        requests = load_trace(options.trace, Random(f"{options.seed}/spread"))
+        requests = structured(_with_services(requests[: options.limit], topology, wanted, mix), share, masks)
+        return TraceLoad(scaled(requests, options.scale or 1.0))
+    lengths = structured(_with_services(load_lengths(options.lengths), topology, wanted, mix), share, masks)
+    if options.concurrency is not None:
+        duration_s = options.duration or (DURATION_S if options.limit is None else None)
+        return ClosedLoad(lengths, options.concurrency[0], options.think or 0.0, options.limit or POOL, duration_s)
+    arrivals = Arrivals(options.rate or options.rates[0], Process(options.arrivals or "poisson"), options.cv or 2.0)
+    return SyntheticLoad(lengths, arrivals, options.duration or DURATION_S, options.limit)
+
+
+def _with_services(
+    requests: Sequence[TraceRequest], topology: Topology, wanted: str | None, mix: Mix | None
+) -> list[TraceRequest]:
+    if mix is None:
+        return assign_services(requests, topology, wanted)
+    traced = sorted({request.service for request in requests if request.service is not None})
+    if len(traced) > 1:
+        raise UserError(f"--mix: the trace has several services, {', '.join(traced)}; leave the option out")
+    return [request.asking(None) for request in requests]

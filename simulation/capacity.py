@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from math import sqrt
 
 FACTOR = 1.5  # between rates until the promise is kept at one and broken at the next
 
@@ -46,6 +47,21 @@ def find_capacity(
             break
         trials[rate] = attainment_at(rate)
     return crossing([Trial(rate, attainment) for rate, attainment in trials.items()], promise)
+
+
+def find_between(
+    attainment_at: Callable[[float], float], promise: float, lowest: float, highest: float, precision: float
+) -> FoundCapacity:
+    """Halve the range between two rates until it is ``precision`` (relative) wide; neither is passed."""
+    trials = {lowest: attainment_at(lowest)}
+    if trials[lowest] >= promise and highest > lowest:
+        trials[highest] = attainment_at(highest)
+    while True:
+        kept, broken = _bracket(trials, promise)
+        if kept is None or broken is None or broken <= kept * (1 + precision):
+            return crossing([Trial(rate, attainment) for rate, attainment in trials.items()], promise)
+        middle = sqrt(kept * broken)
+        trials[middle] = attainment_at(middle)
 
 
 def crossing(trials: Iterable[Trial], promise: float) -> FoundCapacity:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from mesh.errors import UserError
 from mesh.topology.schema import PolicySpec, Topology
@@ -108,6 +109,10 @@ class Experiment:
         with rare_collections(), quiet_engines():
             simulation.play(self.service, self.load.play(self.level, self.seed, self.mix), take)
 
+    def runs(self, on_share: Callable[[float], None] | None = None) -> list[Summary]:
+        """Run it, as one of several jobs."""
+        return [self.run(on_share)]
+
     def _judge(self, records: Sequence[Record]) -> Judgement:
         """``records`` in order of arrival."""
         if self.load.is_closed:
@@ -121,9 +126,18 @@ def _waited_s(record: Record) -> float:
     return (record.e2e_s or 0.0) if record.ttft_s is None else record.ttft_s
 
 
-def run_experiment(experiment: Experiment) -> Summary:
-    """Run one experiment, in a pool of processes."""
-    return experiment.run()
+class SimulationJob(Protocol):
+    """One run, or several that follow from each other."""
+
+    @property
+    def name(self) -> str: ...
+
+    def runs(self, on_share: Callable[[float], None] | None = None) -> list[Summary]: ...
+
+
+def run_job(job: SimulationJob) -> list[Summary]:
+    """Run one job, in a pool of processes."""
+    return job.runs()
 
 
 def grid(

@@ -150,6 +150,12 @@ def _add_runs(group: argparse._ArgumentGroup) -> None:
         help="what engines cost: a preset, or a file of `mesh profile` (default: the topology's, or as measured here)",
     )
     group.add_argument("--rates", type=_rates, metavar="A:B[:STEP]", help="these rates; also as a list: 1,2,4")
+    group.add_argument(
+        "--attainment",
+        type=_percentage,
+        metavar="X",
+        help="search between the first and the last rate for the one that is served at X, as 0.9 or 90%%",
+    )
     group.add_argument("--seed", type=int, default=0, metavar="N", help="of all that is random (default: 0)")
     group.add_argument(
         "--jobs", type=_count, default=os.cpu_count() or 1, metavar="N", help="runs at a time (default: one a core)"
@@ -224,6 +230,12 @@ def _share(text: str) -> float:
     if value > 1:
         raise argparse.ArgumentTypeError(f"{text!r} does not fit; use a number between 0 and 1")
     return value
+
+
+def _percentage(text: str) -> float:
+    """``0.9`` or ``90%``."""
+    number = text.removesuffix("%")
+    return _share(text) if number == text else _share(str(_positive(number) / 100))
 
 
 def _count(text: str) -> int:

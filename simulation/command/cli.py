@@ -17,7 +17,7 @@ from mesh.show.progress import EVERY_S
 from simulation.command.arguments import add_arguments
 
 if TYPE_CHECKING:
-    from simulation.experiment import Experiment
+    from simulation.experiment import Experiment, SimulationJob
     from simulation.reports.summary import Summary
 
 PLAIN_WIDTH = 120  # of tables that go to a file or a pipe
@@ -34,15 +34,17 @@ def run(options: argparse.Namespace) -> int:
     """Simulate; print tables; write files where asked."""
     from rich.console import Console
 
-    from simulation.command.runs import experiments
+    from simulation.command.runs import experiments, searches
     from simulation.reports.pages import page_of
     from simulation.reports.tables import tables
 
     showing = Showing.of(options, is_for_programs=options.json)
     asked = experiments(options)
-    summaries = _run_all(asked, options.jobs, *_told(options))
+    jobs = searches(options, asked) if options.attainment else asked
+    summaries = _run_all(jobs, options.jobs, *_told(options))
     topology = asked[0].topology
-    attainment = max(topology.service(name).slo.attainment for name in _services(summaries, asked[0]))
+    promised = max(topology.service(name).slo.attainment for name in _services(summaries, asked[0]))
+    attainment = options.attainment or promised
     if options.json:
         _print_json(options, asked[0], summaries, attainment)
     else:
@@ -82,42 +84,42 @@ def _services(summaries: "Sequence[Summary]", base: "Experiment") -> list[str]:
 # --- runs -------------------------------------------------------------------------------------------------------------
 
 
-def _run_all(experiments: "Sequence[Experiment]", jobs: int, has_lines: bool, every_s: float) -> "list[Summary]":
-    run = _run_here if min(len(experiments), jobs) == 1 else partial(_run_many, jobs=jobs)
-    return run(experiments, has_lines=has_lines, every_s=every_s)
+def _run_all(jobs: "Sequence[SimulationJob]", num_jobs: int, has_lines: bool, every_s: float) -> "list[Summary]":
+    run = _run_here if min(len(jobs), num_jobs) == 1 else partial(_run_many, num_jobs=num_jobs)
+    return run(jobs, has_lines=has_lines, every_s=every_s)
 
 
-def _run_here(experiments: "Sequence[Experiment]", *, has_lines: bool, every_s: float) -> "list[Summary]":
+def _run_here(jobs: "Sequence[SimulationJob]", *, has_lines: bool, every_s: float) -> "list[Summary]":
     """One after the other, in this process."""
     from mesh.show.progress import working
 
-    summaries = []
-    what = experiments[0].name if len(experiments) == 1 else f"{len(experiments)} runs"
-    with working(f"simulating {what}", len(experiments), has_lines=has_lines, every_s=every_s) as shown:
-        for number, experiment in enumerate(experiments):
+    summaries: list[Summary] = []
+    what = jobs[0].name if len(jobs) == 1 else f"{len(jobs)} runs"
+    with working(f"simulating {what}", len(jobs), has_lines=has_lines, every_s=every_s) as shown:
+        for number, job in enumerate(jobs):
 
             def tell(share: float, number: int = number) -> None:
                 shown.at(number + share)
 
-            summaries.append(experiment.run(tell))
+            summaries += job.runs(tell)
     return summaries
 
 
-def _run_many(experiments: "Sequence[Experiment]", *, jobs: int, has_lines: bool, every_s: float) -> "list[Summary]":
+def _run_many(jobs: "Sequence[SimulationJob]", *, num_jobs: int, has_lines: bool, every_s: float) -> "list[Summary]":
     from mesh.show.progress import working
-    from simulation.experiment import run_experiment
+    from simulation.experiment import run_job
 
     context = multiprocessing.get_context("spawn")
     with (
-        working(f"simulating {len(experiments)} runs", len(experiments), has_lines=has_lines, every_s=every_s) as shown,
-        ProcessPoolExecutor(min(jobs, len(experiments)), mp_context=context) as pool,
+        working(f"simulating {len(jobs)} runs", len(jobs), has_lines=has_lines, every_s=every_s) as shown,
+        ProcessPoolExecutor(min(num_jobs, len(jobs)), mp_context=context) as pool,
         _ended_with_this(),
     ):
         with _deaf_to_interrupts():
-            futures = [pool.submit(run_experiment, experiment) for experiment in experiments]
+            futures = [pool.submit(run_job, job) for job in jobs]
         for _ in as_completed(futures):
             shown.advance()
-        return [future.result() for future in futures]
+        return [summary for future in futures for summary in future.result()]
 
 
 @contextmanager

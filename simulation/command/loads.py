@@ -33,6 +33,8 @@ def check_load(options: argparse.Namespace) -> None:
         raise UserError("--rate and --rates: give one of them")
     if options.scale is not None and (options.rate or options.rates):
         raise UserError("--scale: multiplies the trace's own rate; leave it out, or the rate")
+    if options.attainment is not None:
+        _check_search(options)
     if options.concurrency is not None:
         _check_closed(options)
     elif options.lengths is not None and not (options.rate or options.rates):
@@ -40,6 +42,15 @@ def check_load(options: argparse.Namespace) -> None:
             "--lengths: has no arrivals of its own; say how many requests a second with --rate or --rates, or how many "
             "at a time with --concurrency"
         )
+
+
+def _check_search(options: argparse.Namespace) -> None:
+    if options.attainment == 1.0:
+        raise UserError("--attainment: must be below 1; no number of requests tells more")
+    if options.lengths is None or options.rates is None or len(options.rates) < 2:
+        raise UserError("--attainment: searches between two rates; give --lengths and the rates, as in --rates 1:40")
+    if options.duration is not None:
+        raise UserError("--attainment: makes runs as long as they need to be; leave --duration out")
 
 
 def _check_closed(options: argparse.Namespace) -> None:
@@ -54,7 +65,8 @@ def levels_of(options: argparse.Namespace) -> list[LoadLevel]:
     """How much of the load comes in each run, one at least."""
     if options.concurrency is not None:
         return [LoadLevel(num_clients=number) for number in options.concurrency]
-    return [LoadLevel(rate) for rate in options.rates or [options.rate]]
+    rates = options.rates or [options.rate]
+    return [LoadLevel(rate) for rate in (rates[:1] if options.attainment else rates)]
 
 
 def load_of(options: argparse.Namespace, topology: Topology, mix: Mix | None) -> LoadSource:

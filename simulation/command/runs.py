@@ -11,6 +11,7 @@ from engines.admission.promises import never_kept
 from mesh.errors import UserError
 from mesh.suggestions import suggestion
 from mesh.topology.schema import PolicySpec, Topology
+from simulation.capacity_search import FIRST_REQUESTS, CapacitySearch
 from simulation.command.deployments import DeploymentSource, PromisedS, is_topology, stand_in
 from simulation.command.engine_counts import counts_label
 from simulation.command.loads import check_load, levels_of, load_of
@@ -64,6 +65,17 @@ def experiments(options: argparse.Namespace) -> list[Experiment]:
     policies, levels = _policies(options, topology), levels_of(options)
     deployments = [_with_counts(options, base, deployment, counts) for counts in options.engines or [{}]]
     return grid(deployments, policies, levels, _Timelines(options.timeline, policies, levels))
+
+
+def searches(options: argparse.Namespace, runs: Sequence[Experiment]) -> list[CapacitySearch]:
+    """Search between the first and the last rate, for each policy in each deployment."""
+    bases = {run.name: run for run in runs}
+    lowest, highest = options.rates[0], options.rates[-1]
+    num_requests = options.limit or FIRST_REQUESTS
+    return [
+        CapacitySearch(replace(base, outputs=None), options.attainment, lowest, highest, num_requests)
+        for base in bases.values()
+    ]
 
 
 def _physics(options: argparse.Namespace) -> Physics:

@@ -70,6 +70,11 @@ class Summary:
         """What its load is measured by: clients of a closed loop, or requests a second."""
         return self.rate if self.num_clients is None else float(self.num_clients)
 
+    def is_clear(self, attainment: float) -> bool:
+        """Was the run steady, and do the bounds of its attainment not hold this one?"""
+        bounds = self.attainment_interval
+        return bounds is not None and not bounds.low < attainment <= bounds.high
+
     @property
     def warning(self) -> str | None:
         """What is wrong with these figures, in one line."""

@@ -26,7 +26,7 @@ def tables(summaries: Sequence[Summary], attainment: float, width: int) -> list[
         return [_headline(summary), latency_table(summary), *parts, *_placement(summary), *_warnings(summaries)]
     shown: list[RenderableType] = [comparison_table(summaries, width)]
     is_closed = any(summary.num_clients is not None for summary in summaries)
-    if not is_closed and all(len({getattr(run, key) for run in summaries}) > 1 for key in ("rate", "policy")):
+    if not is_closed and len({run.rate for run in summaries}) > 1:
         shown.append(capacity_table(summaries, attainment))
     return [*shown, *_warnings(summaries)]
 
@@ -158,15 +158,30 @@ def capacity_table(summaries: Sequence[Summary], attainment: float) -> Table:
     table.add_column("policy", overflow="fold")
     table.add_column("req/s", justify="right")
     table.add_column("beside the best other", justify="right")
+    grouped = by_policy(summaries)
+    sure = {policy: _sure(runs, attainment) for policy, runs in grouped.items()}
+    if any(sure.values()):
+        table.add_column("95 % sure")
     founds = {
         policy: crossing([Trial(run.rate, run.attainment) for run in runs], attainment)
-        for policy, runs in by_policy(summaries).items()
+        for policy, runs in grouped.items()
     }
     for policy, found in founds.items():
         others = [other for name, other in founds.items() if name != policy]
         best = max(others, key=lambda other: other.rate, default=None)
-        table.add_row(policy, found.words(attainment), "-" if best is None else _beside(found, best, attainment))
+        beside = "-" if best is None else _beside(found, best, attainment)
+        table.add_row(policy, found.words(attainment), beside, *([sure[policy]] if any(sure.values()) else []))
     return table
+
+
+def _sure(runs: Sequence[Summary], attainment: float) -> str:
+    """Between which rates the capacity lies by the bounds of the runs' attainments."""
+    clear = [run for run in runs if run.is_clear(attainment)]
+    kept = max((run.rate for run in clear if run.attainment >= attainment), default=0.0)
+    broken = min((run.rate for run in clear if run.attainment < attainment and run.rate > kept), default=None)
+    bounds = [f"at least {kept:.3g}"] if kept else []
+    bounds += [f"below {broken:.3g}"] if broken is not None else []
+    return ", ".join(bounds)
 
 
 def _beside(found: FoundCapacity, best: FoundCapacity, attainment: float) -> str:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulation.capacity import Trial, crossing, find_capacity
+from simulation.capacity import Trial, crossing, find_between, find_capacity
 
 
 def falling(capacity, promise=0.9):
@@ -28,6 +28,20 @@ def test_a_promise_that_is_never_kept_is_kept_at_no_rate():
 def test_between_two_rates_it_is_interpolated():
     attainment = {1.0: 1.0, 1.5: 0.8}
     assert find_capacity(attainment.__getitem__, 0.9, 1.0, 0.6).rate == pytest.approx(1.25)
+
+
+@given(st.floats(0.1, 30), st.floats(1.2, 40))
+def test_between_two_rates_no_other_ones_are_tried(lowest, factor):
+    capacity, highest = lowest * factor**0.5, lowest * factor
+    found = find_between(falling(capacity), 0.9, lowest, highest, 0.02)
+    assert found.rate == pytest.approx(capacity, rel=0.03)
+    assert all(lowest <= trial.rate <= highest for trial in found.trials)
+
+
+def test_a_capacity_outside_of_the_two_rates_takes_few_runs():
+    assert find_between(falling(1.0), 0.9, 2.0, 9.0, 0.02).words(0.9) == "<2.00"
+    assert find_between(falling(10.0), 0.9, 2.0, 9.0, 0.02).words(0.9) == ">9.00"
+    assert len(find_between(falling(1.0), 0.9, 2.0, 9.0, 0.02).trials) == 1
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,18 @@ def test_clients_think_before_they_ask(files, capsys):
     assert 0.7 < rate < 1  # two clients, of which each takes 2 s and an answer
 
 
+def test_the_capacity_is_searched_between_two_rates(files, tmp_path, capsys):
+    lengths = tmp_path / "long.csv"
+    lengths.write_text("input_tokens,output_tokens\n4000,2\n")
+    options = ("--rates", "0.5:2", "--attainment", "80%", "--limit", "100", "--jobs", "1", "--json")
+    assert simulate((files[0], str(lengths)), *options) == 0
+    runs = json.loads(capsys.readouterr().out)["runs"]
+    assert len(runs) > 3
+    assert {run["judgement"]["num_requests"] for run in runs} <= {100, 200}
+    attainments = [run["attainment"] for run in sorted(runs, key=lambda run: run["rate"])]
+    assert attainments[0] > 0.8 > attainments[-1]
+
+
 def test_a_run_says_why_requests_failed(files, tmp_path, capsys):
     lengths = tmp_path / "long.csv"
     lengths.write_text("input_tokens,output_tokens\n9000000,5\n")
@@ -279,6 +291,9 @@ def test_policies_are_named_with_their_parameters(files, tmp_path, capsys):
             ("--concurrency", "2", "--limit", "9", "--duration", "9"),
             "--limit and --duration: a closed loop ends by",
         ),
+        (("--rate", "1", "--attainment", "90%"), "--attainment: searches between two rates"),
+        (("--rates", "1:2", "--attainment", "1"), "--attainment: must be below 1"),
+        (("--rates", "1:2", "--attainment", "0.9", "--duration", "9"), "leave --duration out"),
         (("--rate", "1", "--think", "2"), "--think: is for --concurrency; leave it out"),
         (("--rate", "1", "--mix", "small=1"), "--mix: "),
         (("--rate", "1", "--mix", "large=1", "--service", "large"), "--mix and --service: give one of them"),

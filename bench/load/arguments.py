@@ -58,6 +58,9 @@ def add_load(group: argparse._ArgumentGroup) -> None:
     )
     add_arrivals(group)
     group.add_argument("--trace", type=Path, metavar="FILE", help="recordings, records, Azure CSV, Mooncake: open loop")
+    group.add_argument(
+        "--load", type=Path, metavar="FILE", help="a load that a TOML file describes, for `mesh simulate`, too"
+    )
     group.add_argument("--speed", type=positive, metavar="X", help="with --trace: X times as fast (default: 1)")
     group.add_argument(
         "--requests",

@@ -18,6 +18,8 @@ from mesh.cli.api_key import bearer
 from mesh.errors import UserError
 from simulation.loads.arrival_processes import Arrivals, Process
 from simulation.loads.closed_loop import POOL, asked_requests
+from simulation.loads.described.description import LoadDescription, read_description
+from simulation.loads.described.making import described_requests
 from simulation.loads.mix import Mix
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.traces import at_rate, load_lengths, load_trace, scaled
@@ -130,8 +132,17 @@ CONFLICTS = (
 NEEDS = (("speed", "trace"), ("arrivals", "rate"), ("cv", "arrivals"), ("prefixes", "prefix_tokens"))
 
 
+ALL_IN_FILE = (
+    "rate", "concurrency", "think", "trace", "requests", "duration", "arrivals", "lengths", "chats", "input_tokens",
+    "output_tokens", "prefix_tokens",
+)  # fmt: skip
+
+
 def check(options: argparse.Namespace) -> None:
     given = {name for name, value in vars(options).items() if value is not None}
+    for name in ALL_IN_FILE if options.load is not None else ():
+        if name in given:
+            raise UserError(f"{_option(name)} and --load: the file says it all; leave the option out")
     for one, other in CONFLICTS:
         if one in given and other in given:
             raise UserError(f"{_option(one)} and {_option(other)}: give one of them")
@@ -199,6 +210,8 @@ def make_plan(options: argparse.Namespace, mix: Mix, prompts: Prompting) -> Plan
     """Raise `UserError` if nothing would be sent."""
     times = Random(f"{options.seed}/times")
     extent = Extent(options.requests, options.duration)
+    if options.load is not None:
+        return _described(read_description(options.load), options.seed, mix)
     if options.trace is not None:
         return _traced(options, extent, mix)
     if options.requests is None and options.duration is None:
@@ -213,6 +226,19 @@ def make_plan(options: argparse.Namespace, mix: Mix, prompts: Prompting) -> Plan
     slots = options.concurrency or (None if due_s is not None else NUM_SLOTS)
     pace = Pace(None if due_s is None else tuple(due_s), slots, options.duration)
     return Plan(tuple(shapes), pace, is_stationary=options.rate != float("inf"))
+
+
+def _described(load: LoadDescription, seed: int, mix: Mix) -> Plan:
+    requests = described_requests(load, seed, mix)
+    if not requests:
+        raise UserError(f"--load: {load.path}: no request comes; give a longer duration_s or higher rates")
+    clients, duration_s = load.table.clients, load.table.duration_s
+    if clients is not None:
+        pace = Pace(None, clients.count, duration_s)
+    else:
+        pace = Pace(tuple(request.at_s for request in requests), None, duration_s)
+    shapes = tuple(shape_of(request, request.service or "") for request in requests)
+    return Plan(shapes, pace, is_stationary=load.is_stationary)
 
 
 def _arrivals(options: argparse.Namespace) -> Arrivals | None:

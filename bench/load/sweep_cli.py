@@ -75,7 +75,7 @@ def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     results = parser.add_argument_group("results")
     results.add_argument("--out", type=Path, metavar="DIR", help="write sweep.json and sweep.html there")
     add_show(results, "attainment and goodput against rate, and what was found")
-    unused = dict.fromkeys(("rate", "concurrency", "think", "trace", "speed", "duration", "skip"))
+    unused = dict.fromkeys(("rate", "concurrency", "think", "trace", "load", "speed", "duration", "skip"))
     parser.set_defaults(run=run, **unused)
 
 

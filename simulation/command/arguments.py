@@ -85,6 +85,9 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 def _add_load(group: argparse._ArgumentGroup) -> None:
     source = group.add_mutually_exclusive_group()
     source.add_argument(
+        "--load", type=Path, metavar="FILE", help="a load that a TOML file describes, for `mesh bench`, too"
+    )
+    source.add_argument(
         "--trace", type=Path, metavar="FILE", help="a gateway's recording, records, Azure CSV, Mooncake"
     )
     source.add_argument(

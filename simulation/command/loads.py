@@ -8,13 +8,15 @@ from mesh.errors import UserError
 from mesh.topology.schema import Topology
 from simulation.loads.arrival_processes import Arrivals, Process
 from simulation.loads.closed_loop import POOL
+from simulation.loads.described.description import read_description
 from simulation.loads.mix import Mix
 from simulation.loads.services import assign_services
-from simulation.loads.sources import ClosedLoad, LoadLevel, LoadSource, SyntheticLoad, TraceLoad
+from simulation.loads.sources import ClosedLoad, DescribedLoad, LoadLevel, LoadSource, SyntheticLoad, TraceLoad
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.traces import load_lengths, load_trace, scaled, structured
 
 DURATION_S = 600.0
+ALL_IN_FILE = ("rate", "rates", "limit", "structured")
 ONLY_WITH = {
     "trace": ("scale",),
     "lengths": ("arrivals", "cv", "duration", "concurrency"),
@@ -23,6 +25,9 @@ ONLY_WITH = {
 
 
 def check_load(options: argparse.Namespace) -> None:
+    for name in ALL_IN_FILE if options.load is not None else ():
+        if getattr(options, name) is not None:
+            raise UserError(f"--{name} and --load: the file says it all; leave the option out")
     for source, dependent in ONLY_WITH.items():
         for name in dependent:
             if getattr(options, name) is not None and getattr(options, source) is None:
@@ -73,6 +78,10 @@ def load_of(options: argparse.Namespace, topology: Topology, mix: Mix | None) ->
     """Return the load of all runs."""
     wanted = options.service[0] if options.service and mix is None else None
     masks, share = Random(f"{options.seed}/structured"), options.structured or 0.0
+    if options.load is not None:
+        service = _with_services([TraceRequest(0.0, 1, 1)], topology, wanted, mix)[0].service
+        first = service or (mix.services[0] if mix else topology.services[0].name)
+        return DescribedLoad(read_description(options.load), first, options.seed)
     if options.trace is not None:
         requests = load_trace(options.trace, Random(f"{options.seed}/spread"))
         requests = structured(_with_services(requests[: options.limit], topology, wanted, mix), share, masks)

@@ -92,9 +92,11 @@ def _physics(options: argparse.Namespace) -> Physics:
 def _fill_source(options: argparse.Namespace) -> None:
     """A recording in the place of a topology is what to play."""
     is_deployment = is_topology(options.topology)
+    if not is_deployment and options.load is not None:
+        raise UserError("--load: is for a topology; give its .toml")
     if not is_deployment and options.trace is None and options.lengths is None:
         options.trace = options.topology
-    if options.trace is None and options.lengths is None:
+    if options.trace is None and options.lengths is None and options.load is None:
         raise UserError("what arrives? Give --trace FILE with requests that came, or --lengths FILE and a --rate")
     if is_deployment and (options.ttft or options.tpot):
         raise UserError("--ttft and --tpot: a topology says what its services promise; leave them out")

@@ -8,6 +8,8 @@ from typing import Protocol
 
 from simulation.loads.arrival_processes import Arrivals, synthesize
 from simulation.loads.closed_loop import ClosedLoop, asked_requests
+from simulation.loads.described.description import LoadDescription
+from simulation.loads.described.making import described_requests
 from simulation.loads.mix import Mix
 from simulation.loads.play import ClosedPlay, LoadPlay, OpenPlay, most_turns
 from simulation.loads.trace_request import TraceRequest
@@ -145,6 +147,40 @@ class ClosedLoad:
 
     def share_done(self, at_s: float, num_ended: int) -> float:
         return min(1.0, num_ended / self.num_requests if self.duration_s is None else at_s / self.duration_s)
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedLoad:
+    """A load that a file describes. Requests ask for ``service`` unless there is a mix."""
+
+    description: LoadDescription
+    service: str
+    seed: int
+
+    @property
+    def pool(self) -> Sequence[TraceRequest]:
+        return described_requests(self.description, self.seed, Mix.even([self.service]))
+
+    @property
+    def is_stationary(self) -> bool:
+        return self.description.is_stationary
+
+    @property
+    def is_closed(self) -> bool:
+        return self.description.table.clients is not None
+
+    def play(self, level: LoadLevel, seed: int, mix: Mix | None) -> LoadPlay:
+        table = self.description.table
+        requests = described_requests(self.description, seed, mix or Mix.even([self.service]))
+        if table.clients is not None:
+            return ClosedPlay(ClosedLoop(requests, table.clients.count, table.duration_s))
+        return OpenPlay(requests, most_turns(requests))
+
+    def share_done(self, at_s: float, num_ended: int) -> float:
+        table = self.description.table
+        span_s = table.duration_s or sum(phase.for_s for phase in table.phases)
+        turns = 1.0 if table.conversations is None else table.conversations.turns
+        return min(1.0, at_s / span_s if span_s else num_ended / ((table.requests or 1) * turns))
 
 
 def _open(requests: Iterable[TraceRequest], seed: int, mix: Mix | None, turns: int = 1) -> LoadPlay:

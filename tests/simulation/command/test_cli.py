@@ -113,6 +113,18 @@ def test_the_capacity_is_searched_between_two_rates(files, tmp_path, capsys):
     assert attainments[0] > 0.8 > attainments[-1]
 
 
+def test_a_file_describes_the_load(files, tmp_path, capsys):
+    load = tmp_path / "load.toml"
+    load.write_text(
+        "requests = 60\n[clients]\ncount = 2\n[tokens]\ninput = 100\noutput = 4\n[conversations]\nturns = 2\n"
+    )
+    assert main(files[0], "--load", str(load), "--json") == 0
+    [run] = json.loads(capsys.readouterr().out)["runs"]
+    assert run["num_requests"] + run["judgement"]["num_warm_up"] > 80
+    with pytest.raises(UserError, match="--rate and --load: the file says it all"):
+        main(files[0], "--load", str(load), "--rate", "3")
+
+
 def test_a_run_says_why_requests_failed(files, tmp_path, capsys):
     lengths = tmp_path / "long.csv"
     lengths.write_text("input_tokens,output_tokens\n9000000,5\n")

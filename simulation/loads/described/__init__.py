@@ -1,0 +1,1 @@
+"""Loads that one file describes, for the simulator and for the load generator."""

@@ -1,0 +1,140 @@
+"""The file that describes a load: who asks when, for how much, and in how many turns."""
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from mesh.errors import UserError
+from simulation.loads.arrival_processes import Process
+
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Range = Annotated[list[Count], msgspec.Meta(min_length=2, max_length=2)]
+
+
+class ArrivalsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Arrivals of an open loop: ``rate`` is requests a second; None: there are phases."""
+
+    rate: Positive | None = None
+    process: Process = Process.POISSON
+    cv: Positive = 2.0
+
+
+class PhaseTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A while with a rate of its own, 0 for a pause; ``to`` makes it a ramp."""
+
+    for_s: Positive
+    rate: Annotated[float, msgspec.Meta(ge=0)]
+    to: Annotated[float, msgspec.Meta(ge=0)] | None = None
+
+    @property
+    def last_rate(self) -> float:
+        return self.rate if self.to is None else self.to
+
+
+class ClientsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The clients of a closed loop, each of which thinks for ``think_s`` on average before it asks."""
+
+    count: Count
+    think_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+
+
+class TokensTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Tokens of prompts and answers: from a file beside this one (or by name), or evenly between two numbers."""
+
+    lengths: str | None = None
+    input: Count | Range = 256
+    output: Count | Range = 64
+
+
+class ConversationsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``turns`` on average, geometrically distributed; ``think_s`` on average between an answer and the next turn."""
+
+    turns: Annotated[float, msgspec.Meta(ge=1)]
+    think_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    most_turns: Count = 20
+
+
+class LoadTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A whole file. It ends after so many ``requests`` (of conversations: first turns), or after ``duration_s``."""
+
+    requests: Count | None = None
+    duration_s: Positive | None = None
+    arrivals: ArrivalsTable | None = None
+    phases: list[PhaseTable] = []
+    clients: ClientsTable | None = None
+    tokens: TokensTable = TokensTable()
+    conversations: ConversationsTable | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadDescription:
+    """A file that was read; ``path`` is where."""
+
+    path: Path
+    table: LoadTable
+
+    @property
+    def lengths(self) -> Path | None:
+        """Where lengths come from: relative paths are beside the file."""
+        name = self.table.tokens.lengths
+        if name is None:
+            return None
+        beside = self.path.parent / name
+        return beside if beside.exists() else Path(name)
+
+    @property
+    def is_stationary(self) -> bool:
+        return not self.table.phases
+
+
+def read_description(path: Path) -> LoadDescription:
+    """Raise `UserError`, with what would be right."""
+    try:
+        table = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), LoadTable)
+    except FileNotFoundError:
+        raise UserError(f"--load: {path}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"--load: {path} cannot be read: {error}") from None
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise UserError(f"--load: {path}: {error}") from None
+    fault = _fault(table)
+    if fault is not None:
+        raise UserError(f"--load: {path}: {fault}")
+    return LoadDescription(path, table)
+
+
+def _fault(table: LoadTable) -> str | None:
+    """What does not fit together."""
+    arrivals, phases = table.arrivals, table.phases
+    has_rate, bursts = (
+        arrivals is not None and arrivals.rate is not None,
+        arrivals is not None and arrivals.process is Process.BURST,
+    )
+    faults = {
+        "who asks? Give [arrivals] or [[phases]] (open loop), or [clients] (closed loop)": (
+            (arrivals is not None or bool(phases)) == (table.clients is not None)
+        ),
+        "phases say when and how long; leave arrivals.rate and duration_s out": (
+            bool(phases) and (has_rate or table.duration_s is not None)
+        ),
+        "phases: all of them are pauses; give one a rate": (
+            bool(phases) and not any(phase.rate + phase.last_rate for phase in phases)
+        ),
+        "arrivals.process: bursts have their own times; leave it out, or the phases": bool(phases) and bursts,
+        "arrivals.rate: missing; give requests a second, or [[phases]]": (
+            arrivals is not None and not phases and not has_rate
+        ),
+        "when does it end? Give requests or duration_s, one of them": (
+            not phases and (table.requests is None) == (table.duration_s is None)
+        ),
+        **{
+            f"tokens.{name}: {bounds} is no range; write it like [64, 256]": True
+            for name, bounds in (("input", table.tokens.input), ("output", table.tokens.output))
+            if isinstance(bounds, list) and bounds[0] > bounds[1]
+        },
+    }
+    return next((words for words, is_there in faults.items() if is_there), None)

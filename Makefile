@@ -114,8 +114,8 @@ ifdef DATA
 	@mkdir -p $(FIGURES)
 	$(BIN)/python -m bench.papers.tropical --mooncake $(DATA)/conversation_trace.jsonl.gz --arxiv $(DATA)/arxiv_4k_llama2.csv \
 	    --requests 100 --seeds 1 --out $(FIGURES)/tropical
-	$(BIN)/python -m bench.papers.seallm --lengths $(DATA)/sharegpt_8k_llama2.csv $(DATA)/arxiv_4k_llama2.csv $(DATA)/humaneval_lengths.csv \
-	    --arrivals $(DATA)/azure2021_199.csv --rates 10 30 --seconds 20 --requests 200 --history 100 --batches 2 --out $(FIGURES)/seallm
+	$(BIN)/python -m bench.papers.seallm --arrivals $(DATA)/azure2021_199.csv --rates 5 10 --seconds 40 --assignments 1 \
+	    --history 100 --batches 2 --out $(FIGURES)/seallm
 	$(BIN)/python -m bench.papers.scls --rates 20 --seconds 30 --out $(FIGURES)/slices
 	$(BIN)/python -m bench.papers.llumnix --coast --requests 1000 --seeds 1 --out $(FIGURES)/llumnix
 	$(BIN)/python -m bench.papers.aladdin --models llama2-13b --rates 5 10 --seeds 1 --contenders default JSQ packing "packing, in slack"

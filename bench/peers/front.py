@@ -138,7 +138,9 @@ def compare(options: argparse.Namespace, names: Sequence[str]) -> dict[str, dict
         for name in names:
             for figure, value in _round(options, name, turn):
                 found[name].setdefault(figure, []).append(value)
-            print(f"round {turn + 1} of {options.rounds}: {name} done", file=sys.stderr)
+            now = ", ".join(f"{figure}: {values[-1]:.2f}" for figure, values in found[name].items())
+            print(f"round {turn + 1} of {options.rounds}: {name}: {now}", file=sys.stderr)
+            write_json(options.json, found)  # what is there stays, if the next one does not end
     return found
 
 
@@ -197,7 +199,6 @@ def main() -> None:
     figures = list(next(iter(found.values())))
     rows = ([name, *(f"{median(values[figure]):.2f}" for figure in figures)] for name, values in found.items())
     print_table("medians", ("",), figures, rows)
-    write_json(options.json, found)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ SeaLLM's services are K-means clusters of ShareGPT and LongBench; here the lengt
 fall off as a power of the service's number.
 """
 
+from collections.abc import Mapping
 from random import Random
 
 from engines.costs.presets import load_preset, preset_names
@@ -26,19 +27,25 @@ SLO = Slo(5.0, 0.2)
 SIZES = (1, 2, 4, 8)
 
 
-def catalogue(models: dict[str, str]) -> Catalogue:
-    """Return what each service takes, by the number of devices, from the models of services."""
-    known = set(preset_names())
+def catalogue(models: Mapping[str, str], longest: Mapping[str, int] | None = None) -> Catalogue:
+    """Return what each service takes, by the number of devices, from the models of services and their longest requests
+    (by default `LONGEST`).
+    """
+    known, most = set(preset_names()), longest or {}
     footprints = {
-        name: {size: _footprint(preset) for size in SIZES if (preset := f"a100-{model}-tp{size}") in known}
+        name: {
+            size: _footprint(preset, most.get(name, LONGEST))
+            for size in SIZES
+            if (preset := f"a100-{model}-tp{size}") in known
+        }
         for name, model in models.items()
     }
     return Catalogue(footprints, int(MEMORY_FRACTION * DEVICE_GIB * 2**30))
 
 
-def _footprint(preset: str) -> Footprint:
+def _footprint(preset: str, longest: int) -> Footprint:
     profile = load_preset(preset)
-    return Footprint(profile, profile.kv_bytes(LONGEST))
+    return Footprint(profile, profile.kv_bytes(longest))
 
 
 def cluster(num_devices: int) -> Cluster:

@@ -1,21 +1,30 @@
 """SeaLLM's testbed in simulation: 32 GPUs in 4 nodes, 8 services, by rate (figures 6 to 8 of the paper).
 
-    python -m bench.papers.seallm --lengths CHATS SUMMARIES CODE --arrivals FILE [--systems ours dedicated ...]
-        [--rates 2 5 ...] [--requests 400] [--seconds 40] [--seeds 1] [--jobs N] [--out DIR]
+    python -m bench.papers.seallm --arrivals FILE [--cv 1] [--context 4096] [--systems ours dedicated ...]
+        [--rates 2 5 ...] [--requests 400] [--seconds 600] [--assignments 3] [--seeds 1] [--jobs N] [--out DIR]
 
 Services are clusters of requests by length, each with one of four models. Our placement search and doubling budgets
 are beside own devices for each service (as vLLM), first come first served (as AlpaServe) and turns with quotas of
 memory (as MuxServe), and beside ourselves with a part left out: with first come first served (-F), with skip-join MLFQ
 (-M), and without sharing (-P).
+
+Ratios are geometric means over assignments of models and seeds, with 95 % intervals by bootstrap.
 """
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product, starmap
+from dataclasses import dataclass
+from itertools import product
+from math import exp, log
 from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+from scipy.stats import bootstrap
 
 from bench.harness.arguments import add_out, add_seeds, errors_in_a_line, script_parser
 from bench.harness.tables import print_table
+from bench.papers.seallm.lengths import Spread
 from bench.papers.seallm.plans import Effort, Planner
 from bench.papers.seallm.run import OURS, SYSTEMS, Case, Result, run_case
 from bench.papers.seallm.scene import Inputs, Scene, make_world
@@ -30,32 +39,56 @@ PAPERS: Mapping[str, Mapping[str, float]] = {  # "up to so many times better", s
     "-M": {"mean": 4.17, "attainment": 1.37},
 }
 MEASURES = {"mean": "mean latency", "p99": "P99", "attainment": "kept", "ttft_s": "TTFT"}
+KEPT = 0.9  # that ours keeps in the paper at every rate
 
-WIDTH = 140  # characters of tables
+WIDTH = 160  # characters of tables
 
-Results = Mapping[tuple[str, float, int], Result]  # by system, rate and seed
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    system: str
+    rate: float
+    assignment: int
+    seed: int
+
+
+Results = Mapping[Run, Result]
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """How many times better ours is: the mean, and the interval that holds it in 95 % of cases."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2f} ({self.low:.2f} to {self.high:.2f})"
 
 
 def main() -> None:
     options = _parse()
-    inputs, effort = Inputs(tuple(options.lengths), options.arrivals), Effort(options.history, batches=options.batches)
+    spread, effort = Spread(options.cv, options.context), Effort(options.history, batches=options.batches)
+    worlds = [Inputs(options.arrivals, spread, number) for number in range(options.assignments)]
     with errors_in_a_line():
-        make_world(inputs)  # before anything is run
+        for inputs in worlds:
+            make_world(inputs)  # before anything is run
     results = {
-        (name, case.scene.rate, case.scene.seed): result
-        for case, by_name in run_cases(run_case, list(_cases(options, inputs, effort)), options.jobs).items()
+        Run(name, case.scene.rate, case.inputs.assignment, case.scene.seed): result
+        for case, by_name in run_cases(run_case, list(_cases(options, worlds, effort)), options.jobs).items()
         for name, result in by_name.items()
     }
     measures = ("requests", "failed", "mean", "P99", "kept, %", "TTFT, s", "TPOT, ms")
-    title, words = "by requests a second; latencies normalised", ("requests/s", "seed", "system")
-    print_table(title, words, measures, _rows(results, options), WIDTH)
-    title, than = "ours is up to so many times better, at requests/s (the paper's)", ("than", *MEASURES.values())
-    print_table(title, than, (), starmap(_ratio_cells, best_ratios(results).items()), WIDTH)
+    title = f"means of {options.assignments} assignments x {options.seeds} seeds; latencies normalised"
+    print_table(title, ("requests/s", "system"), measures, _rows(results, options), WIDTH)
+    title = f"ours is so many times better, 95 % intervals (the paper's most); * ours keeps less than {KEPT:.0%}"
+    print_table(title, ("than", "requests/s", *MEASURES.values()), (), _ratio_rows(results, options), WIDTH)
     write_results(options.out / "seallm.json", results)
 
 
-def _cases(options: argparse.Namespace, inputs: Inputs, effort: Effort) -> Iterator[Case]:
-    for seed, rate, planner in product(range(options.seeds), options.rates, Planner):
+def _cases(options: argparse.Namespace, worlds: Sequence[Inputs], effort: Effort) -> Iterator[Case]:
+    for inputs, seed, rate, planner in product(worlds, range(options.seeds), options.rates, Planner):
         systems = tuple(name for name in options.systems if SYSTEMS[name].planner is planner)
         if systems:
             scene = Scene(rate, max(options.seconds, options.requests / rate), seed=seed)
@@ -64,15 +97,16 @@ def _cases(options: argparse.Namespace, inputs: Inputs, effort: Effort) -> Itera
 
 def _parse() -> argparse.Namespace:
     parser = script_parser("bench.papers.seallm", __doc__)
-    doc = "lengths of chats, of summaries (input_tokens, output_tokens), of code (prompt_pieces, solution_pieces)"
-    parser.add_argument("--lengths", nargs=3, type=Path, required=True, metavar="FILE", help=doc)
     parser.add_argument("--arrivals", type=Path, required=True, metavar="FILE", help="Azure Functions")
+    parser.add_argument("--cv", type=float, default=1.0, help="coefficient of variation of lengths (default: 1)")
+    parser.add_argument("--context", type=int, metavar="TOKENS", help="cut prompts to it (default: they stay whole)")
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=[*SYSTEMS], help="(default: all)")
-    parser.add_argument("--rates", nargs="+", type=float, default=[2.0, 5.0, 10.0, 30.0, 50.0], metavar="R")
-    parser.add_argument("--requests", type=int, default=400, metavar="N", help="of a run (default: 400)")
-    parser.add_argument("--seconds", type=float, default=40.0, metavar="S", help="of a run at least (default: 40)")
+    parser.add_argument("--rates", nargs="+", type=float, default=[2.0, 5.0, 10.0, 20.0], metavar="R")
+    parser.add_argument("--requests", type=int, default=400, metavar="N", help="of a run at least (default: 400)")
+    parser.add_argument("--seconds", type=float, default=600.0, metavar="S", help="of a run at least (default: 600)")
     parser.add_argument("--history", type=int, default=200, metavar="N", help="requests that plans are made for")
     parser.add_argument("--batches", type=int, default=5, metavar="N", help="of 8 plans each, in local search")
+    parser.add_argument("--assignments", type=int, default=3, metavar="N", help="of models to services (default: 3)")
     add_seeds(parser, 1)
     add_jobs(parser)
     add_out(parser, "testbed")
@@ -80,34 +114,53 @@ def _parse() -> argparse.Namespace:
 
 
 def _rows(results: Results, options: argparse.Namespace) -> Iterator[Sequence[str]]:
-    for rate, seed, name in product(options.rates, range(options.seeds), options.systems):
-        one = results[name, rate, seed]
-        latencies = f"{one.mean:.2f}", f"{one.p99:.1f}", f"{100 * one.attainment:.1f}"
-        times = f"{one.ttft_s:.2f}", f"{1e3 * one.tpot_s:.0f}"
-        yield f"{rate:g}", str(seed), name, str(one.num_requests), str(one.num_failed), *latencies, *times
+    for rate, name in product(options.rates, options.systems):
+        of_all = [result for run, result in results.items() if (run.rate, run.system) == (rate, name)]
+
+        def mean(measure: str, of_all: Sequence[Result] = of_all) -> float:
+            return fmean(getattr(result, measure) for result in of_all)
+
+        counts = (f"{sum(getattr(one, which) for one in of_all)}" for which in ("num_requests", "num_failed"))
+        latencies = f"{mean('mean'):.2f}", f"{mean('p99'):.1f}", f"{100 * mean('attainment'):.1f}"
+        yield f"{rate:g}", name, *counts, *latencies, f"{mean('ttft_s'):.2f}", f"{1e3 * mean('tpot_s'):.0f}"
 
 
-def best_ratios(results: Results) -> dict[str, dict[str, tuple[float, float]]]:
-    """Find how many times better ours is at most, and at which rate, by system and measure."""
-    best: dict[str, dict[str, tuple[float, float]]] = {}
-    for (name, rate, seed), theirs in results.items():
-        ours = results.get((OURS, rate, seed))
-        if name != OURS and ours is not None:
-            known = best.setdefault(name, {})
-            for measure in MEASURES:
-                ratio = getattr(theirs, measure) / getattr(ours, measure)
-                if measure == "attainment":  # larger is better
-                    ratio = 1 / ratio if ratio else 0.0
-                known[measure] = max(known.get(measure, (0.0, 0.0)), (ratio, rate))
-    return best
+def ratios(results: Results, name: str, rate: float) -> dict[str, Ratio]:
+    """How many times better ours is at that rate, by measure; empty without ours or the other."""
+    pairs = [
+        (results[ours], theirs)
+        for run, theirs in results.items()
+        if run.system == name and run.rate == rate and (ours := Run(OURS, rate, run.assignment, run.seed)) in results
+    ]
+    return {measure: _ratio([_better(measure, *pair) for pair in pairs]) for measure in MEASURES} if pairs else {}
 
 
-def _ratio_cells(name: str, best: Mapping[str, tuple[float, float]]) -> list[str]:
+def _better(measure: str, ours: Result, theirs: Result) -> float:
+    one, other = getattr(ours, measure), getattr(theirs, measure)
+    one, other = (other, one) if measure == "attainment" else (one, other)  # larger is better
+    return float("inf") if not one else float(other / one)
+
+
+def _ratio(found: Sequence[float]) -> Ratio:
+    logs = np.log(found)
+    if len(found) < 2 or not np.isfinite(logs).all() or np.ptp(logs) == 0:
+        mean = exp(fmean(log(one) for one in found)) if all(0 < one < float("inf") for one in found) else max(found)
+        return Ratio(mean, min(found), max(found))
+    interval = bootstrap((logs,), np.mean, method="percentile", rng=np.random.default_rng(0)).confidence_interval
+    return Ratio(exp(logs.mean()), exp(interval.low), exp(interval.high))
+
+
+def _ratio_rows(results: Results, options: argparse.Namespace) -> Iterator[Sequence[str]]:
     """Ours against another system, with the paper's best in brackets."""
-    papers = PAPERS.get(name, {})
-    cells = (f"{best[measure][0]:.2f}, {best[measure][1]:g}/s" for measure in MEASURES)
-    stated = (f" ({papers[measure]:g})" if measure in papers else "" for measure in MEASURES)
-    return [name, *map("".join, zip(cells, stated, strict=True))]
+    for name, rate in product(options.systems, options.rates):
+        found = {} if name == OURS else ratios(results, name, rate)
+        if found:
+            ours = [result.attainment for run, result in results.items() if (run.system, run.rate) == (OURS, rate)]
+            mark = "" if fmean(ours) >= KEPT else " *"
+            papers = PAPERS.get(name, {})
+            stated = (f" [{papers[measure]:g}]" if measure in papers else "" for measure in MEASURES)
+            cells = map("".join, zip(map(str, found.values()), stated, strict=True))
+            yield name, f"{rate:g}{mark}", *cells
 
 
 if __name__ == "__main__":

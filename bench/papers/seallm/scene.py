@@ -1,23 +1,20 @@
 """What is asked of the cluster: services with their models, lengths and sources, and the requests of one run.
 
-Services are clusters of the lengths of prompts and answers (SeaLLM, section 6.1). K-means goes by the logarithms of
-lengths: what matters is how many times as long a request is as another one. When requests come is told by the functions
-of a trace (Azure Functions: ``arrival_s``, ``function``), dealt out to services.
+Services are clusters of the lengths of prompts and answers, each with a model by lot (SeaLLM, section 6.1). When
+requests come is told by the functions of a trace (Azure Functions: ``arrival_s``, ``function``), dealt out to services.
 """
 
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import accumulate, pairwise, takewhile
 from pathlib import Path
 from random import Random
 from statistics import fmean, pstdev
 
-import numpy as np
-from numpy.typing import NDArray
-
+from bench.papers.seallm.lengths import Spread, clusters
 from bench.placement import setting
 from engines.costs.linear import serving_s
 from engines.costs.profiles import EngineProfile
@@ -26,25 +23,21 @@ from router.placement.observe.traffic import Arrival, Traffic
 from simulation.loads.arrival_processes import Arrivals
 from simulation.loads.rows import TraceError, csv_rows, open_text
 from simulation.loads.trace_request import TraceRequest
-from simulation.loads.traces import load_lengths
 
 MODELS = ("llama2-7b", "opt-6.7b", "llama2-13b", "llama2-70b")
 NUM_SERVICES, NUM_DEVICES = 8, 32  # the paper's
-ASSIGNMENT = "3/services"  # the seed of which cluster gets which model
-SAMPLE = 1000  # requests of each file that are clustered
-MOST_ROUNDS = 50  # of K-means
+SAMPLE = 1000  # requests of each data set that are clustered
 NUM_WINDOWS = 12
 WARM_UP = 50  # requests of a source before its first
-
-Points = NDArray[np.float64]  # [requests or centres, 2]
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Files: lengths of chats, summaries and code, and arrivals."""
+    """A file of arrivals, how lengths spread, and the number of the lot that gives clusters their models."""
 
-    lengths: tuple[Path, ...]
     arrivals: Path
+    spread: Spread = field(default_factory=Spread)
+    assignment: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +139,14 @@ class World:
 @cache
 def make_world(inputs: Inputs) -> World:
     """Read what is asked. Raise `TraceError` if a file cannot be read."""
-    random = Random(ASSIGNMENT)
-    requests = [request for path in inputs.lengths for request in _sample_of(path, random)]
-    found = clusters(requests, NUM_SERVICES, random)
+    found = clusters(inputs.spread.requests(SAMPLE, Random("lengths")), NUM_SERVICES, Random("clusters"))
+    random = Random(f"{inputs.assignment}/services")
     models = [MODELS[number % len(MODELS)] for number in range(len(found))]
     random.shuffle(models)
     random.shuffle(found)
     names = [f"s{number}" for number in range(len(found))]
-    catalogue = setting.catalogue(dict(zip(names, models, strict=True)))
+    longest = [max(request.num_input + request.num_output for request in cluster) for cluster in found]
+    catalogue = setting.catalogue(dict(zip(names, models, strict=True)), dict(zip(names, longest, strict=True)))
     sources = dealt(read_sources(inputs.arrivals), len(found))
     services = {
         name: Service(name, model, lengths, own, fmean(_alone_s(_least(catalogue, name), one) for one in lengths))
@@ -170,48 +163,6 @@ def _least(catalogue: Catalogue, service: str) -> EngineProfile:
 
 def _alone_s(profile: EngineProfile, request: TraceRequest) -> float:
     return serving_s(profile.prefill, profile.decode, 1, request.num_input, request.num_output - 1)
-
-
-# --- lengths ----------------------------------------------------------------------------------------------------------
-
-
-def _sample_of(path: Path, random: Random) -> list[TraceRequest]:
-    """Choose `SAMPLE` of the requests that models can take; small files are drawn from again and again."""
-    fitting = [request for request in load_lengths(path) if request.num_input + request.num_output <= setting.LONGEST]
-    return random.sample(fitting, SAMPLE) if len(fitting) >= SAMPLE else random.choices(fitting, k=SAMPLE)
-
-
-def clusters(requests: Sequence[TraceRequest], count: int, random: Random) -> list[list[TraceRequest]]:
-    """Return ``count`` clusters at most, none empty; the one with the shortest requests comes first."""
-    points = np.log([(request.num_input, request.num_output) for request in requests])
-    centres = _first_centres(points, count, random)
-    nearest = np.full(len(points), -1)
-    for _ in range(MOST_ROUNDS):
-        before, nearest = nearest, _squares(points, centres).argmin(axis=1)
-        if (nearest == before).all():
-            break
-        for number in set(nearest):
-            centres[number] = points[nearest == number].mean(axis=0)
-    order = np.exp(centres).sum(axis=1).argsort(kind="stable")
-    found = [[requests[index] for index in np.flatnonzero(nearest == number).tolist()] for number in order]
-    return [cluster for cluster in found if cluster]
-
-
-def _first_centres(points: Points, count: int, random: Random) -> Points:
-    """Choose centres that are mostly far from each other (k-means++)."""
-    centres = [random.randrange(len(points))]
-    while len(centres) < count:
-        distances = _squares(points, points[centres]).min(axis=1)
-        if not distances.any():
-            break
-        centres += random.choices(range(len(points)), distances.tolist())
-    return points[centres]
-
-
-def _squares(points: Points, centres: Points) -> NDArray[np.float64]:
-    """Return the squared distances, ``[points, centres]``."""
-    distances: NDArray[np.float64] = ((points[:, np.newaxis] - centres) ** 2).sum(axis=2)
-    return distances
 
 
 # --- arrivals ---------------------------------------------------------------------------------------------------------

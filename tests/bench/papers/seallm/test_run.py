@@ -7,7 +7,8 @@ from random import Random
 
 import pytest
 
-from bench.papers.seallm.__main__ import best_ratios
+from bench.papers.seallm.__main__ import Ratio, Run, ratios
+from bench.papers.seallm.lengths import TABLE_1, Spread, clusters
 from bench.papers.seallm.plans import Effort, Planner, dedicated, group_loads, make_plan, muxserve
 from bench.papers.seallm.run import OURS, SYSTEMS, Case, Result, Served, make_topology, quotas, result_of, run_case
 from bench.papers.seallm.scene import Inputs, Scene, Source, World, dealt, make_world, read_sources
@@ -21,20 +22,11 @@ SCENE = Scene(6.0, 4.0, num_devices=16)
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
-    """Files that are like those of the results."""
+    """Arrivals that are like those of the results."""
     folder, random = tmp_path_factory.mktemp("inputs"), Random(0)
-    rows = {
-        "summaries": [f"{random.randint(1500, 3500)},{random.randint(50, 400)}" for _ in range(300)],
-        "code": [f"{random.randint(80, 300)},{random.randint(20, 150)}" for _ in range(100)],
-        "arrivals": [
-            f"{random.uniform(0, 1200)},f{min(random.randint(0, 30), random.randint(0, 30))}" for _ in range(400)
-        ],
-    }
-    heads = {"summaries": "input_tokens,output_tokens", "code": "prompt_pieces,solution_pieces"}
-    for name, lines in rows.items():
-        (folder / name).write_text("\n".join([heads.get(name, "arrival_s,function"), *lines, ""]))
-    lengths = Path("llumnix:sharegpt"), folder / "summaries", folder / "code"
-    return Inputs(lengths, folder / "arrivals")
+    lines = [f"{random.uniform(0, 1200)},f{min(random.randint(0, 30), random.randint(0, 30))}" for _ in range(400)]
+    (folder / "arrivals").write_text("\n".join(["arrival_s,function", *lines, ""]))
+    return Inputs(folder / "arrivals", Spread(context=4096))
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +43,7 @@ def test_services_are_clusters_that_differ_in_length_and_have_all_models(world: 
     means = sorted(service.mean_s for service in world.services.values())
     assert means[-1] > 10 * means[0]
     assert sum(len(service.lengths) for service in world.services.values()) == 3000
-    assert all(r.num_input + r.num_output <= setting.LONGEST for s in world.services.values() for r in s.lengths)
+    assert all(r.num_input + r.num_output <= 4096 for s in world.services.values() for r in s.lengths)
 
 
 @pytest.mark.parametrize("cv", [1.0, 3.0])
@@ -167,16 +159,54 @@ def test_promises_and_latencies_are_relative_to_execution_times():
     assert result_of(served, 4) == Result(4, 2, mean=3.75, p99=5.5, attainment=0.25, ttft_s=2.0, tpot_s=0.1)
 
 
-def test_ratios_are_the_greatest_of_all_rates():
+def test_ratios_are_means_of_pairs_that_served_the_same():
     def result(mean, kept):
         return Result(1, 0, mean, mean, kept, mean, mean)
 
     found = {
-        (OURS, 2.0, 0): result(2.0, 0.9),
-        ("muxserve", 2.0, 0): result(3.0, 0.8),
-        (OURS, 6.0, 0): result(3.0, 0.8),
-        ("muxserve", 6.0, 0): result(9.0, 0.4),
+        Run(OURS, 2.0, 0, 0): result(2.0, 0.9),
+        Run("muxserve", 2.0, 0, 0): result(4.0, 0.9),
+        Run(OURS, 2.0, 1, 0): result(3.0, 0.8),
+        Run("muxserve", 2.0, 1, 0): result(24.0, 0.4),
+        Run("muxserve", 2.0, 2, 0): result(99.0, 0.4),
     }
-    best = best_ratios(found)["muxserve"]
-    assert best["mean"] == (3.0, 6.0)
-    assert best["attainment"] == (2.0, 6.0)
+    better = ratios(found, "muxserve", 2.0)
+    assert better["mean"] == better["p99"]
+    assert better["mean"].mean == pytest.approx(4.0)
+    assert 2.0 <= better["mean"].low < 4.0 < better["mean"].high <= 8.0
+    assert better["attainment"].mean == pytest.approx(2**0.5)
+    assert ratios(found, "muxserve", 5.0) == {}
+
+
+def test_a_single_pair_has_no_interval_but_itself():
+    one = Result(1, 0, 2.0, 2.0, 0.5, 2.0, 2.0)
+    found = {Run(OURS, 2.0, 0, 0): one, Run("-F", 2.0, 0, 0): replace(one, mean=3.0, attainment=0.0)}
+    better = ratios(found, "-F", 2.0)
+    assert better["mean"] == Ratio(1.5, 1.5, 1.5)
+    assert better["attainment"].mean == float("inf")
+
+
+# --- lengths ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cv", [0.5, 1.0])
+def test_lengths_have_the_means_of_the_papers_table(cv: float):
+    requests = Spread(cv).requests(20_000, Random(0))
+    for number, means in enumerate(TABLE_1):
+        own = requests[number * 20_000 : (number + 1) * 20_000]
+        for mean, measured in ((means.prompt, [r.num_input for r in own]), (means.answer, [r.num_output for r in own])):
+            assert sum(measured) / len(measured) == pytest.approx(mean, rel=0.12)
+
+
+def test_prompts_are_cut_to_the_context_that_answers_leave():
+    requests = Spread(1.0, 4096).requests(2000, Random(0))
+    assert max(request.num_input + request.num_output for request in requests) == 4096
+    assert min(request.num_input for request in requests) >= 1
+
+
+def test_clusters_are_alike_within_and_none_is_empty():
+    groups = clusters(Spread().requests(200, Random(1)), 8, Random(2))
+    assert sum(map(len, groups)) == 600
+    assert all(groups)
+    sizes = [sum(one.num_input + one.num_output for one in group) / len(group) for group in groups]
+    assert sizes[-1] > 20 * sizes[0]

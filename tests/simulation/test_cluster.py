@@ -99,7 +99,7 @@ def test_the_same_seed_gives_the_same_run():
 @pytest.mark.parametrize("policy", sorted(policies()))
 def test_every_request_ends_exactly_once_and_nothing_is_left(policy):
     what = topology(FOUR, policy, slo=Slo(1.0, 0.1), num_gateways=2)
-    sim, records, trace = simulation(what, noise=0.05), [], poisson(20.0, 4.0, Process.BURST)
+    sim, records, trace = simulation(what, noise=0.05), [], poisson(20.0, 2.0, Process.BURST)
     sim.run(SERVICE, trace, records.append)
     assert_all_ended_once(sim, records, trace)
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.live.ports import free_port
 from mesh.cli.cluster import statuses_of
 from mesh.report import report
 from mesh.topology.parse import load
@@ -52,12 +52,6 @@ class Mesh:
         """What `mesh status --json` prints, without a process for each question."""
         topology = load(self.topology)
         return report(topology, asyncio.run(statuses_of(topology)))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 StartMesh = Callable[..., Mesh]

@@ -1,7 +1,6 @@
 """The `mesh` command, mostly in a process of its own, over processes that do nothing (tests/mesh/child.py)."""
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 
 import engines
 import router
+from bench.live.ports import free_port
 from engines import models
 from tests.commands import run_here
 
@@ -47,9 +47,7 @@ class Mesh:
         self.runtime = folder / "run/t"
         path = os.pathsep.join(filter(None, [str(folder / "fakes"), os.environ.get("PYTHONPATH")]))
         self.env = {**os.environ, "MESHSERVE_RUNTIME_DIR": str(folder / "run"), "PYTHONPATH": path}
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.write()
 
     def write(self, model: str = "pypi:a==1/b.gguf") -> None:

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
+from bench.live.ports import free_port
 from mesh.access.key_file import change_keys
 from mesh.access.keys import KeyLimits, make_key
 
@@ -25,12 +26,6 @@ port = {port}
 [engines.engine]
 role = "multiplex"
 """
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture

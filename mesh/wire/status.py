@@ -26,6 +26,7 @@ from mesh.wire.hosts import MAX_HOSTS
 
 MOST_PREFILLS = 32  # that a status tells one by one
 MOST_FORESEEN = 8  # likewise
+UNPASSED = 2**31 - 1  # the priority of a prefill that nobody passes
 MAX_ADAPTERS = 1024  # that a gateway tells of, those that were removed included
 
 
@@ -169,6 +170,7 @@ class EngineStatus(msgspec.Struct, frozen=True, tag=True):
     weight_memory: Count | None = None  # bytes that weights may take in all; None: nobody said
     error: str | None = None
     metrics_url: Name = ""  # where Prometheus asks it; empty: nowhere
+    keeps_order: bool = False  # it computes prompts in the order in which they come, whatever is promised
     adapters: list[Name] = []  # services whose LoRA adapters are loaded
 
 

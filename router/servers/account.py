@@ -16,7 +16,7 @@ from engines.transfers.freeness import freeness
 from mesh.topology.schema import EngineSpec
 from mesh.wire.control import ProcessState
 from mesh.wire.requests import PRIORITY_BATCH, Epoch, RequestSpec
-from mesh.wire.status import MOST_PREFILLS, EngineStatus, PendingPrefill, ServiceStatus
+from mesh.wire.status import MOST_PREFILLS, UNPASSED, EngineStatus, PendingPrefill, ServiceStatus
 from router.servers.facts import ServerLoad
 from router.servers.learnt.costs import ServerCosts
 
@@ -29,7 +29,6 @@ FIRST_TOKEN_PROMISES: Final = 10.0  # times its TTFT promise, a first token may 
 RATIO_PART: Final = 0.1  # of a new ratio of tokens, in the mean of them
 MOST_RATIO: Final = 16.0
 FILLED: Final = 0.8  # of the tightest promise, that a step may take with one more request without a promise
-UNPASSED: Final = 2**31 - 1  # the priority of a prefill that nobody passes
 WHOLE_ANSWER_S: Final = 3600.0  # that an answer in one piece may take: nothing is heard of it meanwhile
 
 
@@ -283,6 +282,7 @@ class ServerAccount:
             prefills=self._pending(now),
             pace_s=self._pace_s,
             max_running=self._engine.max_running,
+            keeps_order=True,
         )
 
     def _service(self, name: str) -> ServiceStatus:

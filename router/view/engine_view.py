@@ -17,7 +17,16 @@ from engines.costs.linear import decode_step_s, prefill_s
 from engines.scheduling.demand import FAR, held_tokens, with_one_more
 from engines.transfers.freeness import freeness, in_all
 from mesh.wire.control import ProcessState, Role
-from mesh.wire.status import DecodeCost, Demand, EngineStatus, ForeseenSlack, PendingPrefill, PrefillCost, ServiceStatus
+from mesh.wire.status import (
+    UNPASSED,
+    DecodeCost,
+    Demand,
+    EngineStatus,
+    ForeseenSlack,
+    PendingPrefill,
+    PrefillCost,
+    ServiceStatus,
+)
 
 PACE_TOKENS = 1024
 FORESEEN_S = 0.25  # after a status: as long at least, decodes are taken to go on as it says
@@ -107,13 +116,18 @@ class DuePrefill(NamedTuple):
 class Prefills(Sequence[DuePrefill]):
     """Some, in their order: put into it when they are first looked at, as most policies never do."""
 
-    __slots__ = ("_at", "_in_order", "_sent", "_told")
+    __slots__ = ("_at", "_in_order", "_keeps_order", "_sent", "_told")
 
-    def __init__(self, told: Sequence[PendingPrefill], at: float, sent: Sequence[Reservation]) -> None:
-        """Count prefills by the engine at that time, and sent there since: at least one of them is."""
+    def __init__(
+        self, told: Sequence[PendingPrefill], at: float, sent: Sequence[Reservation], *, keeps_order: bool = False
+    ) -> None:
+        """Count prefills by the engine at that time, and sent there since: at least one of them is. ``keeps_order``:
+        nobody passes those that were sent.
+        """
         self._told = told
         self._at = at
         self._sent = sent
+        self._keeps_order = keeps_order
         self._in_order: tuple[DuePrefill, ...] = ()
 
     def __repr__(self) -> str:
@@ -123,7 +137,9 @@ class Prefills(Sequence[DuePrefill]):
         if not self._in_order:
             told = [DuePrefill(-one.priority, self._at + one.due_s, one.left_s) for one in self._told]
             sent = [
-                DuePrefill(-one.priority, one.due_at, one.prefill_s) for one in self._sent if one.prefill_s is not None
+                DuePrefill(-UNPASSED if self._keeps_order else -one.priority, one.due_at, one.prefill_s)
+                for one in self._sent
+                if one.prefill_s is not None
             ]
             self._in_order = tuple(sorted(told + sent))
         return self._in_order
@@ -278,7 +294,9 @@ def engine_view(
         slack_ends_at=inf if status.min_slack_s is None else received_at + status.min_slack_s,
         decode_step_s=status.decode_step_s,
         tpot_slo_s=inf if status.min_tpot_slo_s is None else status.min_tpot_slo_s,
-        prefills=Prefills(status.prefills, received_at, reservations) if status.prefills or prefills else (),
+        prefills=Prefills(status.prefills, received_at, reservations, keeps_order=status.keeps_order)
+        if status.prefills or prefills
+        else (),
         num_devices=status.num_devices,
         num_role_changes=status.num_role_changes,
         foreseen=status.foreseen,

@@ -371,6 +371,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             "weight_memory": None,
             "error": None,
             "metrics_url": "",
+            "keeps_order": False,
             "adapters": [],
         },
     ),

@@ -2,7 +2,7 @@ import pytest
 
 import router.view.engine_view as router_view
 from mesh.wire.control import ProcessState
-from mesh.wire.status import Demand, PendingPrefill
+from mesh.wire.status import UNPASSED, Demand, PendingPrefill
 from router.view.engine_view import FORESEEN_S, DuePrefill, Reservation, engine_view
 from tests.router.cluster import D0, M0, P0, SERVICE, make_engine, make_status, make_view
 
@@ -90,3 +90,9 @@ def test_what_was_just_sent_is_expected_to_hold_memory_until_its_answer_ends():
     engine = make_engine(M0, reservations=[going_on])
     # On average half of a block is not filled.
     assert engine.services[SERVICE].demand == Demand(1, 24, 20, 0.05, ((12, 33 + 8 + 12),))
+
+
+def test_nobody_passes_what_was_sent_to_an_engine_that_keeps_the_order():
+    sent = [Reservation("r", P0, SERVICE, 100, 0.2, due_at=11.0, priority=3)]
+    engine = engine_view(P0, make_status(P0, keeps_order=True), 10.0, sent)
+    assert list(engine.prefills) == [DuePrefill(-UNPASSED, 11.0, 0.2)]

@@ -44,8 +44,9 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # else what tests made and started is left
         config.option.basetemp = config.option.basetemp or config.stash[OWN] / "t"
         Path(config.option.basetemp).parent.mkdir(parents=True, exist_ok=True)
-        config.pluginmanager.register(CpuCost())
-        config.pluginmanager.register(Forks(num_forks, _takes_long))
+        cost = CpuCost()
+        config.pluginmanager.register(cost)
+        config.pluginmanager.register(Forks(num_forks, _takes_long, cost.add))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,7 +1,7 @@
 """Which files of tests take the most CPU time, the processes that they start and wait for included.
 
-Processes that detach themselves, as those of `mesh up --detach` do, are missing: nobody here waits for them. The time
-of a fixture that tests share is that of the first test that asks for it.
+So are processes that tests leave, such as those of `mesh up --detach`, in runs whose first process adopts them. The
+time of a fixture that tests share is that of the first test that asks for it.
 """
 
 import resource
@@ -34,6 +34,10 @@ class CpuCost:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._files[report.nodeid.partition("::")[0]] += vars(report).get("cpu_s", 0.0)
+
+    def add(self, file: str, cost_s: float) -> None:
+        """Count a process that a test of this file has left."""
+        self._files[file] += cost_s
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
         folders: Counter[str] = Counter()

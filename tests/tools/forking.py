@@ -20,6 +20,8 @@ from typing import Any
 import pytest
 from _pytest._io import TerminalWriter
 
+from tests.tools.orphans import LOOK_S, Orphans, forget_adopting
+
 NICE = 5  # of workers that begin with files that compute
 NUMBER_BYTES = 4
 END_S = 60.0  # that a worker which is stopped has to end what its tests have started
@@ -94,7 +96,7 @@ class Worker:
         self.process = ForkProcess(target=_work, args=(session, theirs, first, queues, nice))
         self.process.start()
         theirs.close()
-        self.end = os.pidfd_open(self.process.pid or 0)  # a process that a test has left may keep the connection open
+        self.end = os.pidfd_open(self.pid)  # a process that a test has left may keep the connection open
 
     def listen(self) -> bool:
         """Pass on what the worker says next. Returns whether it goes on."""
@@ -124,9 +126,14 @@ class Worker:
         file = [other for other in self.session.items if other.path == item.path]
         return Worker(self.session, file[file.index(item) + 1 :], self.queues, self.nice)
 
+    @property
+    def pid(self) -> int:
+        return self.process.pid or 0
+
     def stop(self) -> None:
+        self.connection.close()
         if self.process.is_alive():
-            os.kill(self.process.pid or 0, signal.SIGINT)
+            os.kill(self.pid, signal.SIGINT)
 
     def close(self, wait_s: float) -> None:
         """Wait for its end so long, and kill it then."""
@@ -147,6 +154,7 @@ def _work(
 ) -> None:
     item = None
     try:
+        forget_adopting()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
         os.nice(nice)
         _become_worker(session, connection)
@@ -182,10 +190,17 @@ def _become_worker(session: pytest.Session, connection: "Connection[Any, Any]") 
 
 
 class Forks:
-    """The plugin of the first process. ``waits`` tells of a test whether its file mostly waits."""
+    """The plugin of the first process.
 
-    def __init__(self, num_workers: int, waits: Callable[[pytest.Item], bool]) -> None:
+    ``waits`` tells of a test whether its file mostly waits. ``left`` is told of each process that a test has left and
+    that has ended: the file of the test, and CPU seconds.
+    """
+
+    def __init__(
+        self, num_workers: int, waits: Callable[[pytest.Item], bool], left: Callable[[str, float], None]
+    ) -> None:
         self._num_workers, self._waits, self._num_ended = num_workers, waits, 0
+        self._left, self._orphans = left, Orphans()
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         if session.testsfailed or session.config.option.collectonly:
@@ -198,14 +213,15 @@ class Forks:
         computing = Queue([tests for tests in files.values() if not self._waits(tests[0])])
         orders = [((waiting, computing), 0), ((computing, waiting), NICE)]
         workers: list[Worker] = []
-        try:
-            with _uninterrupted():
-                workers.extend(
-                    Worker(session, (), *orders[number % len(orders)]) for number in range(self._num_workers)
-                )
-            self._follow(session, workers)
-        finally:
-            self._end(workers)
+        with self._orphans.adopted():
+            try:
+                with _uninterrupted():
+                    workers.extend(
+                        Worker(session, (), *orders[number % len(orders)]) for number in range(self._num_workers)
+                    )
+                self._follow(session, workers)
+            finally:
+                self._end(workers)
         if missing := len(session.items) - self._num_ended:
             raise session.Interrupted(f"{missing} tests were not run: a worker has ended")
         return True
@@ -215,8 +231,14 @@ class Forks:
 
     def _follow(self, session: pytest.Session, workers: list[Worker]) -> None:
         """Pass on what workers say, until they have ended or enough tests have failed."""
+        looked_at = monotonic()
         while workers:
-            ready = wait([*(worker.connection for worker in workers), *(worker.end for worker in workers)])
+            heard = [*(worker.connection for worker in workers), *(worker.end for worker in workers)]
+            ready = wait([*heard, self._orphans.ended], LOOK_S)
+            self._reap(workers)
+            if monotonic() >= looked_at + LOOK_S:
+                looked_at = monotonic()
+                self._orphans.look([worker.pid for worker in workers])
             for worker in [worker for worker in workers if worker.connection in ready or worker.end in ready]:
                 if not worker.listen():
                     with _uninterrupted():
@@ -229,6 +251,14 @@ class Forks:
         """Stop those that still run, also when this process was interrupted, and wait for all of them together."""
         for worker in workers:
             worker.stop()
-        end = monotonic() + END_S
+        end, alive = monotonic() + END_S, {worker.end for worker in workers}
+        while alive and (left_s := end - monotonic()) > 0:
+            alive -= {*wait([*alive, self._orphans.ended], left_s)}
+            self._reap(workers)
         for worker in workers:
-            worker.close(max(end - monotonic(), 0.0))
+            worker.close(0.0)
+
+    def _reap(self, workers: Sequence[Worker]) -> None:
+        """Whoever ends what a test has started waits until it is gone, which it is when it was waited for here."""
+        for file, cost_s in self._orphans.reap([worker.pid for worker in workers]):
+            self._left(file, cost_s)

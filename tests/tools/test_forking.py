@@ -10,10 +10,13 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 CONFTEST = """
 import pytest
+from tests.tools.cpu_cost import CpuCost
 from tests.tools.forking import Forks
 
 def pytest_configure(config):
-    config.pluginmanager.register(Forks(3, lambda item: "waiting" in item.nodeid))
+    cost = CpuCost()
+    config.pluginmanager.register(cost)
+    config.pluginmanager.register(Forks(3, lambda item: "waiting" in item.nodeid, cost.add))
 
 @pytest.fixture(scope="session")
 def shared():
@@ -38,6 +41,14 @@ def test_leaves():
         time.sleep(100)
         os._exit(0)
     pathlib.Path("left").write_text(str(left))
+"""
+DETACHING = """
+import os, psutil, subprocess, sys, time
+BUSY = "import time\\nwhile time.process_time() < 0.5: pass\\ntime.sleep(1.2)"
+DETACH = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {BUSY!r}], stdout=2).pid)"
+def test_detaches():
+    pid = int(subprocess.check_output([sys.executable, "-c", DETACH]))
+    while psutil.pid_exists(pid): time.sleep(0.05)
 """
 INTERRUPTED = """
 import os, pathlib, pytest, signal, time
@@ -109,6 +120,14 @@ def test_a_process_that_a_test_leaves_does_not_hold_up_the_end(tmp_path: Path):
     done = run(tmp_path, "test_leaving.py", "test_waiting.py")
     os.kill(int((tmp_path / "left").read_text()), signal.SIGKILL)
     assert outcomes(done)["PASSED"] == {"test_leaves": 1, "test_after_it": 1}
+
+
+def test_what_a_test_has_detached_is_waited_for_and_counted_as_of_its_file(tmp_path: Path):
+    (tmp_path / "test_detaching.py").write_text(DETACHING)
+    done = run(tmp_path, "test_detaching.py")
+    assert outcomes(done)["PASSED"] == {"test_detaches": 1}, done.stdout
+    rows = [line.split() for line in done.stdout.splitlines() if line.endswith(" s  test_detaching.py")]
+    assert float(rows[-1][0]) >= 0.5
 
 
 def test_an_interrupted_run_ends_what_tests_share(tmp_path: Path):

@@ -3,14 +3,17 @@ from random import Random
 import pytest
 
 from mesh.wire.control import PrefillMode, PrefillOrder
+from router.policies.cache_aware import CacheAware, CacheAwareParameters
 from router.policies.chunked import Chunked
 from router.policies.colocated import Colocated
 from router.policies.disaggregated import Disaggregated, DisaggregatedParameters
 from router.policies.disaggregated_sjf import DisaggregatedSJF
 from router.policies.join_shortest_queue import JoinShortestQueue
+from router.policies.kv_aware import KvAware, KvAwareParameters
 from router.policies.least_loaded import LeastLoaded
 from router.policies.policy import BaselineParameters, QueueParameters, Wait
 from router.policies.power_of_two import PowerOfTwo
+from router.policies.predicted_latency import PredictedLatency, PredictedLatencyParameters
 from router.policies.round_robin import RoundRobin
 from tests.router.cluster import D0, D1, M0, P0, P1, make_engine, make_request, make_view
 
@@ -23,6 +26,9 @@ BASELINES = [
     Chunked(BaselineParameters()),
     Disaggregated(DisaggregatedParameters()),
     DisaggregatedSJF(DisaggregatedParameters()),
+    CacheAware(CacheAwareParameters(), Random(0)),
+    KvAware(KvAwareParameters()),
+    PredictedLatency(PredictedLatencyParameters(), Random(0)),
 ]
 
 
@@ -101,6 +107,12 @@ def test_join_shortest_queue_counts_requests_that_wait_and_run():
 def test_engines_compute_prompts_as_each_system_does(policy, mode, order):
     decision = policy.decide(make_request(), make_view(make_engine(P0), make_engine(M0)), 0.0)
     assert (decision.prefill, decision.order) == (mode, order)
+
+
+@pytest.mark.parametrize("policy", BASELINES[-3:], ids=lambda policy: policy.name)
+def test_routers_of_others_prefill_on_prefill_engines_where_there_are_any(policy):
+    engines = make_engine(P0, prefill_waiting_s=3.0, num_waiting=2), make_engine(M0)
+    assert route(policy, *engines) == (P0, M0)
 
 
 def test_disaggregated_waits_for_memory():

@@ -83,5 +83,5 @@ def test_a_gateway_decides_by_it_and_uses_what_it_offers(favourite):
 
 
 def test_without_its_file_it_is_unknown():
-    with pytest.raises(UserError, match="no policy 'favourite'; use chunked, "):
+    with pytest.raises(UserError, match="no policy 'favourite'; use cache_aware, "):
         make_policy(PolicySpec("favourite"), Random(0))

@@ -106,7 +106,7 @@ class EngineCore:
             owned,
             Filling(services, settings.limits, standing, is_static=is_static),
         )
-        self._moves = Moves(settings, residency, backlog, handovers, owned, room, peers, lambda: pace.seconds)
+        self._moves = Moves(settings, residency, backlog, handovers, owned, room, peers, pace, self._running)
 
     def __repr__(self) -> str:
         requests = f"{len(self._requests)} requests"

@@ -42,6 +42,7 @@ from router.history.tallies import Tallies
 from router.history.timelines import Timelines
 from router.history.trace import RequestTrace
 from router.live_generation import LiveGeneration
+from router.policies.capabilities import lengths_for_engines
 from router.policies.in_force import PolicyInForce
 from router.requests.breakers import Breaker
 from router.requests.dispatcher import Dispatcher
@@ -79,7 +80,8 @@ class Router:
         limits = DispatchLimits(spec.max_requests, spec.max_waiting, timing.reply_s, timing.stall_s)
         monitor = Monitor(timing.lease_s, name, timing.status_gap_s)
         weights = {engine: server.weight for engine, server in topology.servers.items()}
-        dispatcher = Dispatcher(policy.policy, monitor, limits, timelines, weights=weights)
+        lengths = lengths_for_engines(topology.rescheduling)
+        dispatcher = Dispatcher(policy.policy, monitor, limits, timelines, weights=weights, engine_lengths=lengths)
         parts = GatewayParts(topology, name, os.getpid(), dispatcher, monitor, policy, tallies)
         self._core = GatewayCore(parts)
         self.timelines = timelines

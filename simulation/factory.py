@@ -17,7 +17,7 @@ from router.history.summary import record_of
 from router.history.tallies import Tallies
 from router.history.timeline import RequestTimeline
 from router.history.timelines import TimelineReaders, Timelines
-from router.policies.capabilities import SeesGateways
+from router.policies.capabilities import SeesGateways, lengths_for_engines
 from router.policies.in_force import PolicyInForce
 from router.requests.dispatcher import Dispatcher
 from router.requests.limits import DispatchLimits
@@ -87,7 +87,14 @@ class Factory:
         limits = DispatchLimits(spec.max_requests, spec.max_waiting, timing.reply_s, stall_s, ask_s=ask_s)
         lengths, tallies = LengthPredictor(asked_of), Tallies()
         monitor = Monitor(timing.lease_s, spec.id, timing.status_gap_s)
-        dispatcher = Dispatcher(policy.policy, monitor, limits, self.timelines(tallies), lengths)
+        dispatcher = Dispatcher(
+            policy.policy,
+            monitor,
+            limits,
+            self.timelines(tallies),
+            lengths,
+            engine_lengths=lengths_for_engines(self._topology.rescheduling),
+        )
         parts = GatewayParts(self._topology, spec.id, 0, dispatcher, monitor, policy, tallies)
         has_others = len(self._topology.gateways) > 1
         sees_others = policy.policy.offers(SeesGateways) is not None or monitor.may_be_late

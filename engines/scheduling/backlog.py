@@ -1,6 +1,7 @@
 """The prefills of an engine that are not done: how many, how long they will take, and when each is due."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
@@ -22,6 +23,18 @@ class Prefill(NamedTuple):
     request: EngineRequest
     service: Service
     left_s: float
+
+
+class ToldPrefill(NamedTuple):
+    """A prefill with what a status would tell of it: less of it is left if the present step computes it."""
+
+    told: PendingPrefill
+    request: EngineRequest
+    service: Service
+
+    @property
+    def left_s(self) -> float:
+        return self.told.left_s
 
 
 class Joining(NamedTuple):
@@ -91,25 +104,34 @@ class Backlog:
                 if not request.is_decoding:
                     yield Prefill(request, service, service.prefill_s(request))
 
-    def _pending(
-        self, prefills: list[Prefill], step: Step | None, done_s: float, now: float
-    ) -> tuple[list[PendingPrefill], list[Joining]]:
-        """Those that are due first, and those that will decode here. What the present step has done by now is off."""
+    def by_due(self, step: Step | None, now: float) -> list[ToldPrefill]:
+        """Return all that are not done, those that are due first first."""
+        done_s = 0.0 if step is None else step.prefill_done_s(now)
+        return self._by_due([*self._waiting(), *self._started()], step, done_s, now)
+
+    def _by_due(self, prefills: list[Prefill], step: Step | None, done_s: float, now: float) -> list[ToldPrefill]:
+        """What the present step has done by now is off."""
         first = step.prompts[0].request if step is not None and step.prompts else None
-        pending: list[tuple[PendingPrefill, int, EngineRequest]] = []
+        due = list[ToldPrefill]()
         for request, service, left_s in prefills:
             if not request.is_decoding:
                 still_s = max(0.0, left_s - done_s) if request is first else left_s
                 due_at = self._schedulers[service.name].due_at(request, still_s, now)
-                told = PendingPrefill(due_at - now, still_s, request.spec.priority)
-                pending.append((told, len(pending), request))
-        pending.sort()
+                due.append(ToldPrefill(PendingPrefill(due_at - now, still_s, request.spec.priority), request, service))
+        due.sort(key=_told)
+        return due
+
+    def _pending(
+        self, prefills: list[Prefill], step: Step | None, done_s: float, now: float
+    ) -> tuple[list[PendingPrefill], list[Joining]]:
+        """Those that are due first, and those that will decode here."""
+        pending = self._by_due(prefills, step, done_s, now)
         joining, ends_s = list[Joining](), 0.0
-        for told, _, request in pending:
+        for told, request, _ in pending:
             ends_s += told.left_s
             if request.decode_engine is None:
                 joining.append(Joining(request, ends_s))
-        return [told for told, _, _ in pending[:MOST_PREFILLS]], joining
+        return [one.told for one in pending[:MOST_PREFILLS]], joining
 
 
 class BacklogAccount(msgspec.Struct, frozen=True):
@@ -121,6 +143,9 @@ class BacklogAccount(msgspec.Struct, frozen=True):
 
 
 NOTHING = BacklogAccount(0, 0.0, 0.0, [], [])
+
+
+_told = attrgetter("told")
 
 
 def _is_waited_for(service: Service) -> bool:

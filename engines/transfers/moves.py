@@ -4,20 +4,22 @@ Which and where to, the `Rescheduler` says; how, the transfers of `Departures`. 
 begun has nothing to take along: if it is to leave, its gateway gets it back.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 import structlog
 
+from engines.costs.pace import Pace
 from engines.engine_request import EngineRequest
 from engines.memory.residency import Residency
 from engines.requests import OwnedRequests
 from engines.scheduling.backlog import Backlog
+from engines.scheduling.running import RunningStep
 from engines.settings import EngineSettings
 from engines.status import Service
 from engines.transfers.handover import Handovers
 from engines.transfers.outcomes import EngineOutcome
 from engines.transfers.peers import Peers
-from engines.transfers.rescheduling import OwnEngine, Rescheduler
+from engines.transfers.rescheduling import OwnEngine, Rescheduler, Withdrawal
 from engines.transfers.room import Room
 from mesh.wire.control import Migrate, Role
 from mesh.wire.requests import RefusalCode
@@ -27,7 +29,7 @@ log = structlog.get_logger()
 
 
 class Moves:
-    """Decides which requests leave the engine. ``pace_s``: of the engine's decode steps as of late."""
+    """Decides which requests leave the engine. ``pace``: of the engine's decode steps as of late."""
 
     def __init__(
         self,
@@ -38,7 +40,8 @@ class Moves:
         requests: OwnedRequests,
         room: Room,
         peers: Peers,
-        pace_s: Callable[[], float],
+        pace: Pace,
+        running: RunningStep,
     ) -> None:
         self._settings = settings
         self._residency = residency
@@ -54,7 +57,10 @@ class Moves:
             room.freeness,
             room.bare_freeness,
             room.head,
-            pace_s,
+            lambda: pace.seconds,
+            lambda now: backlog.by_due(running.step, now),
+            self._may_withdraw,
+            self._departures.costs,
         )
         self._rescheduler = Rescheduler(here, self._peers, settings.rescheduling)
 
@@ -117,6 +123,10 @@ class Moves:
         self._requests.settle()
         effects: list[EngineOutcome] = []
         while (move := self._rescheduler.next_move(role, now)) is not None:
+            if isinstance(move, Withdrawal):
+                log.info("gives a request back", request=move.request.id, reason=move.reason)
+                effects += self._requests.give_back(move.request, RefusalCode.LATE, move.reason, now)
+                continue
             log.info("migrates a request", request=move.request.id, to=move.to, reason=move.reason)
             effects += self._departures.migrate(
                 move.service, move.request, move.to, now, move.min_freeness, must_leave=move.must_leave
@@ -152,6 +162,11 @@ class Moves:
 
     def _movable(self, service: Service) -> list[EngineRequest]:
         return [request for request in service.queue.running if self._is_movable(request)]
+
+    def _may_withdraw(self, request: EngineRequest) -> bool:
+        """Whether it has not begun, and is in no batch or slice that its gateway has planned."""
+        is_planned = request.batch > 0 or request.slice_tokens is not None or request.is_filler
+        return not is_planned and request in self._backlog.not_started(self._residency.services[request.spec.service])
 
     def _send_back(self, now: float) -> list[EngineOutcome]:
         """What is to leave and has not begun here is for the gateways to send elsewhere."""

@@ -10,6 +10,7 @@ import structlog
 from engines.engine_request import EngineRequest
 from engines.settings import EngineSettings
 from engines.status import Service, min_or_none
+from engines.transfers.move_cost import MoveCosts
 from engines.transfers.outcomes import (
     Admitted,
     EngineOutcome,
@@ -41,14 +42,16 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class Outgoing:
-    """A request that is to leave. ``committed``: it is not computed here any more."""
+    """A request that is to leave. ``committed``: it is not computed here any more, since ``stopped_at``."""
 
     machine: SendTransfer
     request: EngineRequest
     service: Service
     epoch: Epoch  # of the peer
+    began_at: float
     is_migration: bool = False
     committed: bool = False
+    stopped_at: float = 0.0
 
 
 @dataclass(slots=True)
@@ -81,6 +84,7 @@ class Departures:
         self._deadline: float | None = None  # the machines' earliest
         self._has_changed = False  # since that was worked out
         self.tally = MigrationTally()
+        self.costs = MoveCosts()
 
     @property
     def is_idle(self) -> bool:
@@ -191,7 +195,7 @@ class Departures:
     ) -> list[EngineOutcome]:
         machine = SendTransfer(to, reserve, self._settings.transfer_limits, now, anew_s)
         request.transfer = reserve.transfer
-        out = Outgoing(machine, request, service, reserve.epoch, reserve.is_migration)
+        out = Outgoing(machine, request, service, reserve.epoch, now, reserve.is_migration)
         self._outgoing[reserve.transfer] = out
         return self._after_send(out, machine.start())
 
@@ -223,7 +227,7 @@ class Departures:
         out = self._outgoing.get(request.transfer or "")
         if out is None:
             return []
-        out.committed = True
+        out.committed, out.stopped_at = True, now
         out.service.queue.pinned.add(request)
         first = request.first_token_at
         event = CommitRequested(
@@ -296,6 +300,8 @@ class Departures:
         self._unasked_until.pop(out.machine.peer, None)
         was_reserving = out.machine.state is SendState.RESERVING
         effects = self._after_send(out, out.machine.handle(message, now))
+        if isinstance(message, Committed) and any(isinstance(effect, Migrated) for effect in effects):
+            self.costs.observe(len(out.request.tokens), now - out.began_at, now - out.stopped_at)
         is_admitted = was_reserving and out.machine.state is SendState.OPEN
         if is_admitted and not out.is_migration and not out.request.is_over:
             effects.append(Admitted(out.service, out.request))

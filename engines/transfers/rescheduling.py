@@ -1,7 +1,7 @@
 """Decides which running requests an engine gives to which other engine, and when (Llumnix).
 
 Theory of operation. Every engine hears the statuses of its neighbours (`engines.transfers.neighbours`) and decides for
-itself, so there is nobody central to lose. Four things make it give a request away:
+itself, so there is nobody central to lose. Five things make it give a request away:
 
 - It is to be emptied, or a service is to be unloaded: everything goes, four at a time, to whoever has most room.
 - Its role is to prefill only: what decodes here goes to an engine that decodes.
@@ -12,6 +12,7 @@ itself, so there is nobody central to lose. Four things make it give a request a
   large request that waits, and isolation of high priority are this one rule: freeness counts the demand of the queue's
   head and the head room of high priority.
 - Slack: a decode would soon miss its TPOT promise at the pace of this engine, and keep it at that of another one.
+- Promise: a promise would be broken here, and all are kept if a request leaves (`engines.transfers.by_promise`).
 
 What is little and what is much depends on how much requests grow (`Marks`). Room that is made for a request that waits
 is to last: as much leaves as it takes to admit it and not to preempt anybody soon. If it was preempted itself, the
@@ -23,13 +24,17 @@ giver, unless requests are stuck in the giver's queue. A request that came here 
 that in a life of T seconds it moves at most about log2(T / rest_s) times.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
 from engines.engine_request import EngineRequest
+from engines.scheduling.backlog import ToldPrefill
 from engines.status import Service
+from engines.transfers.by_promise import Foreseen, better_move, late_prompt
 from engines.transfers.freeness import growth_tokens, in_all, with_one_less, with_one_more
+from engines.transfers.move_cost import MoveCosts
 from engines.transfers.peers import Peer, Peers
 from mesh.rules import Trigger
 from mesh.topology.schema import Rescheduling
@@ -54,6 +59,14 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
+class Withdrawal:
+    """A request that has not begun, and that its gateway is to dispatch anew."""
+
+    request: EngineRequest
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class OwnEngine:
     """What the rules need of their own engine."""
 
@@ -65,6 +78,9 @@ class OwnEngine:
     physical_freeness: Callable[[Service, float], float]  # the same without head room for high priority
     head: Callable[[Service, float], EngineRequest | None]  # the request that waits first
     pace_s: Callable[[], float]
+    prefills: Callable[[float], Sequence[ToldPrefill]]  # that are not done, those that are due first first
+    may_withdraw: Callable[[EngineRequest], bool]  # it has not begun
+    costs: MoveCosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +110,8 @@ class Rescheduler:
         self._peers = peers
         self._rules = rules
         self._looks_at = -inf
+        self._num_withdrawn = 0  # at this look
+        self._foreseen = Foreseen(here.services, here.prefills, here.costs, self._for)
 
     def observe(self, engine: str, status: EngineStatus, now: float) -> bool:
         """Take another engine's status. Return whether to look for moves now."""
@@ -114,7 +132,7 @@ class Rescheduler:
         """Return whether a request may leave that need not: without rules `next_move` need not be asked."""
         return self._rules is not None
 
-    def next_move(self, role: Role, now: float) -> Move | None:
+    def next_move(self, role: Role, now: float) -> Move | Withdrawal | None:
         """Ask again after each: what is on its way changes what is next."""
         self._peers.forgive(now)
         if self.is_emptying:
@@ -128,14 +146,18 @@ class Rescheduler:
             return move
         if now < self._looks_at:
             return None
-        move = None
+        found: Move | Withdrawal | None = None
         if len(self._here.leaving()) < rules.at_a_time:
-            move = next(self._by_rules(rules, role, now), None)
-        if move is None:
-            self._looks_at = now + rules.interval_s
-        return move
+            found = next(self._by_rules(rules, role, now), None)
+        if found is None and Trigger.PROMISE in rules.triggers and self._num_withdrawn < rules.at_a_time:
+            found = self._late(rules, now)
+        if found is None:
+            self._looks_at, self._num_withdrawn = now + rules.interval_s, 0
+        return found
 
     def _by_rules(self, rules: Rescheduling, role: Role, now: float) -> Iterator[Move]:
+        if Trigger.PROMISE in rules.triggers:
+            yield from self._in_need(rules, now)
         for service in self._here.services.values():
             rested = [one for one in self._here.movable(service) if _has_rested(one, rules.rest_s, now)]
             if not rested:
@@ -145,6 +167,37 @@ class Rescheduler:
                 yield from self._in_danger(service, rested, peers, now)
             if Trigger.LOAD in rules.triggers:
                 yield from self._too_many(rules, service, rested, peers, now)
+
+    # --- promises -----------------------------------------------------------------------------------------------------
+
+    def _in_need(self, rules: Rescheduling, now: float) -> Iterator[Move]:
+        """A move that keeps promises which would be broken."""
+        rested = {
+            name: [one for one in self._here.movable(service) if _has_rested(one, rules.rest_s, now)]
+            for name, service in self._here.services.items()
+        }
+        better = better_move(self._foreseen, rested, Counter(to for to, _ in self._here.leaving()), now)
+        if better is not None:
+            reason = f"keeps {better.num_kept} promises, with {better.spare_s * 1e3:.0f} ms to spare there"
+            yield Move(better.service, better.request, better.to, reason)
+
+    def _late(self, rules: Rescheduling, now: float) -> Withdrawal | None:
+        """A prompt that would be late here and in time elsewhere. Each further time, it stays longer before that."""
+
+        def may_go(request: EngineRequest) -> bool:
+            num_before = min(request.epoch.attempt, 32)
+            has_stayed = now - request.came_at >= rules.interval_s * ((1 << num_before) - 1)
+            return has_stayed and self._here.may_withdraw(request)
+
+        late = late_prompt(self._foreseen, may_go, now)
+        if late is None:
+            return None
+        self._num_withdrawn += 1
+        early_ms = late.early_s * 1e3
+        reason = (
+            f"its first token would come {late.late_s:.2f} s too late, and {early_ms:.0f} ms early on {late.engine}"
+        )
+        return Withdrawal(late.request, reason)
 
     # --- what must leave ----------------------------------------------------------------------------------------------
 

@@ -283,7 +283,7 @@ class Rescheduling:
     An engine whose freeness is below ``give_below`` looks for one whose freeness is above ``take_above``.
     """
 
-    triggers: tuple[Trigger, ...] = tuple(Trigger)
+    triggers: tuple[Trigger, ...] = (Trigger.LOAD, Trigger.SLACK, Trigger.ROLE)
     give_below: float = 24.0
     take_above: float = 48.0
     interval_s: float = 0.1  # between two looks of one engine

@@ -222,6 +222,7 @@ class RefusalCode(StrEnum):
     GATEWAY_SILENT = "gateway_silent"  # the gateway was silent for so long that its requests were dropped
     TRANSFER_FAILED = "transfer_failed"
     RECALLED = "recalled"  # its gateway asked for it
+    LATE = "late"  # its first token would come too late here, and in time on another engine
     UNKNOWN_OWNER = "unknown_owner"  # a migration broke off between Commit and Committed: either engine may have it
 
 

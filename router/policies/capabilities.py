@@ -7,6 +7,8 @@ dispatcher asks for the capability (`Policy.offers`) and does without where a po
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from mesh.rules import Trigger
+from mesh.topology.schema import Rescheduling
 from mesh.wire.control import SetRole
 from mesh.wire.status import Wanted
 from router.view.cluster_view import ClusterView
@@ -26,6 +28,11 @@ class UsesLengths(Capability):
 
     quantile: float | None = None
     least: float | None = None
+
+
+def lengths_for_engines(rules: Rescheduling | None) -> UsesLengths | None:
+    """Return what engines look at that reschedule by promise, whatever the policy does; None: at no length."""
+    return UsesLengths(least=0.5) if rules is not None and Trigger.PROMISE in rules.triggers else None
 
 
 class UsesPrefixes(Capability):

@@ -67,26 +67,22 @@ class Dispatcher:
         timelines: Timelines,
         lengths: LengthPredictor | None = None,
         weights: Mapping[str, float] = MappingProxyType({}),
+        *,
+        engine_lengths: UsesLengths | None = None,
     ) -> None:
-        """Make one. ``weights``: of engines that get less than an equal share of requests."""
+        """Make one. ``weights``: of engines with less than an equal share. ``engine_lengths``: that engines look at."""
         self.timelines = timelines
         self.breakers = Breakers()
         self._monitor = monitor
         self._limits = limits
         self.lengths = LengthPredictor() if lengths is None else lengths
+        self._engine_lengths = engine_lengths
         self._fairness = Fairness()
         self._in_flight = InFlightRequests(limits, monitor, self.breakers, timelines, self.lengths, self._fairness)
         self._links = links = Links()
+        shares, fairness = Shares(weights), self._fairness
         self._routing = Routing(
-            policy,
-            self._in_flight,
-            monitor,
-            self.breakers,
-            links,
-            limits,
-            timelines,
-            self._fairness,
-            Shares(weights),
+            policy, self._in_flight, monitor, self.breakers, links, limits, timelines, fairness, shares
         )
         self._recovery = Recovery(self._in_flight, monitor, self.breakers, links, limits)
 
@@ -170,8 +166,8 @@ class Dispatcher:
         return effects
 
     def _expect(self, request: InFlightRequest) -> None:
-        """Tell of the length of its answer, if the policy asks for it."""
-        lengths = self._routing.policy.offers(UsesLengths)
+        """Tell of the length of its answer, if the policy or the engines ask for it."""
+        lengths = self._routing.policy.offers(UsesLengths) or self._engine_lengths
         if lengths is not None and not request.spec.expected:
             prediction, quantile = request.hints.answer, lengths.quantile
             expected = prediction if quantile is None else self.lengths.predict(request.spec, quantile)

@@ -211,6 +211,8 @@ def _culprits(request: InFlightRequest, engine: str, code: RefusalCode) -> tuple
         return ()
     if code is RefusalCode.TRANSFER_FAILED:
         return request.engines
+    if code is RefusalCode.LATE:
+        return (engine,)
     if request.assignment.phase is RequestPhase.RUNNING and len(request.engines) > 1:
         return request.engines[1:]
     return (engine,)

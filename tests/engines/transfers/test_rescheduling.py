@@ -7,6 +7,7 @@ import pytest
 
 from engines.engine_request import EngineRequest
 from engines.status import Service
+from engines.transfers.move_cost import MoveCosts
 from engines.transfers.peers import Peers
 from engines.transfers.rescheduling import MOST_AT_A_TIME, Move, OwnEngine, Rescheduler
 from mesh.rules import Trigger
@@ -87,6 +88,9 @@ class Engine:
             lambda *_: self.free if self.physical is None else self.physical,
             lambda *_: self.head if self.free < 0 else None,
             lambda: self.pace_s,
+            lambda _: [],
+            lambda _: True,
+            MoveCosts(),
         )
         self.rescheduler = Rescheduler(here, known, self.rules)
         for name, status in self.peers.items():

@@ -12,6 +12,7 @@ from random import Random
 
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.profiles import EngineProfile
+from mesh.rules import Trigger
 from mesh.topology.schema import (
     EngineSpec,
     GatewaySpec,
@@ -224,7 +225,9 @@ def _rescheduling(random: Random) -> Rescheduling | None:
     if random.random() < 0.5:
         return None
     give_below = random.choice([64.0, 256.0])
-    return Rescheduling(give_below=give_below, take_above=2 * give_below, rest_s=random.choice([0.2, 1.0]))
+    rest_s = random.choice([0.2, 1.0])
+    triggers = random.choice([Rescheduling().triggers, (Trigger.PROMISE, Trigger.ROLE), tuple(Trigger)])
+    return Rescheduling(triggers=triggers, give_below=give_below, take_above=2 * give_below, rest_s=rest_s)
 
 
 def _timing(random: Random) -> Timing:

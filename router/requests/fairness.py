@@ -5,17 +5,19 @@ tenant's counter grows by the tokens of its prompts and twice those of its answe
 at the least counter of those that are there, so that nobody saves up. Two more things keep a flood where it came from.
 While others are about, a tenant may have no more than its share of prompts with engines that have not begun, as engines
 have an order of their own. Who has its share of the places in decode batches leaves the last ones to the others, as
-long answers keep their places for long. And when the gateway is full, room is made by whoever has most that waits. One
+long answers keep their places for long. Both are counted on the engines that a request could go to: what a tenant has
+elsewhere takes nothing from it there. And when the gateway is full, room is made by whoever has most that waits. One
 tenant alone has none of these bounds.
 """
 
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 from math import ceil, inf
-from typing import Final
+from typing import Final, NamedTuple
 
+from router.policies.policy import Dispatch
 from router.requests.in_flight_request import InFlightRequest
 
 PROMPT_WEIGHT: Final = 1.0
@@ -29,14 +31,31 @@ LAST_RUNNING: Final = 2  # one part in so many of the places in decode batches i
 LAST_PLACES: Final = 8  # one part in so many of a gateway's places is not for those who have their share
 
 
+class SharedEngines(NamedTuple):
+    """The engines of one service, by id, and how many of its requests decode there at a time; 0: nobody knows."""
+
+    prefilling: Collection[str]
+    decoding: Collection[str]
+    num_places: int
+
+
 @dataclass(slots=True)
 class _Tenant:
+    """What engines have of it is as last counted, by engine."""
+
     served: float
     seen_at: float
     num_in_flight: int = 0
-    num_sent: int = 0  # requests that engines have, as last counted
-    num_unbegun: int = 0  # of those, not begun
-    unbegun_s: float = 0.0
+    sent: Counter[str] = field(default_factory=Counter)  # requests, where they decode
+    unbegun: Counter[str] = field(default_factory=Counter)  # of those, not begun, where they are prefilled
+    unbegun_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    def add_sent(self, engines: Sequence[str], unbegun_s: float | None) -> None:
+        """Count a request with engines. ``unbegun_s``: of its prefill; None: that has begun."""
+        self.sent[engines[-1]] += 1
+        if unbegun_s is not None:
+            self.unbegun[engines[0]] += 1
+            self.unbegun_s[engines[0]] += unbegun_s
 
 
 class Fairness:
@@ -83,12 +102,10 @@ class Fairness:
         if not tenant.num_in_flight:
             self._floor = tenant.served
 
-    def dispatched(self, request: InFlightRequest, prefill_s: float) -> None:
+    def dispatched(self, request: InFlightRequest, dispatch: Dispatch) -> None:
         tenant = self._tenants[request.charge.tenant]
-        tenant.num_sent += 1
-        if not request.has_begun:
-            tenant.num_unbegun += 1
-            tenant.unbegun_s += prefill_s
+        engines = dispatch.prefill_engine, dispatch.decode_engine
+        tenant.add_sent(engines, None if request.has_begun else dispatch.prefill_s)
         if not request.charge.has_prompt:
             request.charge.has_prompt = True
             tenant.served += PROMPT_WEIGHT * len(request.spec.prompt)
@@ -96,16 +113,16 @@ class Fairness:
     def count(self, in_flight: Iterable[InFlightRequest]) -> None:
         """Count what everybody has at the moment, and has had."""
         for tenant in self._tenants.values():
-            tenant.num_sent, tenant.num_unbegun, tenant.unbegun_s = 0, 0, 0.0
+            tenant.sent.clear()
+            tenant.unbegun.clear()
+            tenant.unbegun_s.clear()
         for request in in_flight:
             self._charge(request)
             if request.assignment.is_waiting:
                 continue
+            dispatch = None if request.has_begun else request.assignment.dispatch
             tenant = self._tenants[request.charge.tenant]
-            tenant.num_sent += 1
-            if not request.has_begun and request.assignment.dispatch is not None:
-                tenant.num_unbegun += 1
-                tenant.unbegun_s += request.assignment.dispatch.prefill_s
+            tenant.add_sent(request.engines, None if dispatch is None else dispatch.prefill_s)
 
     def _charge(self, request: InFlightRequest) -> None:
         """The tokens that came since the last time."""
@@ -144,36 +161,38 @@ class Fairness:
             ordered += _merged([request for request in levels[priority] if not _goes_on(request)], served)
         return ordered
 
-    def holds(self, request: InFlightRequest, num_engines: int, num_places: int) -> bool:
-        """Return whether its tenant has its share of what the engines have not begun, or of ``num_places`` in decode
-        batches.
-
-        0 places: nobody knows how many there are.
+    def holds(self, request: InFlightRequest, engines: SharedEngines) -> bool:
+        """Return whether its tenant has its share of what these engines have not begun, or of the places in their
+        decode batches.
         """
         tenant = self._tenants[request.charge.tenant]
-        return self._has_enough(tenant, num_engines) or self._has_its_places(tenant, num_places)
+        return self._has_enough(tenant, engines.prefilling) or self._has_its_places(tenant, engines)
 
-    def _has_its_places(self, tenant: _Tenant, num_places: int) -> bool:
-        if not num_places or tenant.num_sent < num_places / len(self._tenants):
+    def _has_its_places(self, tenant: _Tenant, engines: SharedEngines) -> bool:
+        num_places = engines.num_places
+        if not num_places or _on(engines.decoding, tenant.sent) < num_places / len(self._tenants):
             return False
-        num_sent = sum([one.num_sent for one in self._tenants.values()])
+        num_sent = sum([_on(engines.decoding, one.sent) for one in self._tenants.values()])
         return num_sent >= num_places - max(1, num_places // LAST_RUNNING)
 
-    def recalled(self, in_flight: Iterable[InFlightRequest], num_engines: int) -> list[InFlightRequest]:
+    def recalled(self, in_flight: Iterable[InFlightRequest], engines: SharedEngines) -> list[InFlightRequest]:
         """Return what tenants have with engines, not begun, above their shares: the last of it, as counted before."""
         excess: list[InFlightRequest] = []
         for request in reversed(list(in_flight)):
-            tenant = self._tenants[request.charge.tenant]
-            if request.may_be_recalled and self._has_enough(tenant, num_engines):
-                tenant.num_unbegun -= 1
-                tenant.unbegun_s -= request.assignment.dispatch.prefill_s if request.assignment.dispatch else 0.0
-                if self._has_enough(tenant, num_engines):
+            tenant, dispatch = self._tenants[request.charge.tenant], request.assignment.dispatch
+            if request.may_be_recalled and self._has_enough(tenant, engines.prefilling):
+                tenant.unbegun[request.engines[0]] -= 1
+                tenant.unbegun_s[request.engines[0]] -= dispatch.prefill_s if dispatch else 0.0
+                if self._has_enough(tenant, engines.prefilling):
                     excess.append(request)
         return excess
 
-    def _has_enough(self, tenant: _Tenant, num_engines: int) -> bool:
-        parts = num_engines / len(self._tenants)
-        return tenant.num_unbegun >= max(1, ceil(UNBEGUN_PER_ENGINE * parts)) and tenant.unbegun_s >= UNBEGUN_S * parts
+    def _has_enough(self, tenant: _Tenant, engines: Collection[str]) -> bool:
+        parts = len(engines) / len(self._tenants)
+        num_unbegun = _on(engines, tenant.unbegun)
+        return num_unbegun >= max(1, ceil(UNBEGUN_PER_ENGINE * parts)) and (
+            _on(engines, tenant.unbegun_s) >= UNBEGUN_S * parts
+        )
 
     def has_its_share(self, name: str, num_places: int) -> bool:
         """Return whether a tenant has as many requests as are there for each."""
@@ -205,6 +224,11 @@ class Fairness:
             for name, number in requests.items()
             if number * parts >= requests.total() and tokens[name] * parts >= tokens.total()
         }
+
+
+def _on(engines: Collection[str], counts: Mapping[str, float]) -> float:
+    """What was counted on these engines."""
+    return sum([count for engine, count in counts.items() if engine in engines])
 
 
 def _goes_on(request: InFlightRequest) -> bool:

@@ -28,7 +28,7 @@ from router.policies.parts.least_filled import LeastFilled
 from router.policies.parts.own_part import OwnPart
 from router.policies.policy import Decision, Dispatch, GiveUp, Policy, Reject, Wait
 from router.requests.breakers import Breakers
-from router.requests.fairness import Fairness
+from router.requests.fairness import Fairness, SharedEngines
 from router.requests.in_flight_request import InFlightRequest
 from router.requests.in_flight_requests import InFlightRequests
 from router.requests.limits import DispatchLimits
@@ -150,7 +150,7 @@ class Routing:
         self._fairness.count(self._in_flight.promised)
         of_service = [request for request in self._in_flight.promised if request.spec.service == service]
         effects: list[Effect] = []
-        for request in self._fairness.recalled(of_service, self._num_prefilling(view, service)):
+        for request in self._fairness.recalled(of_service, _shared_engines(view, service)):
             request.assignment.was_recalled = True
             effects.append(SendToEngine(request.engines[0], Recall(request.id, request.assignment.any_epoch)))
         return effects
@@ -237,13 +237,7 @@ class Routing:
         """Static batches, which policies form at times of their own, are not taken apart."""
         if not self._fairness.is_shared or self._rounds is not None:
             return False
-        service = request.spec.service
-        return self._fairness.holds(request, self._num_prefilling(view, service), _num_places(view, service))
-
-    def _num_prefilling(self, view: ClusterView, service: str) -> int:
-        """Engines that prefill it."""
-        serving = view.serving(service)
-        return sum(engine.role is not Role.DECODE for engine in serving) or len(serving)
+        return self._fairness.holds(request, _shared_engines(view, request.spec.service))
 
     def _overdue(self, now: float) -> Iterable[InFlightRequest]:
         """Those that wait for no round of the policy."""
@@ -352,7 +346,7 @@ class Routing:
             return request.send(decision, now)
         self._in_flight.waiting.remove(request)
         self._shedding.dispatched(request.view, self._num_waiting(request.spec.service), now)
-        self._fairness.dispatched(request, decision.prefill_s)
+        self._fairness.dispatched(request, decision)
         submit = request.send(decision, now)
         self._monitor.reserve(request.reservations(decision, now))
         return submit
@@ -394,7 +388,11 @@ class Routing:
         return Overloaded(reason, min(max(backlog_s, MIN_RETRY_AFTER_S), MAX_RETRY_AFTER_S))
 
 
-def _num_places(view: ClusterView, service: str) -> int:
-    """Requests of a service that can decode at a time; 0 if an engine does not say how many."""
-    places = [engine.max_running for engine in view.serving(service) if engine.role is not Role.PREFILL]
-    return sum(places) if all(places) else 0
+def _shared_engines(view: ClusterView, service: str) -> SharedEngines:
+    """The engines among which a service's tenants have their shares."""
+    serving = view.serving(service)
+    prefilling = {engine.id for engine in serving if engine.role is not Role.DECODE}
+    decoding = [engine for engine in serving if engine.role is not Role.PREFILL]
+    places = [engine.max_running for engine in decoding]
+    everybody = {engine.id for engine in serving}
+    return SharedEngines(prefilling or everybody, everybody, sum(places) if all(places) else 0)

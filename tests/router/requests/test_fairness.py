@@ -7,13 +7,20 @@ from mesh.wire.requests import Accepted, Epoch, FinishReason, Recall, StepTokens
 from router.effects import Fail, SendToEngine
 from router.generation import Overloaded
 from router.history.timelines import Timelines
+from router.policies.policy import Dispatch
 from router.policies.registry import make_policy
 from router.requests.dispatcher import Dispatcher
-from router.requests.fairness import ABOUT_S, Fairness
+from router.requests.fairness import ABOUT_S, Fairness, SharedEngines
 from router.requests.limits import DispatchLimits
 from router.requests.request_state import RequestPhase
 from router.view.monitor import Monitor
-from tests.router.cluster import M0, make_delta, make_in_flight, make_spec, make_status, sender_of, submit_to
+from tests.router.cluster import M0, M1, make_delta, make_in_flight, make_spec, make_status, sender_of, submit_to
+
+TO_M0 = Dispatch(M0, M0, "test", 0.1, 0.1)
+
+
+def engines(num_places):
+    return SharedEngines({M0}, {M0}, num_places)
 
 
 def request(id_, tenant, priority=0, num_tokens=10):
@@ -55,7 +62,7 @@ def test_a_long_prompt_counts_as_much_as_many_short_ones(fairness):
 def test_who_was_served_goes_later(fairness):
     served = request("a0", "a", num_tokens=50)
     fairness.add(served)
-    fairness.dispatched(served, 0.1)
+    fairness.dispatched(served, TO_M0)
     waiting = [request("a1", "a"), request("b0", "b"), request("b1", "b")]
     assert names(fairness.in_turn(waiting)) == ["b0", "b1", "a1"]
 
@@ -64,7 +71,7 @@ def test_nobody_saves_up(fairness):
     """A tenant that was silent for long starts where the others are."""
     busy = request("a0", "a", num_tokens=1000)
     fairness.add(busy)
-    fairness.dispatched(busy, 0.1)
+    fairness.dispatched(busy, TO_M0)
     fairness.arrived("c", 100 * ABOUT_S)
     waiting = [*(request(f"c{n}", "c") for n in range(4)), request("a1", "a"), request("a2", "a")]
     assert names(fairness.in_turn(waiting)) == ["c0", "a1", "c1", "a2", "c2", "c3"]
@@ -179,7 +186,7 @@ def test_the_last_places_are_not_for_who_has_its_share():
 def test_a_request_that_ended_is_counted_to_its_end(fairness):
     one = request("a0", "a")
     fairness.add(one)
-    fairness.dispatched(one, 0.1)
+    fairness.dispatched(one, TO_M0)
     one.stream.start_attempt(0)
     one.stream.take(make_delta(0, 1, 2, 3, id_="a0", finish=FinishReason.STOP), 0.0)
     fairness.remove(one)
@@ -193,9 +200,9 @@ def test_many_small_requests_and_not_one_long_prompt_are_refused_when_not_all_ca
     assert fairness.above_their_share([request("b0", "b", num_tokens=100), *waiting[1:]]) == {"a"}
 
 
-def running(fairness, id_, tenant):
+def running(fairness, id_, tenant, engine=M0):
     one = request(id_, tenant)
-    one.assignment.phase = RequestPhase.RUNNING
+    one.assignment.phase, one.assignment.engines = RequestPhase.RUNNING, (engine,)
     fairness.add(one)
     return one
 
@@ -203,11 +210,26 @@ def running(fairness, id_, tenant):
 def test_who_has_its_share_leaves_the_last_places_in_decode_batches_to_others(fairness):
     """Its answers are long: nobody else would find a place until one of them ends."""
     fairness.count([running(fairness, f"a{n}", "a") for n in range(8)])
-    assert fairness.holds(request("a8", "a"), 4, num_places=16)
-    assert not fairness.holds(request("b0", "b"), 4, num_places=16)
-    assert not fairness.holds(request("a12", "a"), 4, num_places=0), "nobody knows how many there are"
+    assert fairness.holds(request("a8", "a"), engines(16))
+    assert not fairness.holds(request("b0", "b"), engines(16))
+    assert not fairness.holds(request("a12", "a"), engines(0)), "nobody knows how many there are"
 
 
 def test_places_are_taken_while_more_are_left(fairness):
     fairness.count([running(fairness, f"a{n}", "a") for n in range(7)])
-    assert not fairness.holds(request("a7", "a"), 4, num_places=16)
+    assert not fairness.holds(request("a7", "a"), engines(16))
+
+
+def test_places_on_other_engines_are_not_places_here(fairness):
+    fairness.count([running(fairness, f"a{n}", "a", M1) for n in range(8)])
+    assert not fairness.holds(request("a8", "a"), engines(16))
+    assert fairness.holds(request("a8", "a"), SharedEngines({M1}, {M1}, 16))
+
+
+def test_prompts_that_wait_at_other_engines_hold_nothing_here(fairness):
+    """A burst for one service is no reason to let engines of another one stand idle."""
+    for number in range(9):
+        fairness.dispatched(request(f"a{number}", "a"), Dispatch(M1, M1, "test", 0.1, 0.1))
+    assert fairness.holds(request("a9", "a"), SharedEngines({M1}, {M1}, 0))
+    assert fairness.holds(request("a9", "a"), SharedEngines({M0, M1}, {M0, M1}, 0))
+    assert not fairness.holds(request("a9", "a"), engines(0))

@@ -13,6 +13,7 @@ from engines.scheduling.batch import Chunk, Draw
 from mesh.wire.control import PrefillMode, PrefillOrder
 from mesh.wire.requests import Delta, Epoch, FinishReason, RequestSpec, TokenLogprobs
 
+MOST_LATE = 10  # promises of a first token, after which a prompt is computed whatever that breaks
 MOST_SAID_AGAIN = 64  # tokens whose log-probabilities are kept after they were delivered: 20 of each take 3 kB
 
 
@@ -150,6 +151,13 @@ class EngineRequest:
         nobody once broken.
         """
         return self.arrived_at + self.patience_s
+
+    @property
+    def gives_way_until(self) -> float:
+        """Return until when its prompt waits for slack of others, though it is late: to compute it sooner would keep
+        no promise and break theirs. What has begun its answer waits no longer than it was promised.
+        """
+        return self.starves_at if self.num_generated else self.arrived_at + MOST_LATE * self.patience_s
 
     @property
     def patience_s(self) -> float:

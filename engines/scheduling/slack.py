@@ -85,7 +85,8 @@ class SlackBudget:
 
     ``slack``: what prompts of each mode may take. ``iteration_s`` tells how long it takes with given chunks. Where a
     chunk of ``min_chunk_tokens`` does not fit, the prefill waits for slack, of which each step of decodes alone makes
-    more, unless its own deadline passes first: then it gets that chunk all the same, lest it starve.
+    more. It waits though it is late by that, as its promise is one and theirs are many, but not for ever: then it gets
+    that chunk all the same, lest it starve (`EngineRequest.gives_way_until`).
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class SlackBudget:
         fitting = self._largest(request.num_computed, at_most, self._decodes_s + slack.slack_s)
         if fitting >= least:
             return fitting
-        cannot_wait = max(now, slack.recovers_at) > request.starves_at
+        cannot_wait = max(now, slack.recovers_at) > request.gives_way_until
         return least if cannot_wait else 0
 
     def _largest(self, num_before: int, at_most: int, longest_s: float) -> int:

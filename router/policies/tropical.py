@@ -11,10 +11,11 @@ For a prefill of length L with predicted time p(L) and deadline d = arrival + TT
 Before that, a request goes to a multiplexing engine whose memory is held by less urgent ones: they give way there. The
 paper has no priorities.
 
-Ties go to the engine with the fewest tokens in flight. The paper leaves two things open. Prefills that already wait on
+Ties go to the engine with the fewest tokens in flight. The paper leaves some things open. Prefills that already wait on
 a multiplexing engine spend its slack first, and behind them the deadline counts as in rule 2; with nothing ahead it
 does not, as in rule 1. The engine that will decode after rules 1 and 2 must be below its watermark, too, or
-the KV would have nowhere to go.
+the KV would have nowhere to go. And no engine takes a decode with which all its steps would take longer than a token
+was promised to: in overload, everybody's promise would break.
 """
 
 from collections.abc import Callable
@@ -33,10 +34,12 @@ from router.view.engine_view import EngineView, RequestView
 class TropicalParameters(msgspec.Struct, frozen=True):
     """``watermark``: the fraction of KV blocks in use from which a decode engine takes nothing new.
 
+    ``headroom``: the fraction of a TPOT promise that a decode step may take once all that were sent there decode.
     ``flips``: engines change roles where one phase runs short while the other has engines to spare.
     """
 
     watermark: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.9
+    headroom: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
     flips: bool = False
 
 
@@ -44,7 +47,7 @@ class Tropical(Policy):
     name = "tropical"
 
     def __init__(self, parameters: TropicalParameters) -> None:
-        self._watermark = parameters.watermark
+        self._watermark, self._headroom = parameters.watermark, parameters.headroom
         self.capabilities = (RoleBalancer(),) if parameters.flips else ()
 
     def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:
@@ -106,7 +109,10 @@ class Tropical(Policy):
 
     def _has_room(self, engine: EngineView, request: RequestView) -> bool:
         pool = engine.services[request.service]
-        return pool.watermark < self._watermark and pool.can_hold(request.num_tokens + 1)
+        if pool.watermark >= self._watermark or not pool.can_hold(request.num_tokens + 1):
+            return False
+        promise_s = min(engine.tpot_slo_s, request.tpot_slo_s)
+        return not engine.num_requests or _joined_step_s(engine, request) <= self._headroom * promise_s
 
     def _why_wait(self, request: RequestView, found: Candidates) -> str:
         if not any(self._has_room(engine, request) for engine in found.decode):
@@ -120,6 +126,14 @@ def _is_idle(engine: EngineView) -> bool:
 
 def _ends_in_time(engine: EngineView, request: RequestView, now: float) -> bool:
     return now + engine.backlog_s(now) + engine.prefill_s(request.service, request.num_tokens) <= request.deadline
+
+
+def _joined_step_s(engine: EngineView, request: RequestView) -> float:
+    """Predict a decode step once all that were sent there decode, and the request with them."""
+    num_coming = engine.num_requests - engine.num_running
+    return engine.joined_step_s(request.service, request.num_tokens) + num_coming * (
+        engine.services[request.service].decode_cost.per_request_s
+    )
 
 
 def _spare_s(engine: EngineView, now: float) -> float:

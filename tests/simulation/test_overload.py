@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from bench.live.lengths import Bounds
+from bench.policies import Run, attainment_of
 from bench.simulated import make_simulation, percentile, serve
 from engines.costs.linear import prefill_s
 from engines.costs.profiles import load_profile
@@ -67,3 +68,14 @@ def test_goodput_stays_near_its_peak_at_three_times_the_load(policy, pool):
     assert beyond.goodput >= 0.9 * max(at_once.goodput, beyond.goodput)
     assert beyond.num_refused > 0
     assert beyond.refused_after_s <= max(request.slo_ttft_s for request in pool) + 0.1
+
+
+LONG = "long answers"  # of `bench.policies`: decodes, not prompts, are what there is too much of
+ADMITTING = ("tropical", "elastic", "foresight", "packing")
+
+
+@pytest.mark.parametrize("policy", ADMITTING)
+def test_where_answers_are_long_goodput_stays_near_its_peak_at_four_times_the_load(policy):
+    """Decodes are not pushed beyond their promises by those that come later, nor by prompts that are late."""
+    at_once, beyond = (rate * attainment_of(Run(LONG, policy, rate, 0, 250)) for rate in (1.5, 6.0))
+    assert beyond >= 0.85 * max(at_once, beyond), "0.9 in longer runs, which tests have no time for"

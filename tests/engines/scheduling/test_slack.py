@@ -117,13 +117,20 @@ def test_a_chunk_too_small_to_be_worth_it_waits(make_sequence: MakeSequence):
     assert room.chunk_tokens(make_sequence("short", 20), 1000, 0.0) == 20
 
 
-def test_a_prefill_that_would_wait_past_its_deadline_gets_the_least_chunk(make_sequence: MakeSequence):
+def test_a_prefill_that_is_late_gives_way_for_ten_promises_and_then_gets_the_least_chunk(make_sequence: MakeSequence):
     prefill = make_sequence("p", 100)  # due at 10.0
-    assert budget(Tightest(-0.1, 9.9)).chunk_tokens(prefill, 1000, 1.0) == 0
-    assert budget(Tightest(-0.1, 10.1)).chunk_tokens(prefill, 1000, 1.0) == 32
+    assert budget(Tightest(-0.1, 99.9)).chunk_tokens(prefill, 1000, 1.0) == 0
+    assert budget(Tightest(-0.1, 100.1)).chunk_tokens(prefill, 1000, 1.0) == 32
     assert budget(Tightest(0.0, inf)).chunk_tokens(prefill, 1000, 1.0) == 32
-    assert budget(Tightest(0.0, 0.0)).chunk_tokens(prefill, 1000, 10.1) == 32
+    assert budget(Tightest(0.0, 0.0)).chunk_tokens(prefill, 1000, 10.1) == 0
+    assert budget(Tightest(0.0, 0.0)).chunk_tokens(prefill, 1000, 100.1) == 32
     assert budget(Tightest(0.0, inf)).chunk_tokens(prefill, 8, 1.0) == 8
+
+
+def test_what_has_begun_its_answer_gives_way_for_one_promise(make_sequence: MakeSequence):
+    fresh, preempted = make_sequence("f", 100), make_sequence("p", 100)
+    preempted.tokens.append(7)
+    assert (fresh.gives_way_until, preempted.gives_way_until) == (100.0, 10.0)
 
 
 def test_without_decodes_there_is_room_for_all(make_sequence: MakeSequence):

@@ -5,11 +5,12 @@ import sys
 
 from mesh.errors import EXIT_CONFIGURATION
 from mesh.process.garbage import importing
+from mesh.process.left_out import COLOURS, without
 
 
 def main() -> int:
     """Be the engine that the arguments name; answer the exit code."""
-    with importing():
+    with importing(), without(COLOURS):
         from engines.process import serve
         from mesh.process.process import run_process
 

@@ -3,11 +3,12 @@
 import sys
 
 from mesh.process.garbage import importing
+from mesh.process.left_out import COLOURS, without
 
 
 def main() -> int:
     """Be the gateway that the arguments name; answer the exit code."""
-    with importing():
+    with importing(), without(COLOURS):
         from mesh.addresses import gateway_names
         from mesh.process.process import run_process
         from router.process import serve

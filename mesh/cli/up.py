@@ -14,7 +14,7 @@ from mesh.cli.arguments import add_topology, choose_host, print_line
 from mesh.errors import EXIT_FAILURE, UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from mesh.cli.arguments import Subparsers
     from mesh.cli.view import View
@@ -52,14 +52,6 @@ def register(subparsers: "Subparsers") -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from mesh.addresses import supervisor_id
-    from mesh.cli.first_steps.remarks import new_remarks
-    from mesh.cli.view import make_view
-    from mesh.process.logs import output_file
-    from mesh.supervisor.hosting import prepare_models
-    from mesh.supervisor.preflight import check_interpreters, check_ipc_paths
-    from mesh.supervisor.takeover import Takeover
-    from mesh.topology.further import check_further
     from mesh.topology.parse import load, read_text
     from mesh.topology.schema import ClusterEngine
 
@@ -70,12 +62,26 @@ def run(options: argparse.Namespace) -> int:
             f"{options.file}: its hosts are pods; `mesh deploy render {options.file}` makes their manifests"
         )
     is_on_ray = topology.cluster is not None and topology.cluster.on is ClusterEngine.RAY
-    host, ties = _placed(topology, topology.hosts[0].name if is_on_ray else options.host)
-    remarks = check_further(topology)
     if options.detach and not (is_on_ray and _outlives_this_process(topology)):
-        return _detach(options)
-    if is_on_ray:
-        return _up_on_ray(topology, text, remarks, options)
+        return _detach(options)  # the process that stays says what else is wrong
+    return _up_on_ray(topology, text, options) if is_on_ray else _up_here(topology, text, options)
+
+
+def _up_here(topology: "Topology", text: str, options: argparse.Namespace) -> int:
+    from mesh.process.left_out import COLOURS, without
+
+    with without(COLOURS):
+        from mesh.supervisor.hosting import prepare_models
+        from mesh.supervisor.preflight import check_interpreters, check_ipc_paths
+        from mesh.supervisor.takeover import Takeover
+    from mesh.addresses import supervisor_id
+    from mesh.cli.first_steps.remarks import new_remarks
+    from mesh.cli.view import make_view
+    from mesh.process.logs import output_file
+    from mesh.topology.further import check_further
+
+    host, ties = _placed(topology, options.host)
+    remarks = check_further(topology)
     check_ipc_paths(topology)
     check_interpreters(topology, host)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the supervisor handles both
@@ -128,14 +134,15 @@ def _outlives_this_process(topology: "Topology") -> bool:
     return topology.cluster is not None and topology.cluster.address != "local"
 
 
-def _up_on_ray(topology: "Topology", text: str, remarks: "Iterable[str]", options: argparse.Namespace) -> int:
+def _up_on_ray(topology: "Topology", text: str, options: argparse.Namespace) -> int:
     from mesh.addresses import supervisor_id
     from mesh.cli.view import welcome
     from mesh.cluster.ray.up import up
     from mesh.process.logs import output_file
     from mesh.process.runtime_folder import make_runtime_dir
+    from mesh.topology.further import check_further
 
-    for remark in remarks:
+    for remark in check_further(topology):
         print_line(f"note: {remark}")
     output = output_file(make_runtime_dir(topology), supervisor_id("ray"))
 

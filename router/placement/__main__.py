@@ -3,11 +3,12 @@
 import sys
 
 from mesh.process.garbage import importing
+from mesh.process.left_out import COLOURS, without
 
 
 def main() -> int:
     """Be the daemon that the arguments name; answer the exit code."""
-    with importing():
+    with importing(), without(COLOURS):
         from mesh.process.process import run_process
         from mesh.topology.schema import Topology
         from router.placement.process import serve

@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SELDOM := /(tests|transformers/models|torch/(_inductor|ao|onnx|testing)|openai/(resources|types)|pygments/lexers|ray|pip|setuptools|mypy|mypyc|networkx|fontTools|graphql)/
 
 # Files with random runs, of which there are more at night.
-SEEDED = $(shell grep -rl "from tests.seeds import" tests | grep -v end_to_end/test_ray)
+SEEDED = $(shell grep -rlE --include=test_*.py "from (tests.seeds|hypothesis) import" tests | grep -v end_to_end/test_ray)
 
 BIN   := $(VENV)/bin
 PIP   = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile

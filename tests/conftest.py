@@ -15,13 +15,17 @@ import httpx
 import pytest
 import structlog
 from httpx._transports import default as transports
+from hypothesis import settings
 
 from engines.models.cache import Cache
+from mesh.process.garbage import COLLECT_AFTER
+from tests.seeds import seeds
 from tests.tools.cpu_cost import CpuCost
 from tests.tools.forking import Forks
 from tests.tools.rewriting import rewrite_ahead
 
 LONG_S = 300  # files whose tests have as long as this start meshes or run models, and wait for most of their time
+NUM_EXAMPLES = 50  # of Hypothesis for a test that names no number, and ten times as many at night
 DEFAULT_TOPOLOGY = Path(__file__).parents[1] / "deploy/topology.toml"
 OWN: pytest.StashKey[Path] = (
     pytest.StashKey()
@@ -34,6 +38,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """What is logged stands in the report of a test that fails, one plain line each: coloured ones cost a test more."""
+    settings.register_profile("tests", max_examples=len(seeds(NUM_EXAMPLES)))
+    settings.load_profile("tests")
     gc.disable()  # nothing that is collected becomes garbage: looking for some takes a sixth of the time
     structlog.configure(processors=[structlog.processors.KeyValueRenderer(key_order=["event"])])
     transports.create_ssl_context = cache(httpx.create_ssl_context)  # each client read all authorities: 26 ms
@@ -63,6 +69,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
         _ = transformers.LlamaForCausalLM  # brings what all models need: 4 s that each worker would take
     gc.freeze()
+    gc.set_threshold(COLLECT_AFTER)  # as processes of a mesh do: a thirtieth of the time of simulations
     gc.enable()
 
 

@@ -36,7 +36,7 @@ from router.effects import (
 )
 from router.gateway_core import GatewayCore, GatewayParts
 from router.generation import Generation, Route, RouterError, TokenBatch
-from router.history.lengths import LengthPredictor
+from router.history.lengths import LengthPredictor, usual_answers
 from router.history.marks import MarkKeeper
 from router.history.tallies import Tallies
 from router.history.timelines import Timelines
@@ -80,8 +80,8 @@ class Router:
         limits = DispatchLimits(spec.max_requests, spec.max_waiting, timing.reply_s, timing.stall_s)
         monitor = Monitor(timing.lease_s, name, timing.status_gap_s)
         weights = {engine: server.weight for engine, server in topology.servers.items()}
-        lengths = lengths_for_engines(topology.rescheduling)
-        dispatcher = Dispatcher(policy.policy, monitor, limits, timelines, weights=weights, engine_lengths=lengths)
+        lengths, told = LengthPredictor(usual=usual_answers(topology)), lengths_for_engines(topology.rescheduling)
+        dispatcher = Dispatcher(policy.policy, monitor, limits, timelines, lengths, weights, engine_lengths=told)
         parts = GatewayParts(topology, name, os.getpid(), dispatcher, monitor, policy, tallies)
         self._core = GatewayCore(parts)
         self.timelines = timelines

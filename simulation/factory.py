@@ -11,7 +11,7 @@ from mesh.wire.frames import Sender
 from mesh.wire.requests import RequestSpec
 from mesh.wire.transfers import MemoryRef
 from router.gateway_core import GatewayParts
-from router.history.lengths import LengthPredictor
+from router.history.lengths import LengthPredictor, usual_answers
 from router.history.records import Record
 from router.history.summary import record_of
 from router.history.tallies import Tallies
@@ -85,7 +85,7 @@ class Factory:
         timing = self._topology.timing
         ask_s, stall_s = (inf, inf) if self._coasts else (None, timing.stall_s)  # coasting engines are silent, and live
         limits = DispatchLimits(spec.max_requests, spec.max_waiting, timing.reply_s, stall_s, ask_s=ask_s)
-        lengths, tallies = LengthPredictor(asked_of), Tallies()
+        lengths, tallies = LengthPredictor(asked_of, usual_answers(self._topology)), Tallies()
         monitor = Monitor(timing.lease_s, spec.id, timing.status_gap_s)
         dispatcher = Dispatcher(
             policy.policy,

@@ -8,14 +8,17 @@ square root of two. Of a length that was rarely seen, the next shorter and longe
 at most; if they were not seen so often either, the service as a whole makes up for it.
 
 Without history an answer is predicted to be as long as it may be (``max_tokens``), which is safe: nothing is packed
-closer than it can bear.
+closer than it can bear. What it will hardly be shorter than is told by the ``usual`` answer of its service until then,
+as if lengths were geometric: that knows nothing of a length but its mean.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import log2
+from math import log, log2
+from types import MappingProxyType
 from typing import NamedTuple
 
+from mesh.topology.schema import Topology
 from mesh.wire.requests import FinishReason, RequestSpec
 from router.history.length_histogram import LengthDistribution, LengthHistogram
 
@@ -36,6 +39,11 @@ class AskedLength(NamedTuple):
 def asked_of(spec: RequestSpec) -> AskedLength:
     """Return what a request asks for, by what its client said."""
     return AskedLength(spec.sampling.max_tokens, spec.sampling.ignore_eos)
+
+
+def usual_answers(topology: Topology) -> dict[str, int]:
+    """Return the tokens of a usual answer, by service, as a topology tells them."""
+    return {service.name: service.usual_answer for service in topology.offered}
 
 
 class Prediction(NamedTuple):
@@ -99,10 +107,17 @@ class _Service:
 class LengthPredictor:
     """Predicts answer lengths in one gateway. ``asked``: what a request allows; memory is bounded by the number of
     services.
+
+    ``usual``: tokens of a usual answer, by service.
     """
 
-    def __init__(self, asked: Callable[[RequestSpec], AskedLength] = asked_of) -> None:
+    def __init__(
+        self,
+        asked: Callable[[RequestSpec], AskedLength] = asked_of,
+        usual: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
         self._asked = asked
+        self._usual = usual
         self._services: dict[str, _Service] = {}
 
     def __repr__(self) -> str:
@@ -130,14 +145,14 @@ class LengthPredictor:
 
     def least(self, spec: RequestSpec, quantile: float) -> tuple[int, ...]:
         """Return tokens that its answer will hardly be shorter than: a low ``quantile``, then that of those longer, and
-        so on. Empty where too few answers were seen to tell.
+        so on. Empty where too few answers were seen to tell, and nobody says what is usual.
         """
         limit, is_exact = self._asked(spec)
         if is_exact:
             return (limit,)
         service, similar, distribution = self._known_of(spec)
         if service.num_seen * quantile < 1:
-            return ()
+            return _of_usual(self._usual.get(spec.asked, 0), limit, quantile)
         known = similar.least.get((limit, quantile))
         if known is None:
             if len(similar.least) >= MOST_KEPT:
@@ -205,6 +220,16 @@ def _predict(distribution: LengthDistribution, limit: int, quantile: float | Non
         steps.append(limit)
     p50, p90 = (distribution.quantile(share, limit) for share in (0.5, 0.9))
     return Prediction(tuple(steps), p50, p90, limit, is_exact=False)
+
+
+def _of_usual(usual: int, limit: int, quantile: float) -> tuple[int, ...]:
+    """Quantiles of a geometric distribution with that mean, each of the answers longer than the one before."""
+    step = max(1, round(-log(1 - quantile) * usual))
+    return (
+        tuple(min(limit, step * number) for number in range(1, MOST_LEAST + 1) if step * (number - 1) < limit)
+        if usual
+        else ()
+    )
 
 
 def _least(distribution: LengthDistribution, limit: int, quantile: float) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ import pytest
 
 from mesh.wire.requests import FinishReason, RequestSpec, Sampling
 from router.history.length_histogram import LONGEST, MEMORY, LengthDistribution, LengthHistogram
-from router.history.lengths import MOST_KEPT, AskedLength, LengthPredictor, asked_of
+from router.history.lengths import MOST_KEPT, MOST_LEAST, AskedLength, LengthPredictor, asked_of
 from tests.router.cluster import SERVICE, make_spec
 from tests.seeds import each_seed
 
@@ -221,6 +221,16 @@ def test_of_too_few_answers_no_least_length_is_told():
     assert LengthPredictor().least(spec_of(), 0.2) == ()
     assert taught([50] * 4).least(spec_of(), 0.2) == ()
     assert taught([50] * 5).least(spec_of(), 0.2) != ()
+
+
+def test_until_enough_answers_were_seen_the_usual_one_tells_the_least_length():
+    """Half of geometric lengths are shorter than 0.69 of their mean, and half of the others than as much more."""
+    predictor = LengthPredictor(usual={SERVICE: 100})
+    assert predictor.least(spec_of(max_tokens=150), 0.5) == (69, 138, 150)
+    assert predictor.least(spec_of(service="other"), 0.5) == ()
+    assert len(predictor.least(spec_of(), 0.01)) == MOST_LEAST
+    learn(predictor, [10, 10])
+    assert predictor.least(spec_of(), 0.5)[0] == 10
 
 
 def test_an_answer_whose_length_was_asked_for_has_it_at_least():

@@ -26,6 +26,7 @@ ROBUST_ROUNDS = 12
 NUM_FOLDS = 5
 WORTHWHILE = 0.9  # a form with more terms must have less than this fraction of a simpler one's error
 PREFILL_SPACING = 1.9  # of a table's sizes, at least; those between them judge the interpolation
+ALIKE = 1e-9  # of a gradient: columns that differ by less cannot be told apart
 DECODE_SPACING = 1.3  # closer: kernels for few rows differ from size to size
 
 
@@ -262,7 +263,10 @@ def _reweighted(matrix: Matrix, target: Matrix, counts: Matrix) -> Matrix:
 
 
 def non_negative_least_squares(matrix: Matrix, target: Matrix) -> Matrix:
-    """The solution of least squares without negative entries (Lawson and Hanson, 1974, chapter 23)."""
+    """The solution of least squares without negative entries (Lawson and Hanson, 1974, chapter 23).
+
+    Of columns that nothing tells apart, the first one gets all.
+    """
     norms = np.linalg.norm(matrix, axis=0)
     usable = norms > 0
     scaled = matrix / np.where(usable, norms, 1.0)
@@ -271,9 +275,10 @@ def non_negative_least_squares(matrix: Matrix, target: Matrix) -> Matrix:
     tolerance = 1e-10 * float(np.linalg.norm(target))
     for _ in range(3 * len(norms)):
         gradient = np.where(free | ~usable, -np.inf, scaled.T @ (target - scaled @ solution))
-        entering = int(np.argmax(gradient))
-        if gradient[entering] <= tolerance:
+        steepest = float(gradient.max())
+        if steepest <= tolerance:
             break
+        entering = int(np.argmax(gradient >= (1 - ALIKE) * steepest))
         free[entering] = True
         solution = _solve_free(scaled, target, free, solution)
     return solution / np.where(usable, norms, 1.0)

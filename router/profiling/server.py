@@ -12,7 +12,7 @@ from mesh.errors import UserError
 from mesh.suggestions import suggestion
 from router.servers.facts import ServedName, ServerFacts, ServerKind
 from router.servers.identify import ServerError, identify
-from router.servers.load_names import read_load
+from router.servers.load.load_names import read_load
 
 ASK_S: Final = 10.0
 MOST_BYTES: Final = 8 << 20

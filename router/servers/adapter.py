@@ -26,7 +26,7 @@ from router.servers.identify import ServerError, identify
 from router.servers.learnt.costs import ServerCosts
 from router.servers.learnt.kv_events import KvEvents, PrefixesChanged
 from router.servers.learnt.tokens import ask_tokens, tokenize_body
-from router.servers.load_names import read_load
+from router.servers.load.load_names import read_load
 from router.servers.prefill_call import PATHS, PrefillCall, prefill_body, with_kv_params
 from router.servers.server_core import ServerCore
 from router.servers.stream.client import CallClient

@@ -33,10 +33,11 @@ from mesh.wire.requests import (
 )
 from mesh.wire.status import EngineStatus
 from router.effects import ToEngine
-from router.servers.account import ServerAccount, ServerRequest
 from router.servers.effects import HandOver, Say, ServerEffect, StartCall, StopCall, TellStatus
 from router.servers.facts import ServerFacts, ServerLoad
 from router.servers.learnt.costs import ServerCosts
+from router.servers.load.account import ServerAccount
+from router.servers.load.server_request import ServerRequest
 
 MOST_EXTRA: Final = 64  # tokens beyond those that were asked for, as servers count in their own way
 MAX_REST_S: Final = 60.0  # that a server may ask for

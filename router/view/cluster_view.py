@@ -7,24 +7,24 @@ from typing import NamedTuple
 import msgspec
 
 from mesh.wire.control import ProcessState, Role
-from router.view.engine_view import EngineView
+from router.view.engine_view import EngineView, PrefillPace
 
 Engines = tuple[EngineView, ...]
 
 
 class Members(NamedTuple):
-    """The engines of one role that serve one service, and how fast each of them prefills (`ServiceView.pace_s`)."""
+    """The engines of one role that serve one service, and how fast each of them prefills (`ServiceView.pace`)."""
 
     engines: Engines
-    paces_s: tuple[float, ...]
+    paces: tuple[PrefillPace, ...]
 
     @classmethod
     def of(cls, service: str, engines: Iterable[EngineView]) -> "Members":
         engines = tuple(engines)
-        return cls(engines, tuple([engine.services[service].pace_s for engine in engines]))
+        return cls(engines, tuple([engine.services[service].pace for engine in engines]))
 
     def __add__(self, more: "Members") -> "Members":  # type: ignore[override]
-        return Members(self.engines + more.engines, self.paces_s + more.paces_s)
+        return Members(self.engines + more.engines, self.paces + more.paces)
 
 
 NOBODY = Members((), ())
@@ -70,7 +70,7 @@ class Candidates(msgspec.Struct, frozen=True):
     multiplex: Engines  # prefill between decodes, and keep
     decode: Engines  # take over what was prefilled elsewhere
     prefill_engines: Engines  # all that may prefill, for whatever follows
-    paces_s: tuple[float, ...]  # theirs
+    paces: tuple[PrefillPace, ...]  # theirs
 
     @classmethod
     def by_role(cls, service: str, engines: Sequence[EngineView]) -> "Candidates":
@@ -133,16 +133,16 @@ class _Roles:
         self, service: str, members: Sequence[Members], engines: Mapping[str, EngineView], changed: Iterable[str]
     ) -> list[Members]:
         """The same members with new views of those that have ``changed``."""
-        renewed: list[tuple[list[EngineView], list[float]] | None] = [None] * len(members)
+        renewed: list[tuple[list[EngineView], list[PrefillPace]] | None] = [None] * len(members)
         for id_ in changed:
             place = self.places.get(id_)
             if place is not None:
                 of_role = renewed[place.role]
                 if of_role is None:
                     known = members[place.role]
-                    of_role = renewed[place.role] = list(known.engines), list(known.paces_s)
+                    of_role = renewed[place.role] = list(known.engines), list(known.paces)
                 engine = engines[id_]
-                of_role[0][place.position], of_role[1][place.position] = engine, engine.services[service].pace_s
+                of_role[0][place.position], of_role[1][place.position] = engine, engine.services[service].pace
         return [
             known if new is None else Members(tuple(new[0]), tuple(new[1]))
             for known, new in zip(members, renewed, strict=True)

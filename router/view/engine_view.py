@@ -49,6 +49,17 @@ class Reservation(msgspec.Struct, frozen=True):
     least_tokens: int = 0  # in all, that its answer will hardly be shorter than; 0: not known
 
 
+class PrefillPace(NamedTuple):
+    """Seconds of a prefill of one token, and of one of `PACE_TOKENS`: tells engines apart that are not equally fast."""
+
+    one_s: float
+    many_s: float
+
+    @classmethod
+    def of(cls, cost: PrefillCost) -> "PrefillPace":
+        return cls(prefill_s(cost, 1), prefill_s(cost, PACE_TOKENS))
+
+
 class ServiceView(msgspec.Struct, frozen=True):
     """One service's KV pool on one engine, net of reservations, and what its prefills and decodes cost there."""
 
@@ -57,7 +68,7 @@ class ServiceView(msgspec.Struct, frozen=True):
     block_size: int  # tokens
     prefill_cost: PrefillCost
     decode_cost: DecodeCost
-    pace_s: float  # of a prefill of `PACE_TOKENS`: tells engines apart that are not equally fast
+    pace: PrefillPace
     prefill_error: float | None = None  # of the engine's predictions of its recent steps, 90th percentile
     decode_error: float | None = None
     freeness: float = inf  # tokens of head room for each running request (Llumnix)
@@ -193,6 +204,7 @@ class EngineView(msgspec.Struct, frozen=True):
     joining: Sequence[Newcomer] = ()  # those that the engine does not count yet
     max_running: int = 0  # requests of one service that hold KV there at a time; 0: not known
     foreseen_s: float = FORESEEN_S  # after the status: as long, its decodes are taken to go on
+    step_wait_s: float = 0.0  # that a first token takes beyond all prompts, as others decode there
 
     def has_same_place(self, other: "EngineView") -> bool:
         """Return whether both may do the same for the same services and ever hold as much."""
@@ -309,6 +321,7 @@ def engine_view(
         else (),
         max_running=status.max_running,
         foreseen_s=foreseen_s,
+        step_wait_s=status.step_wait_s,
     )
 
 
@@ -316,9 +329,9 @@ def _service_view(
     status: ServiceStatus, engine: EngineStatus, held: Sequence[Reservation], known: ServiceView | None
 ) -> ServiceView:
     if known is not None and known.prefill_cost == status.prefill_cost:
-        pace_s = known.pace_s
+        pace = known.pace
     else:
-        pace_s = prefill_s(status.prefill_cost, PACE_TOKENS)
+        pace = PrefillPace.of(status.prefill_cost)
     reserved = [-(-r.num_tokens // status.block_size) for r in held if r.service == status.name] if held else ()
     num_reserved = sum(reserved)
     return ServiceView(
@@ -327,7 +340,7 @@ def _service_view(
         status.block_size,
         status.prefill_cost,
         status.decode_cost,
-        pace_s,
+        pace,
         status.prefill_error,
         status.decode_error,
         *_freeness(status, engine, len(reserved), num_reserved * status.block_size),

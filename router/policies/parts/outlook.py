@@ -46,9 +46,9 @@ def alone_s(engine: EngineView, work_s: float, now: float) -> float:
     """F(W) where no other prefill is: when so many seconds of one would be done."""
     slack_s = max(0.0, engine.slack_s(now))
     if work_s <= slack_s:
-        return work_s
+        return engine.step_wait_s + work_s
     speed = prefill_speed(engine)
-    return slack_s + ((work_s - slack_s) / speed if speed > 0 else inf)
+    return engine.step_wait_s + slack_s + ((work_s - slack_s) / speed if speed > 0 else inf)
 
 
 def look_ahead(engine: EngineView, request: RequestView, now: float) -> Outlook:
@@ -84,7 +84,7 @@ class _Course:
     __slots__ = ("_joined_s", "_keeps", "_slack_s", "_speed", "_tpot_slo_s", "elapsed_s")
 
     def __init__(self, engine: EngineView, request: RequestView, now: float) -> None:
-        self.elapsed_s = 0.0
+        self.elapsed_s = engine.step_wait_s
         self._slack_s = max(0.0, engine.slack_s(now))
         self._speed = prefill_speed(engine)
         self._keeps = engine.role is not Role.PREFILL

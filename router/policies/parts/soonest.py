@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 
 from router.policies.parts.outlook import own_work_s, work_ahead_s
 from router.view.cluster_view import Candidates
-from router.view.engine_view import EngineView, RequestView
+from router.view.engine_view import PACE_TOKENS, EngineView, RequestView
 
 
 def soonest_first(
@@ -37,15 +37,18 @@ def soonest_first(
 def own_works_s(request: RequestView, found: Candidates, first_s: float) -> list[float]:
     """Return the work of its prefill on each prefill engine, at full speed: by their paces where nothing is cached.
 
-    ``first_s``: on the first prefill engine, if nothing is cached there.
+    ``first_s``: on the first prefill engine, if nothing is cached there. A pace is a line from one token to many: that
+    of the first engine tells how far its cost is from a line, and the others' are taken to be as far.
     """
-    paces_s = found.paces_s
-    pace_s = paces_s[0]
-    if _are_all(pace_s, paces_s):
-        work_s = [first_s] * len(paces_s)
+    paces = found.paces
+    first = paces[0]
+    if paces.count(first) == len(paces):
+        work_s = [first_s] * len(paces)
     else:
-        relative = first_s / pace_s if pace_s else 0.0
-        work_s = [first_s if one_s == pace_s else relative * one_s for one_s in paces_s]
+        share = (request.num_tokens - 1) / (PACE_TOKENS - 1)
+        line_s = first.one_s + share * (first.many_s - first.one_s)
+        relative = first_s / line_s if line_s else 0.0
+        work_s = [first_s if pace == first else relative * (pace[0] + share * (pace[1] - pace[0])) for pace in paces]
     if request.cached:
         for number, engine in enumerate(found.prefill_engines):
             if engine.id in request.cached:

@@ -13,6 +13,7 @@ from engines.costs.fitting import (
     fit_mixed,
     fit_prefill,
     non_negative_least_squares,
+    robust_fit,
 )
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.step_cost import MixedCost, StepCost, StepLoad
@@ -141,3 +142,8 @@ def test_least_squares_meet_the_conditions_of_an_optimum(seed, num_columns, num_
     assert (solution >= 0).all()
     assert (gradient <= 1e-6).all()
     assert np.abs(gradient[solution > 1e-9]).max(initial=0.0) <= 1e-6
+
+
+def test_of_terms_that_nothing_tells_apart_the_first_gets_all():
+    for elapsed_s in (6.0007, 6.0011, 0.3):
+        assert robust_fit([(1, 7, 1)] * 5, [elapsed_s] * 5) == pytest.approx([elapsed_s, 0.0, 0.0])

@@ -372,6 +372,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             "error": None,
             "metrics_url": "",
             "keeps_order": False,
+            "step_wait_s": 0.0,
             "adapters": [],
         },
     ),

@@ -180,7 +180,7 @@ def test_costs_are_learnt_from_what_comes(core):
 
 def test_prompts_that_are_computed_together_are_learnt_as_one(core):
     seen = []
-    core.account.costs.first_token = lambda *numbers: seen.append(numbers)
+    core.account.costs.first_token = seen.append
     core.take(submit("a", num_tokens=100), 0.0)
     core.take(submit("b", num_tokens=50), 0.1)
     core.got("a", FIRST, [0], None, 20, 1.0)

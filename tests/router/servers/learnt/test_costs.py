@@ -7,7 +7,7 @@ import pytest
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.step_cost import StepCost
 from mesh.wire.status import DecodeCost, PrefillCost
-from router.servers.learnt.costs import ServerCosts
+from router.servers.learnt.costs import DecodesSeen, PromptsSeen, ServerCosts
 
 TRUE = StepCost(PrefillCost(0.02, 2e-4, 2e-8), DecodeCost(0.01, 3e-4, 2e-7))
 
@@ -18,9 +18,10 @@ def serve(costs: ServerCosts, num_requests: int, speed: float, seed: int = 1) ->
     for _ in range(num_requests):
         prompt, batch = int(random.lognormvariate(6, 1)) + 1, random.randint(1, 32)
         context = batch * random.randint(100, 2000)
-        costs.first_token(prompt, 0, prefill_s(TRUE.prefill, prompt, 0) / speed * random.lognormvariate(0, 0.1))
+        elapsed_s = prefill_s(TRUE.prefill, prompt, 0) / speed * random.lognormvariate(0, 0.1)
+        costs.first_token(PromptsSeen(prompt, 0, elapsed_s))
         step_s = decode_step_s(TRUE.decode, batch, context) / speed
-        costs.decoded(8, 8 * step_s * random.lognormvariate(0, 0.15), batch, context)
+        costs.decoded(DecodesSeen(8, 8 * step_s * random.lognormvariate(0, 0.15), batch, context))
 
 
 def ratios(costs: ServerCosts, speed: float) -> list[float]:
@@ -53,7 +54,7 @@ def test_a_profile_is_corrected_and_not_replaced():
     costs = ServerCosts(TRUE)
     assert costs.is_learnt
     for _ in range(50):
-        costs.decoded(1, 2 * decode_step_s(TRUE.decode, 4, 4000), 4, 4000)
+        costs.decoded(DecodesSeen(1, 2 * decode_step_s(TRUE.decode, 4, 4000), 4, 4000))
     assert decode_step_s(costs.current.decode, 4, 4000) == pytest.approx(
         2 * decode_step_s(TRUE.decode, 4, 4000), rel=0.1
     )
@@ -72,7 +73,7 @@ def test_errors_of_guesses_are_forgotten_with_them():
 def test_what_takes_no_time_teaches_nothing():
     costs = ServerCosts()
     for _ in range(100):
-        costs.first_token(100, 0, 0.0)
-        costs.decoded(1, 0.0, 4, 400)
-        costs.decoded(1, 1.0, 0, 0)
+        costs.first_token(PromptsSeen(100, 0, 0.0))
+        costs.decoded(DecodesSeen(1, 0.0, 4, 400))
+        costs.decoded(DecodesSeen(1, 1.0, 0, 0))
     assert not costs.is_learnt

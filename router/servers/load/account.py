@@ -3,6 +3,10 @@
 Known for sure is what this gateway sent there. The server's own numbers tell what others did: the difference, when they
 were read. Where it does not say how much KV memory it has, it is taken to have enough. Lengths and costs are in the
 gateway's unit of prompts (`router.api.forward.pseudo_tokens`, unless it has a tokenizer).
+
+A prompt that came while others were there begins with the next iteration, and shares it with the decodes
+(`router.servers.load.steps`): what it takes is what that iteration takes beyond them, and they are told apart in
+learning.
 """
 
 from collections.abc import Iterable
@@ -15,90 +19,30 @@ from engines.scheduling.slack import is_beyond_repair
 from engines.transfers.freeness import freeness
 from mesh.topology.schema import EngineSpec
 from mesh.wire.control import ProcessState
-from mesh.wire.requests import PRIORITY_BATCH, Epoch, RequestSpec
-from mesh.wire.status import MOST_PREFILLS, UNPASSED, EngineStatus, PendingPrefill, ServiceStatus
+from mesh.wire.status import MOST_PREFILLS, UNPASSED, EngineStatus, PendingPrefill, PrefillCost, ServiceStatus
 from router.servers.facts import ServerLoad
-from router.servers.learnt.costs import ServerCosts
+from router.servers.learnt.costs import DecodesSeen, PromptsSeen, ServerCosts
+from router.servers.load.server_request import AnswerWindow, ServerRequest
+from router.servers.load.steps import TOGETHER_S, ServerSteps
 
 UNKNOWN_TOKENS: Final = 2**22  # of KV memory, where a server does not say how much it has
 LEAST_LEFT: Final = 0.1  # of a prefill that takes longer than predicted
 LEARNT_AT_ONCE: Final = 16  # tokens of a request
-TOGETHER_S: Final = 0.003  # between first tokens of one step of the server
+STEPS_WAITED: Final = 1.5  # by a first token, beside its prompt: half of the step that runs, and the decodes of its own
 PACE_PART: Final = 0.1  # of a new gap, in the mean of gaps
-FIRST_TOKEN_PROMISES: Final = 10.0  # times its TTFT promise, a first token may take before its call is given up
 RATIO_PART: Final = 0.1  # of a new ratio of tokens, in the mean of them
 MOST_RATIO: Final = 16.0
 FILLED: Final = 0.8  # of the tightest promise, that a step may take with one more request without a promise
-WHOLE_ANSWER_S: Final = 3600.0  # that an answer in one piece may take: nothing is heard of it meanwhile
-
-
-@dataclass(slots=True, eq=False)
-class ServerRequest:
-    """One request there."""
-
-    id: str
-    service: str
-    epoch: Epoch
-    num_prompt: int
-    num_generated: int
-    most_tokens: int
-    slo_tpot_s: float
-    due_at: float  # its first token
-    priority: int
-    sent_at: float
-    heard_at: float
-    patience_s: float  # for its first token
-    num_running: int = 0  # decodes there when it was sent
-    first_at: float | None = None
-    left_s: float = 0.0  # predicted, of its prefill
-    num_unlearnt: int = 0  # tokens since ``learnt_at``, whose pace is not learnt yet
-    learnt_at: float = 0.0
-    num_fetched: int = 0  # tokens of its prompt whose KV comes from another server
-    is_whole: bool = False  # its answer comes in one piece: nothing tells when its first token was there
-
-    @classmethod
-    def of(cls, spec: RequestSpec, epoch: Epoch, now: float) -> "ServerRequest":
-        return cls(
-            spec.id,
-            spec.service,
-            epoch,
-            len(spec.prompt),
-            len(spec.generated),
-            max(spec.sampling.max_tokens, len(spec.generated) + 1),
-            spec.slo_tpot_s,
-            now - spec.age_s + spec.slo_ttft_s,
-            spec.priority,
-            now,
-            now,
-            min(FIRST_TOKEN_PROMISES * spec.slo_ttft_s, WHOLE_ANSWER_S),
-        )
-
-    @property
-    def num_tokens(self) -> int:
-        return self.num_prompt + self.num_generated
-
-    @property
-    def is_filler(self) -> bool:
-        return self.priority <= PRIORITY_BATCH
-
-    def silent_until(self, read_timeout_s: float) -> float:
-        """Return when it has been silent for too long."""
-        if self.is_whole:
-            return self.sent_at + WHOLE_ANSWER_S
-        patience_s = read_timeout_s if self.first_at is not None else max(read_timeout_s, self.patience_s)
-        return self.heard_at + patience_s
 
 
 @dataclass(slots=True)
 class _Prompts:
-    """Prompts that were computed together, beside decodes."""
+    """Prompts that were computed in one iteration, ``step``, and how many had waited for it as long as they."""
 
-    num_tokens: int
-    num_cached: int
-    elapsed_s: float
-    num_running: int
-    context: int
-    last_at: float
+    step: int
+    begun_at: float
+    first: PromptsSeen
+    number: int = 1
 
 
 class ServerAccount:
@@ -113,7 +57,11 @@ class ServerAccount:
         self._context = 0  # tokens of all
         self._busy_since = 0.0  # the first of the prefills is computed
         self._pace_s = 0.0
+        self._steps = ServerSteps()
         self._together: _Prompts | None = None
+        self._together_at = 0.0
+        self._num_prefills = 0  # iterations with prompts until now
+        self._prompt_tokens = 0  # computed in those
         self._capacity = UNKNOWN_TOKENS
         self._ratio = 1.0  # of the server's tokens to those that the gateway counts
         self._used = 0  # tokens of KV memory that the server says are in use
@@ -138,13 +86,15 @@ class ServerAccount:
         """It was sent there."""
         if request.is_filler:
             self._fillers[request.id] = request
+            self._steps.sent(request)
             return
+        num_new = request.num_tokens - request.num_fetched
+        request.left_s = prefill_s(self._prefill_cost(), num_new, request.num_fetched)
+        request.num_running, _ = self._beside(0)
         if not self._prefills:
             self._busy_since = now
-        num_new = request.num_tokens - request.num_fetched
-        request.left_s = prefill_s(self.costs.current.prefill, num_new, request.num_fetched)
-        request.num_running = len(self._decodes) + self._other_running
         self._prefills[request.id] = request
+        self._steps.sent(request)
         self._context += request.num_tokens
 
     def count(self, request: ServerRequest, num_tokens: int, num_cached: int, now: float) -> None:
@@ -152,12 +102,14 @@ class ServerAccount:
         if not num_tokens:
             return
         if request.is_filler:
+            self._steps.token(request, self._beside(0)[0], now)
             request.first_at = request.heard_at = now
             request.num_generated += num_tokens
             return
         if request.first_at is None:
             self._begin(request, num_cached, now)
         elif not request.is_whole:
+            self._steps.token(request, self._beside(0)[0], now)
             self._learn_pace(request, num_tokens, now)
         request.heard_at = now
         request.num_generated += num_tokens
@@ -165,52 +117,71 @@ class ServerAccount:
 
     def _learn_pace(self, request: ServerRequest, num_tokens: int, now: float) -> None:
         """Of several tokens at a time: to learn takes longer than to pass on a token."""
-        request.num_unlearnt += num_tokens
-        if request.num_unlearnt < LEARNT_AT_ONCE:
+        window = request.unlearnt
+        assert window is not None, "it has begun"
+        window.num_tokens += num_tokens
+        if window.num_tokens < LEARNT_AT_ONCE:
             return
-        elapsed_s, num_tokens = now - request.learnt_at, request.num_unlearnt
+        elapsed_s, num_tokens = now - window.since, window.num_tokens
         gap_s = elapsed_s / num_tokens
         self._pace_s += PACE_PART * (gap_s - self._pace_s) if self._pace_s else gap_s
-        self.costs.decoded(num_tokens, elapsed_s, *self._beside(0))
-        request.num_unlearnt, request.learnt_at = 0, now
+        num_running, context = self._beside(0)
+        num_prefills = self._num_prefills - window.num_prefills
+        prompt_tokens = self._prompt_tokens - window.prompt_tokens
+        mean_running = (window.num_running + num_running) / 2
+        self.costs.decoded(DecodesSeen(num_tokens, elapsed_s, mean_running, context, num_prefills, prompt_tokens))
+        request.unlearnt = self._window(now)
+
+    def _window(self, now: float) -> AnswerWindow:
+        return AnswerWindow(now, self._beside(0)[0], self._num_prefills, self._prompt_tokens)
 
     def _begin(self, request: ServerRequest, num_cached: int, now: float) -> None:
-        since = max(self._busy_since, request.sent_at)
+        num_steps = self._steps.token(request, self._beside(1)[0], now)
         if not request.is_whole:
-            self._note_prompt(request, max(num_cached, request.num_fetched), now - since, now)
-        request.first_at = request.learnt_at = self._busy_since = now
+            self._note_prompt(request, max(num_cached, request.num_fetched), num_steps, now)
+        request.first_at = self._busy_since = now
         del self._prefills[request.id]
         self._decodes[request.id] = request
+        request.unlearnt = self._window(now)
 
-    def _note_prompt(self, request: ServerRequest, num_cached: int, elapsed_s: float, now: float) -> None:
-        """Prompts whose first tokens come together were computed together: they are learnt as one."""
-        known = self._together
-        if known is not None and now - known.last_at <= TOGETHER_S:
-            known.num_tokens += request.num_tokens
-            known.num_cached += num_cached
-            known.last_at = now
+    def _note_prompt(self, request: ServerRequest, num_cached: int, num_steps: int, now: float) -> None:
+        """Prompts of one iteration are learnt as one."""
+        self._prompt_tokens += max(1, request.num_tokens - num_cached)
+        known, self._together_at = self._together, now
+        if known is not None and known.step == request.step:
+            first = known.first
+            num_tokens, num_cached = first.num_tokens + request.num_tokens, first.num_cached + num_cached
+            known.first = first._replace(num_tokens=num_tokens, num_cached=num_cached)
+            known.number += 1
             return
-        self._learn_prompts(now)
+        self._learn_prompts()
+        self._num_prefills += 1
         context = self._context - sum([one.num_tokens for one in self._prefills.values()])
-        numbers = request.num_tokens, num_cached, elapsed_s, request.num_running, context
-        self._together = _Prompts(*numbers, now)
+        begun_at = max(self._busy_since, request.sent_at) if request.begun_at is None else request.begun_at
+        beside = request.num_running, context, num_steps
+        self._together = _Prompts(
+            request.step, begun_at, PromptsSeen(request.num_tokens, num_cached, now - begun_at, *beside)
+        )
 
-    def _learn_prompts(self, now: float) -> None:
-        """Those that came together, once no others can."""
-        known = self._together
-        if known is not None and now - known.last_at > TOGETHER_S:
-            self._together = None
-            beside = known.num_running, known.context
-            self.costs.first_token(known.num_tokens, known.num_cached, known.elapsed_s, *beside)
+    def _learn_prompts(self) -> None:
+        """Those that were computed together, once no others can."""
+        known, self._together = self._together, None
+        if known is None:
+            return
+        waited = [one for one in self._prefills.values() if one.begun_at is not None and one.begun_at <= known.begun_at]
+        self._steps.computed(known.number, are_all=not waited)
+        self.costs.first_token(known.first)
 
     def _assume_begun(self, now: float) -> None:
         """Nobody tells when the first token of a whole answer is there: it is taken to be when it was predicted."""
+        wait_s = self._step_wait_s()
         for request in [one for one in self._prefills.values() if one.is_whole]:
-            if now >= max(self._busy_since, request.sent_at) + request.left_s:
+            if now >= max(self._busy_since, request.sent_at) + wait_s + request.left_s:
                 self._begin(request, 0, now)
 
     def remove(self, request: ServerRequest, now: float) -> None:
         """It is not there any more."""
+        self._steps.removed(request)
         if self._fillers.pop(request.id, None) is not None:
             return
         if self._prefills.pop(request.id, None) is None:
@@ -240,6 +211,7 @@ class ServerAccount:
         self._prefills.clear()
         self._decodes.clear()
         self._fillers.clear()
+        self._steps.clear()
         self._context = 0
         self._used = self._other_running = self._other_waiting = 0
 
@@ -255,11 +227,20 @@ class ServerAccount:
         number = len(self._decodes) + self._other_running + len(self._fillers) + num_more
         return number, self._context + sum([one.num_tokens for one in self._fillers.values()])
 
+    def _prefill_cost(self) -> PrefillCost:
+        """Of the next prompt, beyond what its iteration takes in any case."""
+        return self.costs.prefill_beside if self._decodes or self._prefills else self.costs.current.prefill
+
+    def _step_wait_s(self) -> float:
+        """Seconds that a first token takes beyond all prompts, because others decode."""
+        return STEPS_WAITED * decode_step_s(self.costs.current.decode, *self._beside(0))
+
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def status(self, seq: int, state: ProcessState, now: float) -> EngineStatus:
         self._assume_begun(now)
-        self._learn_prompts(now)
+        if now - self._together_at > TOGETHER_S:
+            self._learn_prompts()
         num_decodes, num_prefills = len(self._decodes) + self._other_running, len(self._prefills)
         step_s = decode_step_s(self.costs.current.decode, num_decodes, self._context)
         slack_s, promise_s = self._slack(now, step_s)
@@ -283,6 +264,7 @@ class ServerAccount:
             pace_s=self._pace_s,
             max_running=self._engine.max_running,
             keeps_order=True,
+            step_wait_s=self._step_wait_s(),
         )
 
     def _service(self, name: str) -> ServiceStatus:
@@ -295,7 +277,7 @@ class ServerAccount:
             self._capacity // size,
             num_free // size,
             size,
-            self.costs.current.prefill,
+            self._prefill_cost(),
             self.costs.current.decode,
             self.costs.prefill_error,
             self.costs.decode_error,
@@ -316,24 +298,35 @@ class ServerAccount:
         if not self._prefills:
             return 0.0, 0.0
         first, *others = self._prefills.values()
-        left_s = max(LEAST_LEFT * first.left_s, first.left_s - (now - max(self._busy_since, first.sent_at)))
         waiting_s = sum([one.left_s for one in others])
         mean_s = (first.left_s + waiting_s) / len(self._prefills)
-        return left_s, waiting_s + self._other_waiting * mean_s
+        return self._first_left_s(first, now), waiting_s + self._other_waiting * mean_s
+
+    def _first_left_s(self, first: ServerRequest, now: float) -> float:
+        """Of the prompt that is computed now, if an iteration with it has begun."""
+        num_running, context = self._beside(0)
+        if num_running and first.begun_at is None:
+            return first.left_s
+        begun_at = max(self._busy_since, first.sent_at) if first.begun_at is None else first.begun_at
+        whole_s = first.left_s + decode_step_s(self.costs.current.decode, num_running, context)
+        return first.left_s * max(LEAST_LEFT, 1 - (now - begun_at) / whole_s) if whole_s else 0.0
 
     def _pending(self, now: float) -> list[PendingPrefill]:
         """Servers compute prompts in the order in which they come, be they late or not: nobody who comes later passes
-        them. The last one told stands for all behind it.
+        them. Those that one iteration may compute are told as one; the last one told stands for all behind it.
         """
-        left_s = [one.left_s for one in self._prefills.values()]
-        if left_s:
-            left_s[0] = self._backlog(now)[0]
-        told, ends_s = list[PendingPrefill](), 0.0
-        for one, own_s in zip(self._prefills.values(), left_s[: MOST_PREFILLS - 1], strict=False):
+        waiting = list(self._prefills.values())
+        told, ends_s, width = list[PendingPrefill](), 0.0, self._steps.width
+        for begin in range(0, len(waiting), width):
+            end = begin + width if len(told) < MOST_PREFILLS - 1 else len(waiting)
+            own_s = sum([one.left_s for one in waiting[begin:end]])
+            if not begin:
+                own_s += self._first_left_s(waiting[0], now) - waiting[0].left_s
             ends_s += own_s
-            told.append(PendingPrefill(max(one.due_at - now, ends_s), own_s, UNPASSED))
-        if behind_s := sum(left_s[MOST_PREFILLS - 1 :]):
-            told.append(PendingPrefill(ends_s + behind_s, behind_s, UNPASSED))
+            due_s = min([one.due_at for one in waiting[begin:end]]) - now
+            told.append(PendingPrefill(max(due_s, ends_s), own_s, UNPASSED))
+            if end == len(waiting):
+                break
         return told
 
     def _slack(self, now: float, step_s: float) -> tuple[float | None, float | None]:

@@ -3,7 +3,7 @@
 import pytest
 
 from router.servers.facts import ServerKind, ServerLoad
-from router.servers.load_names import read_load
+from router.servers.load.load_names import read_load
 
 VLLM = """\
 # HELP vllm:num_requests_running Number of requests in model execution batches.

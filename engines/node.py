@@ -204,7 +204,9 @@ class EngineNode:
 
     def _follow_if_needed(self, effects: Sequence[Effect]) -> list[NodeEffect]:
         """Follow whoever is written to, and to whom requests may go."""
-        return self._follow([*self._look_at(), *(effect.to for effect in effects if isinstance(effect, Send))])
+        to = [effect.to for effect in effects if isinstance(effect, Send) and effect.to in self._unfollowed]
+        partners = self._look_at()
+        return self._follow([*partners, *to]) if partners or to else []
 
     def _look_at(self) -> frozenset[str]:
         """Return the engines to which requests may go: all that there are if they must go, else neighbours by rules."""
@@ -302,7 +304,9 @@ class EngineNode:
 
     def next_deadline(self) -> float | None:
         """Return when to call `expire`; None: not before something else happens."""
-        earliest = self._catching_up.looks_at(self._due_at())
+        earliest = self._due_at()
+        if self._catching_up.until is not None:
+            earliest = self._catching_up.looks_at(earliest)
         if self._pace.due_at is not None and self._pace.due_at < earliest:
             earliest = self._pace.due_at
         if self._gives_up_at is not None and self._gives_up_at < earliest:

@@ -114,11 +114,11 @@ class Service:
         """Return what a status tells of everything that decodes now. Whose promise is lost keeps nobody else away."""
         count, context, paid_until, tpot_slo_s = 0, 0, inf, inf
         alone = partial(decode_step_s, self.cost.current.decode, 1)
-        late_at = now + alone(1)
         others: Sequence[EngineRequest] = self.queue.running
         if (steady := self.queue.steady) is not None:
             count, context, paid_until, tpot_slo_s = steady.summary(now, alone)
             others = others[count:]
+        late_at = now + alone(1) if others else now
         for request in others:
             # `EngineRequest.is_decoding` and `slack_s`, spelt out: they are asked for in every status
             spec, num_tokens = request.spec, len(request.tokens)

@@ -55,8 +55,13 @@ class Account:
             for service in services:
                 service.queue.book()
         decodes = Decodes.all_of([service.decodes(now) for service in services])
-        queues = [service.queue for service in services]
-        num_running = sum([len(queue.running) for queue in queues])
+        num_running = num_offloaded = 0
+        num_tokens = sum([len(request.tokens) for request in requests])
+        for service in services:
+            queue = service.queue
+            num_running += len(queue.running)
+            num_offloaded += queue.num_away
+            num_tokens += queue.num_unbooked
         num_decoding = decodes.num_requests
         prefills = self._backlog.account(step, now, has_started=num_running > num_decoding)
         departures, arrivals, freeness = self._handovers.departures, self._handovers.arrivals, self._room.freeness
@@ -72,8 +77,7 @@ class Account:
             ],
             num_running=num_running,
             num_waiting=prefills.num_waiting,
-            num_tokens=sum([len(request.tokens) for request in requests])
-            + sum([queue.num_unbooked for queue in queues]),
+            num_tokens=num_tokens,
             prefill_remaining_s=prefills.remaining_s,
             prefill_waiting_s=prefills.waiting_s,
             decode_step_s=decodes.step_s,
@@ -88,7 +92,7 @@ class Account:
             num_reserved=len(arrivals),
             cancelled_total=standing.num_cancelled,
             preemptions_total=standing.num_preempted,
-            num_offloaded=sum([queue.num_away for queue in queues]),
+            num_offloaded=num_offloaded,
             slices_kept_total=standing.num_kept,
             slices_moved_total=standing.num_moved,
             slices_offloaded_total=standing.num_offloaded,

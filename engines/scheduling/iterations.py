@@ -22,7 +22,7 @@ from engines.status import Service
 from engines.transfers.handover import Handovers
 from engines.transfers.outcomes import EngineOutcome
 from kvtransfer.protocol import Send
-from mesh.wire.requests import FailureCode, FinishReason, StepTokens
+from mesh.wire.requests import PRIORITY_BATCH, FailureCode, FinishReason, StepTokens
 
 
 class Iterations:
@@ -278,7 +278,7 @@ class Iterations:
 
     def _charge(self, step: Step, now: float) -> None:
         """Let its requests pay for it. Who has ended has paid."""
-        requests = [share.request for share in step.shares if not share.request.is_filler]
+        requests = [share.request for share in step.shares if share.request.spec.priority > PRIORITY_BATCH]
         if requests:
             self._discipline.ran(step.service.name, requests, now - step.started_at)
 

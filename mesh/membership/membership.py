@@ -85,6 +85,9 @@ class Membership:
     def observe(self, sender: Sender, now: float) -> Observation:
         """Take a beacon. Anything but `Stale` renews the lease of its sender."""
         newest = self._newest.get(sender.process)
+        if newest == sender.incarnation != UNHEARD and sender.process in self._leases and not self._claims:
+            self._renew_lease(sender.process, now)  # as nearly always
+            return Renewed(sender)
         is_old = sender.incarnation < (newest or 0) or sender.incarnation <= self._declared_dead.get(sender.process, -1)
         if is_old and not self._persists(sender, now):
             return Stale(sender)
@@ -93,13 +96,16 @@ class Membership:
         self._claims.pop(sender.process, None)
         was_alive = sender.process in self._leases
         self._newest[sender.process] = sender.incarnation
-        self._leases[sender.process] = now + self._lease_s
-        self._leases.move_to_end(sender.process)
+        self._renew_lease(sender.process, now)
         if newest in (None, UNHEARD) or not was_alive:
             return Joined(sender)
         if sender.incarnation != newest:
             return Restarted(sender, Sender(sender.process, newest))
         return Renewed(sender)
+
+    def _renew_lease(self, process: str, now: float) -> None:
+        self._leases[process] = now + self._lease_s
+        self._leases.move_to_end(process)
 
     def _persists(self, sender: Sender, now: float) -> bool:
         """Whether an incarnation that ought to be over has been heard for so long that it cannot be."""

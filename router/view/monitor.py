@@ -94,8 +94,10 @@ class Monitor:
         return lost
 
     def next_deadline(self) -> float | None:
-        deadlines = self._membership.next_deadline(), self._others.next_deadline()
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        ours, others = self._membership.next_deadline(), self._others.next_deadline()
+        if ours is None or others is None:
+            return others if ours is None else ours
+        return min(ours, others)
 
     def _forget(self, engine: str) -> None:
         self._heard.pop(engine, None)

@@ -1,0 +1,83 @@
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from mesh.errors import UserError
+from simulation.compiled import build
+from simulation.compiled.__main__ import ROOT
+from simulation.compiled.build import compile_modules, compiled_tree
+from simulation.compiled.modules import COMPILED
+from simulation.compiled.sources import compilable
+from tests.seeds import is_night
+
+POOL = "class Pool:\n    __slots__ = ('num',)\n\n    def __init__(self) -> None:\n        self.num = 1\n"
+
+
+class Builder:
+    """Stands in for mypyc."""
+
+    def __init__(self, root: Path) -> None:
+        (root / "mesh").mkdir(parents=True)
+        (root / "mesh" / "pool.py").write_text(POOL)
+        self.root = root
+        self.said: list[str] = []
+        self.texts: list[str] = []
+
+    def compile(self, folder: Path, paths: Sequence[str]) -> None:
+        self.texts += [(folder / path).read_text() for path in paths]
+
+    def tree(self) -> Path:
+        return compiled_tree(self.root, ["mesh.pool"], self.root / "builds", self.said.append, self.compile)
+
+
+@pytest.fixture
+def builder(tmp_path: Path) -> Builder:
+    return Builder(tmp_path)
+
+
+def test_the_same_sources_are_compiled_once(builder: Builder):
+    assert builder.tree() == builder.tree()
+    assert builder.texts == [compilable(POOL)]
+    assert builder.said == ["compiling 1 modules, once for these sources: a minute or two of CPU"]
+
+
+def test_other_sources_are_compiled_anew(builder: Builder):
+    first = builder.tree()
+    (builder.root / "mesh" / "pool.py").write_text(POOL.replace("1", "2"))
+    assert builder.tree() != first
+    assert len(builder.texts) == 2
+
+
+def test_old_builds_are_forgotten(builder: Builder):
+    for num in range(4):
+        (builder.root / "mesh" / "pool.py").write_text(POOL.replace("1", str(num)))
+        newest = builder.tree()
+    assert newest.exists()
+    assert len(list((builder.root / "builds").iterdir())) == build.KEPT_BUILDS
+
+
+def test_a_build_that_fails_leaves_nothing_and_says_why(builder: Builder, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(build, "SETUP", "raise SystemExit('error: no compiler for {paths[0]}')")
+    monkeypatch.setattr(builder, "compile", compile_modules)
+    with pytest.raises(UserError, match=r"needs mypy, a C compiler.*no compiler for mesh/pool.py"):
+        builder.tree()
+    assert not list((builder.root / "builds").iterdir())
+
+
+def test_every_module_that_is_named_can_be_compiled():
+    for module in COMPILED:
+        compilable(ROOT.joinpath(*module.split(".")).with_suffix(".py").read_text())
+
+
+@pytest.mark.skipif(not is_night(), reason="compiling takes minutes")
+@pytest.mark.timeout(1800)
+def test_compiled_engines_decide_the_same_to_the_last_bit(tmp_path: Path):
+    golden = ["pytest", "-q", "-o", "pythonpath=", "tests/simulation/test_golden.py"]
+    command = [sys.executable, "-m", "simulation.compiled", *golden]
+    environment = os.environ | {"MESHSERVE_CACHE": str(tmp_path)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

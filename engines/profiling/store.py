@@ -1,10 +1,12 @@
 """Remembers measured profiles: one TOML file per model, engine settings and machine, in the cache."""
 
+import fcntl
 import json
 import os
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -33,6 +35,20 @@ class ProfileStore:
             return read_profile_file(self.path(key))
         except ProfileError:
             return None
+
+    @contextmanager
+    def measuring(self, key: str) -> Iterator[ProfileFile | None]:
+        """Yield a profile; None if there is none, and this process is to measure and save it meanwhile.
+
+        Another process that measures it is waited for: engines alike start together, and would disturb one another.
+        """
+        if (known := self.load(key)) is not None:
+            yield known
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with self.path(key).with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield self.load(key)
 
     def save(self, key: str, profile: ProfileFile) -> Path:
         """Write whole or not at all."""

@@ -60,22 +60,24 @@ def torch_backend(engine: EngineSpec, services: Sequence[ServiceSpec], later: Se
     executor = load_executor(engine, ())
     if engine.device == "cpu" and not KERNELS:
         log.warning("kernels for processors were not compiled: decodes are slower", **ADVICE)
-    measured_when = "measured when an engine started"
+    profiles, measured_when = ProfileStore.of(Cache.of_user()), "measured when an engine started"
 
     def add(spec: ServiceSpec) -> LoadedModel:
         model = open_model(engine, spec, memory)
         num_bytes = loaded_bytes(model.torch_service.folder, model.config, spec.dtype, engine.device)
         room.take(spec.name, num_bytes)
         try:
-            known = ProfileStore.of(Cache.of_user()).load(key_of(engine, spec))
-            if known is None:
-                known = _measure(engine, model, executor, measured_when)
-            else:
-                executor.add(model.torch_service)
+            with profiles.measuring(key_of(engine, spec)) as known:
+                if known is None:
+                    profile = _measure(engine, model, executor, measured_when)
+                    profiles.save(key_of(engine, spec), profile)
+                else:
+                    profile = known
+                    executor.add(model.torch_service)
         except BaseException:
             room.give_back(spec.name)
             raise
-        cost, whole = known.profile().cost, _is_whole(spec, model)
+        cost, whole = profile.profile().cost, _is_whole(spec, model)
         return LoadedModel.of(spec, model.config, model.memory, cost, num_bytes, whole_prompts=whole)
 
     def remove(service: str) -> None:
@@ -197,7 +199,7 @@ def key_of(engine: EngineSpec, spec: ServiceSpec) -> str:
 
 
 def _measure(engine: EngineSpec, model: TorchModel, executor: TorchExecutor, when: str) -> ProfileFile:
-    """Load it, with scratch memory at first, and remember what it costs."""
+    """Load it, with scratch memory at first, and measure what it costs."""
     spec, layout = model.spec, model.memory.layout
     log.info("measuring what prefills and decode steps cost", service=spec.name)
     scratch_layout = PageLayout.of([layout.shape], min(SCRATCH_BLOCKS, layout.num_blocks))
@@ -212,6 +214,4 @@ def _measure(engine: EngineSpec, model: TorchModel, executor: TorchExecutor, whe
         costs = calibrate(executor, scratch, engine.chunk_tokens)
     executor.move(model.torch_service)
     memory.close()
-    profile = profile_of(engine, spec, layout.shape, costs, when)
-    ProfileStore.of(Cache.of_user()).save(key_of(engine, spec), profile)
-    return profile
+    return profile_of(engine, spec, layout.shape, costs, when)

@@ -109,12 +109,12 @@ def _profile(
 ) -> ProfileFile:
     """What it costs: as remembered, or measured now."""
     store, key = ProfileStore.of(Cache.of_user()), key_of(engine, spec, version)
-    known = store.load(key)
-    if known is not None:
-        return known
-    log.info("measuring what prefills and decode steps cost", service=spec.name)
-    sampling = msgspec.structs.replace(usual_sampling(spec), max_tokens=max_context)
-    cost = measure(executor, spec.name, num_tokens, max_context, sampling)
-    profile = profile_of(engine, spec, shape, cost, "measured when an engine started")
-    store.save(key, profile)
-    return profile
+    with store.measuring(key) as known:
+        if known is not None:
+            return known
+        log.info("measuring what prefills and decode steps cost", service=spec.name)
+        sampling = msgspec.structs.replace(usual_sampling(spec), max_tokens=max_context)
+        cost = measure(executor, spec.name, num_tokens, max_context, sampling)
+        profile = profile_of(engine, spec, shape, cost, "measured when an engine started")
+        store.save(key, profile)
+        return profile

@@ -235,13 +235,13 @@ def _known(
     places: Places | None = None,
 ) -> ProfileFile:
     store, key = ProfileStore.of(Cache.of_user()), key_of(engine, spec, version, places)
-    known = store.load(key)
-    if known is not None:
-        return known
-    log.info("measuring what prefills and decode steps cost", service=spec.name)
-    profile = profile_of(engine, spec, shape, measure(), "measured when an engine started")
-    store.save(key, profile)
-    return profile
+    with store.measuring(key) as known:
+        if known is not None:
+            return known
+        log.info("measuring what prefills and decode steps cost", service=spec.name)
+        profile = profile_of(engine, spec, shape, measure(), "measured when an engine started")
+        store.save(key, profile)
+        return profile
 
 
 def _shape(engine: EngineSpec, spec: ServiceSpec, config: ModelConfig) -> KVShape:

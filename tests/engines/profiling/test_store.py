@@ -1,4 +1,9 @@
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+import pytest
 
 from engines.costs.step_cost import StepCost
 from engines.profiling.store import ProfileStore, profile_key, profile_of
@@ -21,6 +26,41 @@ def test_what_was_saved_is_found_under_its_key(tmp_path: Path):
     assert profile.kv_bytes_per_request == profile.kv_bytes_per_token * 7 // 2
     assert profile.profile().kv_bytes(10) == 10 * profile.kv_bytes_per_token + profile.kv_bytes_per_request
     assert [file.name for file in store.folder.iterdir()] == ["key.toml"]
+
+
+def test_of_those_that_need_a_profile_at_once_one_measures_and_the_others_wait(tmp_path: Path):
+    profile, num_measured = profile_of(ENGINE, SERVICE, SHAPE, COSTS, "measured", {}), 0
+    begin = threading.Barrier(4)
+
+    def start() -> None:
+        nonlocal num_measured
+        store = ProfileStore(tmp_path / "profiles")
+        begin.wait(10)
+        with store.measuring("key") as known:
+            if known is None:
+                num_measured += 1
+                time.sleep(0.1)
+                store.save("key", profile)
+            else:
+                assert known == profile
+
+    with ThreadPoolExecutor(4) as engines:
+        for started in [engines.submit(start) for _ in range(4)]:
+            started.result()
+    assert num_measured == 1
+
+
+def test_who_failed_to_measure_leaves_it_to_the_next(tmp_path: Path):
+    store = ProfileStore(tmp_path)
+
+    def fail() -> None:
+        with store.measuring("key"):
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    with store.measuring("key") as known:
+        assert known is None
 
 
 def test_nothing_usable_is_none(tmp_path: Path):

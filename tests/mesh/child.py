@@ -6,15 +6,18 @@ import signal
 import sys
 from itertools import chain, repeat
 
-from mesh.addresses import gateway_names, other_seat, supervisors
-from mesh.errors import UserError
-from mesh.membership.heartbeat import Heartbeat
-from mesh.process.process import ProcessShell, run_process
-from mesh.sockets.listeners import Inheritance, handover_file, offer
-from mesh.wire.control import ProcessState, Role
-from mesh.wire.messages import SupervisorMessage
-from mesh.wire.placement import PlacementStatus
-from mesh.wire.status import EngineStatus, GatewayStatus
+from mesh.process.left_out import COLOURS, without
+
+with without(COLOURS):  # as all processes of a mesh do
+    from mesh.addresses import gateway_names, other_seat, supervisors
+    from mesh.errors import UserError
+    from mesh.membership.heartbeat import Heartbeat
+    from mesh.process.process import ProcessShell, run_process
+    from mesh.sockets.listeners import Inheritance, handover_file, offer
+    from mesh.wire.control import ProcessState, Role
+    from mesh.wire.messages import SupervisorMessage
+    from mesh.wire.placement import PlacementStatus
+    from mesh.wire.status import EngineStatus, GatewayStatus
 
 STATES = {
     "slow": repeat(ProcessState.STARTING),

@@ -20,6 +20,13 @@ class Trigger(StrEnum):
     PROMISE = "promise"  # a promise would be broken here, its own or a neighbour's, and all are kept if it moves
 
 
+class Lateness(StrEnum):
+    """What becomes of a request whose first token does not come in time."""
+
+    SERVE = "serve"  # it waits, and is answered late
+    REJECT = "reject"  # it is refused, also by engines that have it, once its promise is over twice
+
+
 class Counting(StrEnum):
     """Which tokens of an answer its TPOT promise counts."""
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from mesh.chat_formats import REASONING_FORMATS, TOOL_FORMATS
-from mesh.rules import Counting, ScalingRule, Trigger
+from mesh.rules import Counting, Lateness, ScalingRule, Trigger
 from mesh.topology.schema import ClusterEngine, PlacementMode, Scheduling, Task
 from mesh.topology.values import (
     Reader,
@@ -105,13 +105,14 @@ SERVICE: Keys = {
     "reasoning": Key("reasoning", choice([rule.value for rule in Counting], "a way to count reasoning", Counting)),
     "tokenizer": Key("tokenizer", tokenizer),
     "task": Key("task", choice([task.value for task in Task], "a task", Task)),
+    "late": Key("late", choice([rule.value for rule in Lateness], "a rule for late requests", Lateness)),
     "dimensions": Key("dimensions", integers(1, MAX_DIMENSIONS)),
 }
 
 # Of services that are LoRA adapters: what they do not say is as their base has it.
 OF_ADAPTERS = (
     "ttft_ms", "tpot_ms", "attainment", "max_context", "max_output_tokens", "temperature", "top_p", "priority",
-    "aliases", "max_priority", "min_ttft_ms", "min_tpot_ms",
+    "aliases", "max_priority", "min_ttft_ms", "min_tpot_ms", "late",
 )  # fmt: skip
 ADAPTER: Keys = {
     **{name: SERVICE[name] for name in OF_ADAPTERS},

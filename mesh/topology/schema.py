@@ -9,7 +9,7 @@ from typing import Any, Final
 from mesh.access.keys import UNLIMITED, KeyLimits
 from mesh.batches import USUAL, BatchesSpec
 from mesh.chat_formats import AUTO_FORMAT
-from mesh.rules import Counting, ScalingRule, Trigger
+from mesh.rules import Counting, Lateness, ScalingRule, Trigger
 from mesh.topology.responses import KEPT, ResponsesSpec
 from mesh.topology.timing import Timing
 from mesh.transports import AUTO
@@ -81,6 +81,7 @@ class ServiceSpec:
     base: str | None = None  # of a LoRA adapter: the service with whose model it is computed; None: it is no adapter
     adapter: Path | None = None  # its folder, as PEFT saves it
     task: Task = Task.GENERATE
+    late: Lateness | None = None  # what becomes of late requests that do not say; None: what the policy does
     dimensions: tuple[int, ...] = ()  # to which a client may have vectors cut, where the model was trained for it
 
     @property

@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from mesh.rules import Lateness
 from mesh.wire.adapters import LoraAdapter
 from mesh.wire.bounds import Count, Finite, Name, Priority, Promise, Seconds, TokenId, Tokens, Vector
 from mesh.wire.control import PrefillMode, PrefillOrder
@@ -91,6 +92,7 @@ class RequestSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     pooling: Pooling | None = None  # None: it wants tokens
     adapter: LoraAdapter | None = None  # of the service's model, with which it is computed
     images: Images = ()  # that the prompt shows, in order
+    late: Lateness | None = None  # what becomes of it if it is late; None: what the policy does
 
     @property
     def num_tokens(self) -> int:

@@ -94,7 +94,7 @@ class Elastic(Policy, ReordersQueue, UsesPrefixes):
         if option is not None:
             return self._dispatch(request, option, now)
         uncached_s = own_work_s(found.prefill_engines[0], request, cached=0)
-        if self.grace_s or not could_have_made_it(request, found, uncached_s):
+        if self.grace_s or request.may_be_late or not could_have_made_it(request, found, uncached_s):
             return Wait("late: all engines have other prefills")
         return GiveUp(f"its first token would come {late_s:.2f} s too late")
 
@@ -107,7 +107,7 @@ class Elastic(Policy, ReordersQueue, UsesPrefixes):
         """
         best: _Option | None = None
         prefill_engines, uncached_s = found.prefill_engines, own_work_s(found.prefill_engines[0], request, cached=0)
-        may_be_late = self.grace_s or not could_have_made_it(request, found, uncached_s)
+        may_be_late = self.grace_s or request.may_be_late or not could_have_made_it(request, found, uncached_s)
         soonest_s, within_s = inf, inf if may_be_late else request.deadline - now
         decode_engine, own_s = _Decoder(self, request, found, now), own_works_s(request, found, uncached_s)
         for about_s, number in soonest_first(request, prefill_engines, own_s, now):

@@ -105,7 +105,7 @@ class Foresight(Policy, ReordersQueue, UsesPrefixes):
         late_s = now + min(own_s) - request.deadline
         if late_s <= 0:
             return Wait("no engine would keep all promises, its own and those of others")
-        if self._grace_s or not could_have_made_it(request, found, uncached_s):
+        if self._grace_s or request.may_be_late or not could_have_made_it(request, found, uncached_s):
             return self._decide_late(request, found, now)
         return GiveUp(f"its first token would come {late_s:.2f} s too late")
 

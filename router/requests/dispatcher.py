@@ -201,7 +201,8 @@ class Dispatcher:
         """Decide by this policy from now on, first about all that wait. What was sent stays where it is."""
         self._routing.adopt(policy)
         for request in self._in_flight.promised:
-            request.queue.reason, request.deadline.grace_s = "", self._routing.grace_s
+            request.queue.reason = ""
+            request.deadline.follow(request.spec.late, self._routing.grace_s)
             self._expect(request)
             self._in_flight.arm(request, now)
         return self._routing.try_waiting(now, self.num_waiting)
@@ -376,7 +377,9 @@ class Dispatcher:
         if not lost and not woken and (opening is None or opening > now):
             return effects
         for request in woken:
-            if not request.assignment.is_waiting and request.due(self._limits, now) <= now:
+            if now >= request.gives_up_at:
+                effects += self._recovery.give_up(request, now)
+            elif not request.assignment.is_waiting and request.due(self._limits, now) <= now:
                 effects += self._recovery.overdue(request, now)
         effects += self._routing.try_waiting(now)
         effects += self._routing.end_expired(now)

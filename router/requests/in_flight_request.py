@@ -5,6 +5,7 @@ from math import inf
 
 import msgspec
 
+from mesh.rules import Lateness
 from mesh.wire.requests import Epoch, RequestSpec, Submit
 from router.history.lengths import Prediction
 from router.history.timeline import RequestTimeline
@@ -47,6 +48,7 @@ class InFlightRequest:
         cls, spec: RequestSpec, timeline: RequestTimeline, grace_s: float, prediction: Prediction, tenant: str = ""
     ) -> "InFlightRequest":
         deadline = TokenDeadline(timeline.arrived_at + spec.slo_ttft_s, grace_s)
+        deadline.follow(spec.late, grace_s)
         view = _view(spec, 0, timeline.arrived_at, deadline.at)
         stream = TokenStream(len(spec.generated))
         return cls(spec, timeline, stream, view, Hints(prediction), deadline, TenantCharge(tenant))
@@ -87,6 +89,15 @@ class InFlightRequest:
             return deadline.at + deadline.grace_s
         return min(max(deadline.at, self.queue.engine_seen_at) + limits.recovery_s, deadline.at + limits.patience_s)
 
+    @property
+    def gives_up_at(self) -> float:
+        """Return when a request is refused that an engine has: its promise is over by as much as was promised. Infinite
+        for what has begun, and for what may be late.
+        """
+        if not self.deadline.rejects or self.assignment.is_waiting or self.has_begun or self.losses.is_recovering:
+            return inf
+        return self.deadline.at + self.spec.slo_ttft_s
+
     def due(self, limits: DispatchLimits, now: float) -> float:
         """Return when it needs attention next, if nothing happens."""
         place = self.assignment
@@ -95,7 +106,7 @@ class InFlightRequest:
         if place.phase is RequestPhase.WAITING:
             return self._due_waiting(limits, now)
         predicted_s = place.dispatch.predicted_ttft_s if place.dispatch else 0.0
-        stalled_at = self.contact.heard_at + limits.stall_s + 4 * predicted_s
+        stalled_at = min(self.contact.heard_at + limits.stall_s + 4 * predicted_s, self.gives_up_at)
         gap_since = self.stream.gap_since
         return stalled_at if gap_since is None else min(stalled_at, gap_since + limits.reply_s)
 
@@ -203,4 +214,5 @@ def _view(spec: RequestSpec, num_new: int, arrived_at: float, deadline: float) -
         num_generated=num_generated,
         answer_tokens=spec.answer_tokens(num_generated) if spec.expected else 0,
         least_tokens=spec.least_tokens(num_generated) if spec.at_least else 0,
+        may_be_late=spec.late is Lateness.SERVE,
     )

@@ -9,7 +9,7 @@ from mesh.effects import Forget
 from mesh.wire.frames import Sender
 from mesh.wire.requests import Cancel, Epoch, Failed, FailureCode, Held, Moved, NotHeld, RefusalCode, Refused
 from router.effects import Effect, SendToEngine
-from router.generation import Fault, RequestFailed
+from router.generation import Fault, Overloaded, RequestFailed
 from router.requests.breakers import Breakers
 from router.requests.in_flight_request import InFlightRequest
 from router.requests.in_flight_requests import InFlightRequests
@@ -19,6 +19,7 @@ from router.requests.probing import Probing
 from router.requests.request_state import ANY_HOP, RequestPhase
 from router.view.monitor import Monitor
 
+RETRY_AFTER_S = 1.0
 KEPT = 3  # spans between two statuses of an engine, whose cancels may be on their way
 FAILURES = (RefusalCode.PEER_SILENT, RefusalCode.TRANSFER_FAILED)  # all other refusals are back pressure
 OURS = frozenset({FailureCode.CUT, FailureCode.ADAPTER})  # failures for which no client is to blame
@@ -190,6 +191,13 @@ class Recovery:
             return [*effects, self._in_flight.fail(request, RequestFailed(error, Fault.SERVER), now)]
         self._in_flight.wait_again(request, tuple(culprits), now)
         return effects
+
+    def give_up(self, request: InFlightRequest, now: float) -> list[Effect]:
+        """Refuse a request that an engine took and did not begin in time: its client wants no late answer."""
+        waited_s, effects = now - request.timeline.arrived_at, self.stop(request)
+        reason = f"its first token was promised in {request.spec.slo_ttft_s:g} s and did not come in {waited_s:.1f} s"
+        self._breakers.forgive(request.id, now)
+        return [*effects, self._in_flight.fail(request, Overloaded(reason, RETRY_AFTER_S), now)]
 
     def stop(self, request: InFlightRequest) -> list[Effect]:
         """Tell the living engines that hold it."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from math import inf
 
+from mesh.rules import Lateness
 from mesh.wire.requests import Epoch
 from router.history.lengths import Prediction
 from router.policies.policy import Dispatch
@@ -12,6 +13,7 @@ from router.policies.policy import Dispatch
 ANY_HOP = 2**31 - 1
 BACKOFF_S = 0.02  # how long an engine is avoided after its first refusal; doubles with each
 MAX_BACKOFF_S = 1.0
+PATIENCE_S = 600.0  # for which one may be late that is to be served all the same
 SOON_TOKENS = 16  # from one death of an engine to the next
 
 
@@ -37,7 +39,14 @@ class TokenDeadline:
 
     at: float
     grace_s: float
+    rejects: bool = False  # it is refused if it is late, though an engine has it
     num_tokens: int = -1  # that had come when the deadline was last moved
+
+    def follow(self, late: Lateness | None, policys_grace_s: float) -> None:
+        """Take the request's own rule for late ones, or else the policy's."""
+        own = {Lateness.SERVE: PATIENCE_S, Lateness.REJECT: 0.0}
+        self.grace_s = policys_grace_s if late is None else own[late]
+        self.rejects = late is Lateness.REJECT
 
     def move(self, num_tokens: int, slo_ttft_s: float, now: float) -> None:
         """The next token has the promise of a first one.

@@ -265,7 +265,9 @@ class Routing:
             )
             if isinstance(decision, Dispatch):
                 break
-        if isinstance(decision, Reject | GiveUp) and (avoided or broken or request.losses.is_recovering):
+        may_wait = avoided or broken or request.losses.is_recovering
+        may_wait = may_wait or (request.view.may_be_late and isinstance(decision, GiveUp))
+        if may_wait and isinstance(decision, Reject | GiveUp):
             why = "it would be late" if isinstance(decision, GiveUp) else decision.reason
             decision = Wait(f"{why}, of the engines that it can be sent to now")
         if not isinstance(decision, Wait) or decision.reason != request.queue.reason:

@@ -273,6 +273,7 @@ class RequestView(msgspec.Struct, frozen=True):
     num_generated: int = 0  # of ``num_tokens``: before a recovery
     answer_tokens: int = 0  # expected in all, those included; 0: nobody asked
     least_tokens: int = 0  # in all, that its answer will hardly be shorter than; 0: not known
+    may_be_late: bool = False  # its client would rather have a late answer than none
 
 
 def engine_view(

@@ -97,6 +97,7 @@ def make_spec(
         slo_tpot_s=slo.tpot_s,
         priority=service.priority if request.priority is None else request.priority,
         pooling=Pooling() if service.pools else None,
+        late=service.late,
     )
 
 

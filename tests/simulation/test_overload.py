@@ -1,16 +1,20 @@
 """More than a mesh can serve: what it serves within promises stays near its peak, and refusals come in time."""
 
 from dataclasses import dataclass, replace
+from itertools import islice
+from math import inf
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from bench.live.lengths import Bounds
-from bench.policies import Run, attainment_of
-from bench.simulated import make_simulation, percentile, serve
+from bench.policies import PROFILE as PROFILE_OF_POLICIES
+from bench.policies import ROLES, SLO, Run, attainment_of, lengths
+from bench.simulated import make_fleet, make_simulation, modelled_engine, percentile, serve
 from engines.costs.linear import prefill_s
 from engines.costs.profiles import load_profile
+from mesh.rules import Lateness
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
 from mesh.wire.control import Role
 from router.history.records import Outcome
@@ -68,6 +72,20 @@ def test_goodput_stays_near_its_peak_at_three_times_the_load(policy, pool):
     assert beyond.goodput >= 0.9 * max(at_once.goodput, beyond.goodput)
     assert beyond.num_refused > 0
     assert beyond.refused_after_s <= max(request.slo_ttft_s for request in pool) + 0.1
+
+
+def test_what_rejects_lateness_has_its_first_token_within_twice_its_promise_or_is_refused():
+    """At four times what is sustained, `elastic` lets a prompt wait for ten promises if its client does not mind."""
+    waited = {}
+    for late in (None, Lateness.REJECT):
+        engines = [modelled_engine(name, SERVICE, "small", role=role, chunk_tokens=256) for name, role in ROLES.items()]
+        topology = make_fleet("late", ServiceSpec(SERVICE, "small", SLO, late=late), engines, PolicySpec("elastic"))
+        requests = list(islice(synthesize(lengths(LONG), Arrivals(6.0), inf, Random(0)), 150))
+        records = serve(make_simulation(topology, dict.fromkeys(ROLES, PROFILE_OF_POLICIES), 0), SERVICE, requests)
+        waited[late] = max(record.ttft_s for record in records if record.ttft_s is not None)
+        assert max(record.e2e_s for record in records if record.ttft_s is None) <= 2.1 * SLO.ttft_s
+    assert waited[None] > 3 * SLO.ttft_s
+    assert waited[Lateness.REJECT] <= 2.1 * SLO.ttft_s
 
 
 LONG = "long answers"  # of `bench.policies`: decodes, not prompts, are what there is too much of

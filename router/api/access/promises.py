@@ -8,6 +8,7 @@ request may wait as long as it is promised.
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from mesh.rules import Lateness
 from mesh.topology.schema import Slo
 from mesh.wire.requests import PRIORITY_BATCH
 from router.api.errors import ApiError, bad_parameter, not_allowed
@@ -29,6 +30,9 @@ class PromisingService(Protocol):
     def priority(self) -> int: ...
 
     @property
+    def late(self) -> Lateness | None: ...
+
+    @property
     def max_priority(self) -> int: ...
 
     @property
@@ -42,6 +46,7 @@ class PromisingService(Protocol):
 class Promise:
     slo: Slo
     priority: int
+    late: Lateness | None = None
 
     @classmethod
     def of(cls, wishes: Wishes, model: PromisingService, caller: Caller) -> "Promise":
@@ -52,7 +57,7 @@ class Promise:
             return cls(Slo(caller.window_s, caller.window_s, model.slo.attainment), PRIORITY_BATCH)
         limits = caller.limits
         if wishes.are_none and limits.max_priority is limits.min_ttft_ms is limits.min_tpot_ms is None:
-            return cls(model.slo, model.priority)
+            return cls(model.slo, model.priority, model.late)
         ttft = _Floor("x-slo-ttft-ms", "min_ttft_ms", model.min_ttft_s, limits.min_ttft_ms)
         tpot = _Floor("x-slo-tpot-ms", "min_tpot_ms", model.min_tpot_s, limits.min_tpot_ms)
         slo = Slo(
@@ -60,7 +65,7 @@ class Promise:
             tpot.promise(wishes.slo_tpot_s, model.slo.tpot_s, LOOSEST_TPOT_S),
             model.slo.attainment,
         )
-        return cls(slo, _priority(wishes.priority, model, limits.max_priority))
+        return cls(slo, _priority(wishes.priority, model, limits.max_priority), wishes.late or model.late)
 
 
 def promise_of_vectors(wishes: Wishes, model: PromisingService, caller: Caller) -> Promise:

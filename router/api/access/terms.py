@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TypedDict
 
+from mesh.rules import Lateness
 from mesh.topology.schema import ServiceSpec, Slo
 
 
@@ -16,6 +17,7 @@ class OfferedTerms(TypedDict):
     max_priority: int
     min_ttft_s: float
     min_tpot_s: float
+    late: Lateness | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class Offered:
     max_priority: int  # that a client may ask for
     min_ttft_s: float  # the tightest promise that a client may ask for
     min_tpot_s: float
+    late: Lateness | None  # what becomes of requests that are late and do not say
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -45,4 +48,5 @@ def terms_of(spec: ServiceSpec) -> OfferedTerms:
         "max_priority": spec.highest_priority,
         "min_ttft_s": spec.tightest_ttft_s,
         "min_tpot_s": spec.tightest_tpot_s,
+        "late": spec.late,
     }

@@ -50,7 +50,7 @@ NOT_FORWARDED: Final = frozenset({
     "accept-encoding", "authorization", "connection", "content-encoding", "content-length", "content-type", "cookie",
     "expect", "forwarded", "host", "keep-alive", "origin", "proxy-authenticate", "proxy-authorization",
     "proxy-connection", "referer", "te", "trailer", "transfer-encoding", "upgrade", "via", "x-api-key", "x-priority",
-    "x-request-id", "x-slo-tpot-ms", "x-slo-ttft-ms", "traceparent", "x-gateway-inference-fairness-id",
+    "x-late", "x-request-id", "x-slo-tpot-ms", "x-slo-ttft-ms", "traceparent", "x-gateway-inference-fairness-id",
     "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip",
 })  # fmt: skip
 
@@ -184,6 +184,7 @@ class ForwardRoutes:
             slo_tpot_s=promise.slo.tpot_s,
             priority=promise.priority,
             age_s=self._parts.clock.now() - arrived_s,
+            late=promise.late,
         )
 
     def _submit(

@@ -8,6 +8,7 @@ from typing import Final
 
 from starlette.types import Scope
 
+from mesh.rules import Lateness
 from router.api.errors import bad_parameter
 from router.generation import Route
 
@@ -43,6 +44,7 @@ class Wishes:
     slo_ttft_s: float | None
     slo_tpot_s: float | None
     priority: int | None
+    late: Lateness | None = None
 
     @classmethod
     def of(cls, headers: Mapping[str, str]) -> "Wishes":
@@ -51,11 +53,12 @@ class Wishes:
             slo_ttft_s=_milliseconds(headers, "x-slo-ttft-ms"),
             slo_tpot_s=_milliseconds(headers, "x-slo-tpot-ms"),
             priority=_priority(headers, "x-priority"),
+            late=_late(headers, "x-late"),
         )
 
     @property
     def are_none(self) -> bool:
-        return self.slo_ttft_s is self.slo_tpot_s is self.priority is None
+        return self.slo_ttft_s is self.slo_tpot_s is self.priority is None and self.late is None
 
 
 def _milliseconds(headers: Mapping[str, str], name: str) -> float | None:
@@ -76,6 +79,15 @@ def _priority(headers: Mapping[str, str], name: str) -> int | None:
     if abs(priority) > MAX_PRIORITY:
         raise bad_parameter(name, f"must be an integer in -{MAX_PRIORITY}..{MAX_PRIORITY}, not {text[:32]!r}")
     return priority
+
+
+def _late(headers: Mapping[str, str], name: str) -> Lateness | None:
+    text = headers.get(name)
+    if text is None:
+        return None
+    if text not in {rule.value for rule in Lateness}:
+        raise bad_parameter(name, f"must be serve or reject, not {text[:32]!r}")
+    return Lateness(text)
 
 
 def route_headers(route: Route) -> dict[str, str]:

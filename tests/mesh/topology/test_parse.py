@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from mesh.access.keys import KeyLimits
-from mesh.rules import ScalingRule
+from mesh.rules import Lateness, ScalingRule
 from mesh.topology.parse import load
 from mesh.topology.report import TopologyError
 from mesh.topology.schema import (
@@ -92,6 +92,7 @@ priority = 2
 aliases = ["big"]
 usual_prompt = 2000
 usual_answer = 100
+late = "reject"
 max_priority = 4
 min_ttft_ms = 500
 min_tpot_ms = 50
@@ -171,6 +172,7 @@ deadline_ms = 2500
     assert topology.timing.drain_s == 5.0
     assert topology.service("org/big").model == "/srv/models/big"
     assert topology.service("org/big").aliases == ("big",)
+    assert topology.service("org/big").late is Lateness.REJECT
     assert (topology.service("org/big").usual_prompt, topology.service("org/big").usual_answer) == (2000, 100)
     assert (topology.service("org/big").temperature, topology.service("org/big").top_p) == (0.2, 0.9)
     assert topology.engine("decode-1") == EngineSpec(

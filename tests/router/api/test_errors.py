@@ -217,7 +217,7 @@ async def test_unexpected_exception_has_no_stack_trace(gateway, logged):
      ("x-slo-ttft-ms", "9" * 5000), ("x-slo-ttft-ms", ""), ("x-slo-ttft-ms", "+5"), ("x-priority", "1_0"),
      ("x-priority", "+1"), ("x-priority", "1.0"), ("x-priority", "-"), ("x-priority", "9" * 5000),
      ("x-priority", "\xb2"),
-     ("x-priority", "high"), ("x-priority", "101")],
+     ("x-priority", "high"), ("x-priority", "101"), ("x-late", "maybe"), ("x-late", "")],
 )  # fmt: skip
 async def test_bad_header(gateway, name, value):
     response = await gateway.client.post(

@@ -169,6 +169,7 @@ class OrderIntake:
                         age_s=self._clock.now() - order.arrived_s,
                         adapter=order.model.adapter,
                         images=prompt.images,
+                        late=order.promise.late,
                     ),
                 )
 

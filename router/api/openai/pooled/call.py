@@ -72,6 +72,7 @@ class PooledOrder:
             slo_tpot_s=slo.tpot_s,
             priority=self.promise.priority,
             pooling=Pooling(text.first_tokens),
+            late=self.promise.late,
         )
 
 

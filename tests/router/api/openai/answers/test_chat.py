@@ -3,6 +3,7 @@ import json
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 
+from mesh.rules import Lateness
 from mesh.wire.requests import FinishReason, TokenLogprobs
 from router.generation import Fault, RequestFailed
 
@@ -230,12 +231,13 @@ async def test_null_is_the_same_as_absent(gateway):
 
 
 async def test_slo_and_priority_headers(gateway):
-    headers = {"x-slo-ttft-ms": "250", "x-slo-tpot-ms": "12.5", "x-priority": "-3"}
+    headers = {"x-slo-ttft-ms": "250", "x-slo-tpot-ms": "12.5", "x-priority": "-3", "x-late": "reject"}
     body = {"model": "tiny-alias", "messages": [{"role": "user", "content": "hi"}]}
     response = await gateway.client.post("/v1/chat/completions", json=body, headers=headers)
     assert response.json()["model"] == "tiny-alias"
     spec = gateway.router.specs[0]
     assert (spec.service, spec.slo_ttft_s, spec.slo_tpot_s, spec.priority) == ("tiny", 0.25, 0.0125, -3)
+    assert spec.late is Lateness.REJECT
 
 
 async def test_a_stream_that_breaks_by_our_fault_says_so(gateway, events, script):

@@ -30,6 +30,7 @@ from mesh.topology.schema import (
     AdaptersSpec,
     EngineSpec,
     GatewaySpec,
+    PlacementMode,
     PlacementSpec,
     PolicySpec,
     Rescheduling,
@@ -193,9 +194,10 @@ def _scaling(source: _Source) -> ScalingSpec | None:
 
 
 def _placement(source: _Source, spread: Spread) -> PlacementSpec | None:
-    """A daemon if there is such a table, be it empty."""
+    """A daemon if there is such a table, be it empty; one that only scales if there is [scaling] alone."""
     if "placement" not in source.document:
-        return None
+        is_wanted = "scaling" in source.document
+        return PlacementSpec(host=next(spread.over(None)), mode=PlacementMode.OFF) if is_wanted else None
     fields = _section(source, "placement", keys.PLACEMENT)
     return PlacementSpec(host=next(spread.over(fields.pop("host", None))), **fields)
 

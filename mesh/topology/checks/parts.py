@@ -249,8 +249,6 @@ def _check_scaling(topology: Topology, report: Report) -> None:
     spec = topology.scaling
     if spec is None:
         return
-    if topology.placement is None:
-        report.add(("scaling",), 'the placement daemon scales; add [placement], with mode = "off" if plans are to stay')
     if spec.low_freeness >= spec.high_freeness:
         problem = f"{spec.low_freeness:g} is not below high_freeness = {spec.high_freeness:g}"
         report.add(("scaling", "low_freeness"), f"{problem}, and engines would come and go; use a smaller one")

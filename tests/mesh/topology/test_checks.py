@@ -6,6 +6,7 @@ import pytest
 
 from mesh.topology.parse import load
 from mesh.topology.report import TopologyError
+from mesh.topology.schema import PlacementMode
 
 SERVICE = '[services.a]\nmodel = "m"\n'
 ENGINE = "[engines.e]\n"
@@ -51,6 +52,14 @@ def test_two_gateways_share_a_port_where_their_addresses_differ(
 def test_the_interval_of_placement_may_be_either_bound(tmp_path: Path, interval_s: int):
     text = f"{ENGINE}[placement]\nshortest_s = 30\nlongest_s = 600\ninterval_s = {interval_s}\n"
     assert problems(tmp_path, text) == []
+
+
+def test_scaling_alone_has_a_daemon_that_changes_no_plans(tmp_path: Path):
+    path = tmp_path / "mesh.toml"
+    path.write_text(f"{SERVICE}{ENGINE}count = 2\nstandby = 1\n[scaling]\n")
+    placement = load(path).placement
+    assert placement is not None
+    assert placement.mode is PlacementMode.OFF
 
 
 def test_static_batches_may_be_where_something_else_reschedules(tmp_path: Path):

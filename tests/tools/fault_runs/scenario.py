@@ -12,7 +12,7 @@ from random import Random
 
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.profiles import EngineProfile
-from mesh.rules import Trigger
+from mesh.rules import Lateness, Trigger
 from mesh.topology.schema import (
     EngineSpec,
     GatewaySpec,
@@ -138,6 +138,8 @@ def draw(seed: int, only: Iterable[str] = (*KINDS, *ORDERS), among: Sequence[str
         topology = replace(topology, placement=placement)
     if "rescheduling" in kinds:
         topology = replace(topology, rescheduling=_rescheduling(Random(f"{seed}/rescheduling")))
+    if "late" in kinds:
+        topology = replace(topology, services=tuple(_with_lateness(topology.services, Random(f"{seed}/late"))))
     if "pace" in kinds:
         topology = replace(topology, timing=_timing(Random(f"{seed}/pace")))
     if "adapters" in kinds:
@@ -228,6 +230,12 @@ def _rescheduling(random: Random) -> Rescheduling | None:
     rest_s = random.choice([0.2, 1.0])
     triggers = random.choice([Rescheduling().triggers, (Trigger.PROMISE, Trigger.ROLE), tuple(Trigger)])
     return Rescheduling(triggers=triggers, give_below=give_below, take_above=2 * give_below, rest_s=rest_s)
+
+
+def _with_lateness(services: Iterable[ServiceSpec], random: Random) -> Iterator[ServiceSpec]:
+    """Some would rather have late answers than none, and some the reverse."""
+    for service in services:
+        yield replace(service, late=random.choice([None, Lateness.SERVE, Lateness.REJECT]))
 
 
 def _timing(random: Random) -> Timing:

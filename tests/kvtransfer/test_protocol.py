@@ -369,7 +369,7 @@ class Link(RuleBasedStateMachine):
         self.machines_are_consistent()
 
 
-Link.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+Link.TestCase.settings = settings(stateful_step_count=50, deadline=None)
 TestLink = Link.TestCase
 
 

@@ -1,0 +1,1 @@
+"""Everything together: several services on many engines, under all policies and with parts left out."""

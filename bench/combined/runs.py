@@ -1,0 +1,128 @@
+"""One run of a contender under a load, and the searches that are made of runs. What was run once is not run again."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+
+import msgspec
+
+from bench.combined.contenders import EVERYBODY
+from bench.combined.setting import PROMISE, Load, make_topology
+from bench.harness.kept import kept
+from bench.simulated import make_simulation, percentile, serve
+from router.history.records import Outcome, Record
+from simulation.capacity import find_capacity
+
+PRECISION, MOST_RUNS = 0.15, 7
+LEAST_ENGINES = 6
+FIRST_RATE_OF_AN_ENGINE = 1.75  # requests a second, where searches begin
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A contender, by name, on so many engines."""
+
+    contender: str
+    num_engines: int
+    load: Load
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What came of a case. Attainments are shares of all requests, refused ones included; latencies are in seconds."""
+
+    attainment: float
+    by_service: Mapping[str, float]
+    by_key: Mapping[str, float]
+    rejected: float
+    ttft_p50_s: float
+    ttft_p99_s: float
+    tpot_p50_s: float
+    tpot_p99_s: float
+    num_devices: int
+
+
+def run_case(case: Case) -> Result:
+    contender = EVERYBODY[case.contender]
+    topology, profiles = make_topology(contender.layout, case.num_engines, contender.spec, contender.rescheduling)
+    simulation = make_simulation(topology, profiles, case.load.seed, coasts=not contender.triggers)
+    requests = case.load.requests()
+    tenants = {f"r{number}": request.tenant for number, request in enumerate(requests)}
+    records = serve(simulation, topology.services[0].name, requests)
+    tpots = [one.tpot_s for one in records if one.tpot_s is not None] or [0.0]
+    ttfts = [one.ttft_s for one in records if one.ttft_s is not None] or [0.0]
+    return Result(
+        attainment=fmean(one.meets_slo for one in records),
+        by_service=_by((one.service, one) for one in records),
+        by_key=_by((tenants[one.id], one) for one in records),
+        rejected=fmean(one.outcome is Outcome.REJECTED for one in records),
+        ttft_p50_s=percentile(ttfts, 50),
+        ttft_p99_s=percentile(ttfts, 99),
+        tpot_p50_s=percentile(tpots, 50),
+        tpot_p99_s=percentile(tpots, 99),
+        num_devices=sum(profile.num_devices for profile in profiles.values()),
+    )
+
+
+def _by(named: Iterable[tuple[str, Record]]) -> dict[str, float]:
+    met: dict[str, list[bool]] = defaultdict(list)
+    for name, record in named:
+        met[name].append(record.meets_slo)
+    return {name: fmean(met[name]) for name in sorted(met)}
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of one contender: at a case's own rate and engines, or as far as a search goes from there.
+
+    ``folder``: where runs are kept.
+    """
+
+    case: Case
+    folder: Path
+
+    def run(self, case: Case) -> Result:
+        return kept(self.folder, case, run_case, Result)
+
+
+def measure(question: Question) -> Result:
+    """Run the case itself."""
+    return question.run(question.case)
+
+
+def capacity(question: Question) -> float:
+    """Return the requests a second at which the promises are kept, of all services together, on the case's engines."""
+    case = question.case
+
+    def attainment_at(rate: float) -> float:
+        return question.run(replace(case, load=replace(case.load, rate=rate))).attainment
+
+    return find_capacity(
+        attainment_at, PROMISE, FIRST_RATE_OF_AN_ENGINE * case.num_engines, PRECISION, most_runs=MOST_RUNS
+    ).rate
+
+
+def fewest_engines(question: Question) -> float:
+    """Return how many engines keep the promises at the case's rate: a fraction between one that does and one less.
+
+    Fleets have their groups in proportion. Infinite: not even four times the case's engines do.
+    """
+    case = question.case
+    attained: dict[int, float] = {}
+
+    def keeps(number: int) -> bool:
+        attained[number] = question.run(replace(case, num_engines=number)).attainment
+        return attained[number] >= PROMISE
+
+    low, high = LEAST_ENGINES - 1, case.num_engines
+    while not keeps(high):
+        if high >= 4 * case.num_engines:
+            return float("inf")
+        low, high = high, high + max(2, case.num_engines // 4)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if keeps(middle) else (middle, high)
+    if low not in attained:
+        return float(high)
+    return high - (attained[high] - PROMISE) / (attained[high] - attained[low])

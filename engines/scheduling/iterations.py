@@ -75,18 +75,22 @@ class Iterations:
 
     def _choose(self, now: float) -> tuple[Step | None, list[EngineOutcome]]:
         outcomes: list[EngineOutcome] = []
+        if (part := self._failed_part()) is not None:
+            return self._start(*part, self._rows(part[1]), now), outcomes
         is_filling = self._filling.is_needed
-        if is_filling and not self._running.failed_parts:
+        if is_filling:
             self._filling.make_room()
         for service, shares, planned in self._choices(now):
             outcomes += planned
             if shares:
-                rows = None if self._static is None else self._static.rows([share.request for share in shares])
                 beside = self._filling.beside(service, shares, now) if is_filling else []
-                return self._start(service, [*shares, *beside], rows, now), outcomes
+                return self._start(service, [*shares, *beside], self._rows(shares), now), outcomes
         if is_filling and (alone := self._filling.alone()) is not None:
             return self._start(*alone, None, now), outcomes
         return None, outcomes
+
+    def _rows(self, shares: Sequence[Share]) -> Rows | None:
+        return None if self._static is None else self._static.rows([share.request for share in shares])
 
     def _start(self, service: Service, shares: Sequence[Share], rows: Rows | None, now: float) -> Step:
         prompts = [share for share in shares if not share.request.is_decoding]
@@ -94,11 +98,16 @@ class Iterations:
         self._running.start(step)
         return step
 
-    def _choices(self, now: float) -> Iterator[tuple[Service, Sequence[Share], list[EngineOutcome]]]:
-        """What could be computed next: parts of a batch that failed, then what is planned for each turn."""
+    def _failed_part(self) -> tuple[Service, list[Share]] | None:
+        """The next part of a batch that failed: nobody joins it, as others may be in the parts behind it."""
         while self._running.failed_parts:
             service, shares = self._running.failed_parts.popleft()
-            yield service, [share for share in shares if _still_runs(share.request)], []
+            if running := [share for share in shares if _still_runs(share.request)]:
+                return service, running
+        return None
+
+    def _choices(self, now: float) -> Iterator[tuple[Service, Sequence[Share], list[EngineOutcome]]]:
+        """What could be computed next: what is planned for each turn."""
         for turn in self._discipline.turns(now):
             yield self._services[turn.service], *self._plan(turn, now)
 

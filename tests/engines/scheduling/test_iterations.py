@@ -10,6 +10,7 @@ from engines.scheduling.step import Step
 from kvtransfer.protocol import Send
 from mesh.wire.messages import Message
 from mesh.wire.requests import (
+    PRIORITY_BATCH,
     Cancel,
     Delta,
     Epoch,
@@ -136,6 +137,23 @@ def test_of_a_batch_that_fails_the_halves_are_tried_by_themselves(engine: Engine
     engine.step()
     engine.step()
     assert members(engine.next()) == ["b", "c"]
+
+
+def test_requests_without_promises_join_no_part_of_a_batch_that_failed(engine: Engine):
+    """They may be in another part, and would be computed twice."""
+    engine.submit("a", max_tokens=9)
+    for name in ("line", "other"):
+        engine.submit(name, max_tokens=9, priority=PRIORITY_BATCH, slo_ttft_s=86400.0, slo_tpot_s=86400.0)
+    while len(members(step := engine.next())) < 3:
+        engine.finish(step)
+    engine.fail()
+    parts = [members(engine.next())]
+    engine.fail()
+    for _ in range(3):
+        parts.append(members(step := engine.next()))
+        engine.finish(step)
+    assert sorted(map(len, parts)) == [1, 1, 1, 2]
+    assert sorted(name for part in parts[1:] for name in part) == ["a", "line", "other"]
 
 
 def test_a_part_of_a_failed_batch_that_ended_is_passed_over(engine: Engine):

@@ -118,9 +118,15 @@ def _others_s(engine: EngineView, service: str, knobs: Knobs) -> float:
 def prefill_level(request: RequestView, engine: EngineView, now: float) -> Level:
     """Return how far constraint c is used up."""
     own_s = prefill_s(request, engine)
-    promise_s = request.deadline - request.arrived_at
-    limit_s = inf if own_s > promise_s else request.deadline - now
-    return Level(engine.backlog_s(now) + own_s, limit_s)
+    return Level(engine.backlog_s(now) + own_s, _until_due_s(request, own_s, now))
+
+
+def _until_due_s(request: RequestView, own_s: float, now: float) -> float:
+    """Infinite where there is no promise to keep: an idle engine could not, or it is late and its client waits for it
+    all the same.
+    """
+    is_late = request.may_be_late and now + own_s > request.deadline
+    return inf if is_late or own_s > request.deadline - request.arrived_at else request.deadline - now
 
 
 def finish_level(request: RequestView, engine: EngineView, knobs: Knobs, now: float) -> Level:
@@ -130,7 +136,7 @@ def finish_level(request: RequestView, engine: EngineView, knobs: Knobs, now: fl
     prompts take no more than decodes have saved, which is constraint d.
     """
     outlook, own_s = look_ahead(engine, request, now), prefill_s(request, engine)
-    limit_s = inf if own_s > request.deadline - request.arrived_at else request.deadline - now
+    limit_s = _until_due_s(request, own_s, now)
     if limit_s < inf:
         limit_s = min(limit_s, own_s + knobs.theta * (limit_s - own_s))
     return Level(inf if outlook.makes_late else outlook.finish_s, limit_s)

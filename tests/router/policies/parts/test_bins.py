@@ -14,6 +14,7 @@ from router.policies.parts.bins import (
     capacity_norm,
     checked,
     context_level,
+    finish_level,
     is_empty,
     memory_level,
     most_context,
@@ -98,6 +99,14 @@ def test_a_prompt_must_be_computed_by_its_deadline(now: float, holds: bool):
 
 def test_a_deadline_that_nobody_could_keep_is_no_limit():
     assert prefill_level(request(num_tokens=2000, deadline=1.0), engine(num_blocks=1000), 0.0).limit == inf
+
+
+def test_who_is_late_and_waits_all_the_same_has_no_deadline_left():
+    """Else it would wait until some engine is empty."""
+    waits = replace(request(deadline=1.0), may_be_late=True)
+    assert prefill_level(waits, engine(), 0.5).limit == 0.5
+    assert prefill_level(waits, engine(), 5.0).holds
+    assert finish_level(waits, engine(), KNOBS, 5.0).holds
 
 
 @pytest.mark.parametrize(("slack_s", "theta", "holds"), [(0.5, 1.0, True), (0.15, 1.0, True), (0.15, 0.5, False)])

@@ -143,7 +143,7 @@ def test_an_operators_policy_is_later_than_all_that_were_heard(gateway):
     gateway.receive("cli", SetPolicy(PolicyChoice("colocated", {}, 3)), 1.0)
     gateway.receive("cli", SetPolicy(PolicyChoice("best", {}, 7)), 1.0)
     effects = gateway.choose_policy(PolicySpec("tropical", {"watermark": 0.5}), 2.0)
-    choice = PolicyChoice("tropical", {"watermark": 0.5, "flips": False}, 8)
+    choice = PolicyChoice("tropical", {"watermark": 0.5, "headroom": 1.0, "flips": False}, 8)
     assert (effects[0], gateway.policy, statuses(effects)) == (TakePolicy(choice), choice, 1)
 
 

@@ -54,8 +54,11 @@ def test_roles_follow_the_load(seed: int):
 
 
 def test_they_are_worth_it():
+    """They keep promises of which otherwise a sixth or more are broken."""
     with_flips, without = (serve(SHIFTING, "tropical", 0, flips=flips)[1] for flips in (True, False))
-    assert sum(record.meets_slo for record in with_flips) > 1.1 * sum(record.meets_slo for record in without)
+    broken, otherwise = (sum(not record.meets_slo for record in records) for records in (with_flips, without))
+    assert otherwise > len(without) / 6
+    assert broken < 0.8 * otherwise
 
 
 @pytest.mark.parametrize(

@@ -118,15 +118,18 @@ def _others_s(engine: EngineView, service: str, knobs: Knobs) -> float:
 def prefill_level(request: RequestView, engine: EngineView, now: float) -> Level:
     """Return how far constraint c is used up."""
     own_s = prefill_s(request, engine)
-    return Level(engine.backlog_s(now) + own_s, _until_due_s(request, own_s, now))
+    return Level(engine.backlog_s(now) + own_s, _until_due_s(request, engine, own_s, now))
 
 
-def _until_due_s(request: RequestView, own_s: float, now: float) -> float:
-    """Infinite where there is no promise to keep: an idle engine could not, or it is late and its client waits for it
-    all the same.
+def _until_due_s(request: RequestView, engine: EngineView, own_s: float, now: float) -> float:
+    """Infinite where an idle engine could not keep the promise. One that is late, and whose client waits for it all the
+    same, goes where nobody's prompt is.
     """
-    is_late = request.may_be_late and now + own_s > request.deadline
-    return inf if is_late or own_s > request.deadline - request.arrived_at else request.deadline - now
+    if own_s > request.deadline - request.arrived_at:
+        return inf
+    if request.may_be_late and now + own_s > request.deadline:
+        return 0.0 if engine.num_prefills else inf
+    return request.deadline - now
 
 
 def finish_level(request: RequestView, engine: EngineView, knobs: Knobs, now: float) -> Level:
@@ -136,7 +139,7 @@ def finish_level(request: RequestView, engine: EngineView, knobs: Knobs, now: fl
     prompts take no more than decodes have saved, which is constraint d.
     """
     outlook, own_s = look_ahead(engine, request, now), prefill_s(request, engine)
-    limit_s = _until_due_s(request, own_s, now)
+    limit_s = _until_due_s(request, engine, own_s, now)
     if limit_s < inf:
         limit_s = min(limit_s, own_s + knobs.theta * (limit_s - own_s))
     return Level(inf if outlook.makes_late else outlook.finish_s, limit_s)

@@ -87,7 +87,7 @@ async def test_it_lists_the_policies_and_the_one_that_runs(admin):
 async def test_it_switches_the_policy_with_defaults_for_what_is_not_said(admin, told):
     answer = await admin.post("/mesh/policy", json={"name": "tropical", "parameters": {"watermark": 0.5}})
     assert answer.json() == {
-        "runs": {"name": "tropical", "parameters": {"watermark": 0.5, "flips": False}, "version": 1}
+        "runs": {"name": "tropical", "parameters": {"watermark": 0.5, "headroom": 1.0, "flips": False}, "version": 1}
     }
     assert told.policy.version == 1
 
@@ -95,7 +95,7 @@ async def test_it_switches_the_policy_with_defaults_for_what_is_not_said(admin, 
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        ({"name": "best"}, "name: no policy 'best'; use chunked, "),
+        ({"name": "best"}, "name: no policy 'best'; use cache_aware, chunked, "),
         (
             {"name": "tropical", "parameters": {"mark": 1}},
             "parameters.mark: not a parameter of tropical; did you mean 'watermark'?",

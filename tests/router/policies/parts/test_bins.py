@@ -101,12 +101,15 @@ def test_a_deadline_that_nobody_could_keep_is_no_limit():
     assert prefill_level(request(num_tokens=2000, deadline=1.0), engine(num_blocks=1000), 0.0).limit == inf
 
 
-def test_who_is_late_and_waits_all_the_same_has_no_deadline_left():
+def test_who_is_late_and_waits_all_the_same_goes_where_no_prompt_is():
     """Else it would wait until some engine is empty."""
     waits = replace(request(deadline=1.0), may_be_late=True)
     assert prefill_level(waits, engine(), 0.5).limit == 0.5
-    assert prefill_level(waits, engine(), 5.0).holds
-    assert finish_level(waits, engine(), KNOBS, 5.0).holds
+    decodes, prefills = engine(num_running=1), engine(prefill_waiting_s=0.1, num_waiting=1)
+    for level in (prefill_level(waits, decodes, 5.0), finish_level(waits, decodes, KNOBS, 5.0)):
+        assert level.holds
+    for level in (prefill_level(waits, prefills, 5.0), finish_level(waits, prefills, KNOBS, 5.0)):
+        assert not level.holds
 
 
 @pytest.mark.parametrize(("slack_s", "theta", "holds"), [(0.5, 1.0, True), (0.15, 1.0, True), (0.15, 0.5, False)])

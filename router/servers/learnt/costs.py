@@ -3,7 +3,8 @@
 Nothing is known at first, not even whether it computes on a laptop or on eight GPUs. The first measurements are fitted
 as `mesh profile` fits steps (`engines.costs.fitting`), again when there are twice as many; in between, a filter follows
 each of them (`engines.costs.learning`), as on our own engines. Measurements of like sizes are kept together, the newest
-of each, so that a fit takes milliseconds however long a server is in use.
+of each. A fit takes those of answers, and the median one of prompts, which have more sizes: it takes milliseconds
+however long a server is in use.
 
 Prompts share iterations with decodes, so both costs are fitted at once. An iteration is taken to cost
 
@@ -16,6 +17,7 @@ each, and some of those had prompts of others. Without decodes, a prompt's fixed
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -160,7 +162,7 @@ class ServerCosts:
     def _refit(self, was_learnt: bool) -> None:
         """Errors of guesses are forgotten with them."""
         errors, before = self._learnt, self._learnt.current
-        prompts = list(self._prefills.newest())
+        prompts = [sorted(kept, key=_elapsed_s)[len(kept) // 2] for kept in self._prefills.by_size.values()]
         attends = max([one.num_new for one in prompts], default=0) >= ATTENTION_FROM
         rows = [_row_of_prompts(one, attends=attends) for one in prompts]
         rows += [_row_of_decodes(one, attends=attends) for one in self._decodes.newest()]
@@ -174,6 +176,7 @@ class ServerCosts:
             self._learnt.recall(errors)
 
 
+_elapsed_s = attrgetter("elapsed_s")
 Terms = tuple[float, float, float, float, float, float, float]  # what f, r, c, g, b, q and k are multiplied by
 
 

@@ -67,7 +67,6 @@ class ServerAccount:
         self._used = 0  # tokens of KV memory that the server says are in use
         self._other_running = 0  # requests of others
         self._other_waiting = 0
-        self._num_cancelled = 0
 
     def __repr__(self) -> str:
         others = f" others={self._other_running}+{self._other_waiting}"
@@ -90,7 +89,7 @@ class ServerAccount:
             return
         num_new = request.num_tokens - request.num_fetched
         request.left_s = prefill_s(self._prefill_cost(), num_new, request.num_fetched)
-        request.num_running, _ = self._beside(0)
+        request.num_running = self._num_decodes
         if not self._prefills:
             self._busy_since = now
         self._prefills[request.id] = request
@@ -102,14 +101,14 @@ class ServerAccount:
         if not num_tokens:
             return
         if request.is_filler:
-            self._steps.token(request, self._beside(0)[0], now)
+            self._steps.token(request, self._num_decodes, now)
             request.first_at = request.heard_at = now
             request.num_generated += num_tokens
             return
         if request.first_at is None:
             self._begin(request, num_cached, now)
         elif not request.is_whole:
-            self._steps.token(request, self._beside(0)[0], now)
+            self._steps.token(request, self._num_decodes, now)
             self._learn_pace(request, num_tokens, now)
         request.heard_at = now
         request.num_generated += num_tokens
@@ -133,10 +132,10 @@ class ServerAccount:
         request.unlearnt = self._window(now)
 
     def _window(self, now: float) -> AnswerWindow:
-        return AnswerWindow(now, self._beside(0)[0], self._num_prefills, self._prompt_tokens)
+        return AnswerWindow(now, self._num_decodes, self._num_prefills, self._prompt_tokens)
 
     def _begin(self, request: ServerRequest, num_cached: int, now: float) -> None:
-        num_steps = self._steps.token(request, self._beside(1)[0], now)
+        num_steps = self._steps.token(request, self._num_decodes + 1, now)
         if not request.is_whole:
             self._note_prompt(request, max(num_cached, request.num_fetched), num_steps, now)
         request.first_at = self._busy_since = now
@@ -222,10 +221,14 @@ class ServerAccount:
         promise_s = min([one.slo_tpot_s for one in self._decodes.values()], default=inf)
         return decode_step_s(self.costs.current.decode, *self._beside(1)) <= FILLED * promise_s
 
+    @property
+    def _num_decodes(self) -> int:
+        """All that decodes there, whoever sent it."""
+        return len(self._decodes) + self._other_running + len(self._fillers)
+
     def _beside(self, num_more: int) -> tuple[int, int]:
         """All that decodes there and ``num_more``, and the context of all."""
-        number = len(self._decodes) + self._other_running + len(self._fillers) + num_more
-        return number, self._context + sum([one.num_tokens for one in self._fillers.values()])
+        return self._num_decodes + num_more, self._context + sum([one.num_tokens for one in self._fillers.values()])
 
     def _prefill_cost(self) -> PrefillCost:
         """Of the next prompt, beyond what its iteration takes in any case."""

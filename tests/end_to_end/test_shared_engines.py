@@ -1,4 +1,4 @@
-"""Two services on the same engines: the tokens of each are those it has alone, whoever dies."""
+"""Three services on two engines: the tokens of each are those it has alone, whoever dies."""
 
 import os
 import signal
@@ -26,11 +26,16 @@ from tests.end_to_end.tiny import DEADLINE_S, chunks_of, is_at_rest, until
 pytestmark = pytest.mark.timeout(300)
 
 BYTE_LLAMA = Path(__file__).parents[2] / "deploy/models/byte-llama"
-DECODES = ("decode-0", "decode-1")
+SERVICES = ("tiny", "other-tiny", "byte-llama")
+DECODES = ("decode-0", "decode-1")  # fewer than services, so one of them decodes for two
 MOST = 4  # answers at a time
 TOPOLOGY = """
 [services.tiny]
 model = "{tiny}"
+ttft_ms = 30000
+tpot_ms = 1000
+[services.other-tiny]
+model = "{other-tiny}"
 ttft_ms = 30000
 tpot_ms = 1000
 [services.byte-llama]
@@ -53,7 +58,11 @@ checksum = true
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return {"tiny": write_tiny_model(tmp_path_factory.mktemp("model")), "byte-llama": BYTE_LLAMA}
+    tiny = {
+        name: write_tiny_model(tmp_path_factory.mktemp("model"), seed)
+        for seed, name in enumerate(("tiny", "other-tiny"))
+    }
+    return {**tiny, "byte-llama": BYTE_LLAMA}
 
 
 @pytest.fixture(scope="module")
@@ -129,12 +138,12 @@ def stream(mesh: Mesh, service: str, prompt: str, num_tokens: int, begun: "Queue
         return Answer(service, text, response.headers)
 
 
-def test_every_engine_holds_both_models(mesh: Mesh):
+def test_every_engine_holds_every_model(mesh: Mesh):
     listed = httpx.get(f"{mesh.url}/v1/models", timeout=DEADLINE_S).json()["data"]
-    assert [model["id"] for model in listed] == ["tiny", "byte-llama"]
+    assert [model["id"] for model in listed] == list(SERVICES)
     for engine in mesh.status()["engines"]:
         services = {str(service["name"]): service for service in engine["services"]}  # type: ignore[attr-defined]
-        assert set(services) == {"tiny", "byte-llama"}
+        assert set(services) == set(SERVICES)
         assert all(service["free_blocks"] > 0 for service in services.values())
 
 
@@ -149,22 +158,19 @@ def test_each_service_answers_as_it_does_alone(mesh: Mesh, alone: Mapping[str, A
     assert [answer.text for answer in answers] == [
         alone[service].complete([prompt], num_tokens)[0] for service, prompt, num_tokens in asked
     ]
-    engines = {
-        service: {one.headers["x-meshserve-decode"] for one in answers if one.service == service} for service in alone
-    }
-    assert engines["tiny"] & engines["byte-llama"], "no engine computed both at a time"
+    assert shared(answers)
 
 
-def test_a_killed_shared_engine_costs_neither_service_a_token(mesh: Mesh, alone: Mapping[str, Alone]):
+def test_a_killed_shared_engine_costs_no_service_a_token(mesh: Mesh, alone: Mapping[str, Alone]):
     until(lambda: is_at_rest(mesh))
     begun: Queue[Answer] = Queue()
     num_tokens = 500
     pids = {str(row["id"]): int(str(row["pid"])) for row in mesh.status()["engines"]}
-    prompts = [(service, f"Number {number} is") for service in ("tiny", "byte-llama") for number in range(MOST)]
+    prompts = [(service, f"Number {number} is") for service in SERVICES for number in range(MOST)]
     with ThreadPoolExecutor(len(prompts)) as clients:
         streams = [clients.submit(stream, mesh, *one, num_tokens, begun) for one in prompts]
         places = [begun.get(timeout=DEADLINE_S) for _ in prompts]
-        os.kill(pids[shared_by_both(places)], signal.SIGKILL)
+        os.kill(pids[shared(places)], signal.SIGKILL)
         assert not all(map(Future.done, streams)), "the answers ended before the engine did"
         answers = [one.result() for one in streams]
     for service, model in alone.items():
@@ -173,8 +179,11 @@ def test_a_killed_shared_engine_costs_neither_service_a_token(mesh: Mesh, alone:
     until(lambda: is_at_rest(mesh))
 
 
-def shared_by_both(answers: list[Answer]) -> str:
+def shared(answers: list[Answer]) -> str:
+    """The decode engine whose answers are of most services, two at least."""
     held = {
         engine: {one.service for one in answers if one.headers["x-meshserve-decode"] == engine} for engine in DECODES
     }
-    return next(engine for engine, services in held.items() if len(services) == 2)
+    engine = max(DECODES, key=lambda one: len(held[one]))
+    assert len(held[engine]) >= 2, held
+    return engine

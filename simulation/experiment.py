@@ -20,8 +20,8 @@ from simulation.loads.sources import AS_IT_SAYS, LoadLevel, LoadSource
 from simulation.loads.workload import SloRule
 from simulation.placement.daemon import Search
 from simulation.quiet import quiet_engines
-from simulation.reports.steadiness import Judgement, Stay, judge, judge_closed, judge_trace
-from simulation.reports.summary import Summary, summarize
+from simulation.reports.steadiness import Judgement, judge, judge_closed, judge_trace
+from simulation.reports.summary import Summary, stays_of, summarize
 from simulation.reports.timeline import Timeline
 
 Chooses = Callable[[PolicySpec, LoadLevel], bool]
@@ -117,7 +117,7 @@ class Experiment:
         """``records`` in order of arrival."""
         if self.load.is_closed:
             return judge_closed([_waited_s(record) for record in records])
-        stays = [Stay(record.arrived_s, record.arrived_s + (record.e2e_s or 0.0)) for record in records]
+        stays = stays_of(records)
         return judge(stays) if self.load.is_stationary else judge_trace(stays)
 
 

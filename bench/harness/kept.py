@@ -17,8 +17,8 @@ def kept(folder: Path, case: Case, work: Callable[[Case], Result], kind: type[Re
 
     Processes may share the folder. What is kept says nothing of the program: empty the folder when that has changed.
     """
-    told = msgspec.json.encode(case, enc_hook=str)
-    path = folder / f"{hashlib.sha256(told).hexdigest()[:24]}.json"
+    told = _told(case)
+    path = _path(folder, told)
     if path.exists():
         return msgspec.convert(msgspec.json.decode(path.read_bytes())["result"], kind)
     result = work(case)
@@ -27,3 +27,16 @@ def kept(folder: Path, case: Case, work: Callable[[Case], Result], kind: type[Re
     written.write_bytes(msgspec.json.encode({"case": msgspec.Raw(told), "result": result}))
     written.replace(path)  # whole or not at all
     return result
+
+
+def is_kept(folder: Path, case: object) -> bool:
+    """Return whether there is a result of this very case in the folder."""
+    return _path(folder, _told(case)).exists()
+
+
+def _told(case: object) -> bytes:
+    return msgspec.json.encode(case, enc_hook=str)
+
+
+def _path(folder: Path, told: bytes) -> Path:
+    return folder / f"{hashlib.sha256(told).hexdigest()[:24]}.json"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from router.history.records import Outcome, Record
 from simulation.reports.intervals import Interval, batch_means, share_interval
 from simulation.reports.over_time import Moment, over_time
-from simulation.reports.steadiness import Judgement
+from simulation.reports.steadiness import Judgement, Stay
 
 STEPS = 200  # quantiles kept of each distribution
 Judge = Callable[[Sequence[Record]], Judgement]  # of records in order of arrival
@@ -83,6 +83,11 @@ class Summary:
     @property
     def num_finished(self) -> int:
         return self.num_requests - self.num_rejected - self.num_failed
+
+
+def stays_of(records: Iterable[Record]) -> list[Stay]:
+    """When requests arrived and ended, in order of arrival: what an open loop is judged by."""
+    return sorted(Stay(record.arrived_s, record.arrived_s + (record.e2e_s or 0.0)) for record in records)
 
 
 def summarize(policy: str, records: Sequence[Record], wanted_rate: float | None, judge: Judge | None = None) -> Summary:

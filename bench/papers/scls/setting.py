@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from math import exp, log
 from random import Random
 from statistics import NormalDist, fmean, pstdev
@@ -20,10 +20,16 @@ from bench.simulated import MANY, make_fleet, make_simulation, modelled_engine, 
 from engines.costs.profiles import EngineProfile, load_profile
 from mesh.topology.schema import PolicySpec, Scheduling, ServiceSpec, Slo, Topology
 from mesh.topology.timing import Timing
+from mesh.wire.frames import Sender
+from mesh.wire.requests import SubmitBatch
 from mesh.wire.status import DecodeCost
 from router.history.records import Outcome
+from simulation.cluster import Simulation
 from simulation.loads.arrival_processes import Arrivals, synthesize
 from simulation.loads.trace_request import TraceRequest
+from simulation.network import Watch
+from simulation.reports.steadiness import Steadiness, judge
+from simulation.reports.summary import stays_of
 
 SERVICE = "llama2-13b"
 PROFILE = "a100-llama2-13b-tp1"
@@ -90,19 +96,37 @@ def sls(kind: Kind) -> Contender:
     return Contender("SLS", Scheduling.PADDED, "round_robin", max_running=ENGINES[kind].batch)
 
 
-def scls(kind: Kind) -> Contender:
+def scls(kind: Kind, name: str = "SCLS", **changes: object) -> Contender:
     engine = ENGINES[kind]
-    parameters = (
-        ("slice_tokens", SLICE_TOKENS),
-        ("interval_s", engine.interval_s),
-        ("factor", FACTOR),
-        ("batch_rules", engine.rules),
+    parameters = {
+        "slice_tokens": SLICE_TOKENS,
+        "interval_s": engine.interval_s,
+        "factor": FACTOR,
+        "batch_rules": engine.rules,
+    } | changes
+    return Contender(name, Scheduling.PADDED, "slices", tuple(parameters.items()), engine.batch)
+
+
+def ils(most_running: int | None = None) -> Contender:
+    """Continuous batching, with prompts in chunks; ``most_running`` requests at a time, None: what memory holds."""
+    name = "ILS" if most_running is None else f"ILS, {most_running} at a time"
+    return Contender(name, Scheduling.SLO, "round_robin", max_running=most_running or 256, chunk_tokens=512)
+
+
+def parts(kind: Kind) -> Sequence[Contender]:
+    """What the paper's section 5.4 adds to SLS, one after the other."""
+    turns: dict[str, object] = {"balancing": "round_robin", "factor": 0.0}
+    return (
+        sls(kind),
+        scls(kind, "SO: slices only", **turns, batching="none"),
+        scls(kind, "PM: less padding", **turns, batch_limit=ENGINES[kind].batch),
+        scls(kind, "AB: batches by time", **turns),
+        scls(kind, "LB: levelled", factor=0.0),
+        scls(kind),
     )
-    return Contender("SCLS", Scheduling.PADDED, "slices", parameters, engine.batch)
 
 
-ILS = Contender("ILS", Scheduling.SLO, "round_robin", chunk_tokens=512)  # continuous batching, prompts in chunks
-CONTENDERS = {Kind.HF: (sls(Kind.HF), scls(Kind.HF)), Kind.DS: (sls(Kind.DS), ILS, scls(Kind.DS))}
+CONTENDERS = {Kind.HF: (sls(Kind.HF), scls(Kind.HF)), Kind.DS: (sls(Kind.DS), ils(), scls(Kind.DS))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +171,8 @@ class Result:
     """``throughput``: requests over the time until the last has ended. Times in seconds.
 
     ``spread_s``: standard deviation of the workers' completion times. ``slices``: prefills of a request, on average.
+    ``early``: the share of batches whose answers were all complete before the slice was over. ``grows``: requests in
+    flight did, as they do where more arrives than is served.
     """
 
     num_requests: int
@@ -155,11 +181,34 @@ class Result:
     p95_s: float
     spread_s: float
     slices: float
+    early: float
+    grows: bool
+
+
+class EarlyReturns:
+    """Counts batches that engines get for a slice, and those that end early, as all answers are complete before."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._num_batches = self._num_early = 0
+        for name, engine in simulation.engines.items():
+            simulation.network.hear(name, partial(self._hear, engine.receive))
+
+    @property
+    def share(self) -> float:
+        return self._num_early / max(1, self._num_batches)
+
+    def _hear(self, receive: Watch, sender: Sender, message: object) -> None:
+        if isinstance(message, SubmitBatch):
+            left = max(one.spec.sampling.max_tokens - len(one.spec.generated) for one in message.submits)
+            self._num_batches += 1
+            self._num_early += left < (message.submits[0].slice_tokens or 0)
+        receive(sender, message)
 
 
 def run_case(case: Case) -> Result:
     """Raise RuntimeError if a request does not finish."""
     simulation = make_simulation(case.topology(), profile(case.kind), case.seed, coasts=True)
+    returns = EarlyReturns(simulation)
     records = serve(simulation, SERVICE, case.requests())
     if failed := [record for record in records if record.outcome is not Outcome.FINISHED]:
         raise RuntimeError(f"{len(failed)} requests did not finish; the first: {failed[0].reason}")
@@ -175,4 +224,6 @@ def run_case(case: Case) -> Result:
         p95_s=percentile(times, 95),
         spread_s=pstdev(ends.values()),
         slices=fmean(record.attempts for record in records),
+        early=returns.share,
+        grows=judge(stays_of(records)).steadiness is Steadiness.GROWING,
     )

@@ -8,21 +8,18 @@ are beside own devices for each service (as vLLM), first come first served (as A
 memory (as MuxServe), and beside ourselves with a part left out: with first come first served (-F), with skip-join MLFQ
 (-M), and without sharing (-P).
 
-Ratios are geometric means over assignments of models and seeds, with 95 % intervals by bootstrap.
+Ratios are geometric means over assignments of models and seeds, with 95 % intervals of pairs.
 """
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import exp, log
 from pathlib import Path
 from statistics import fmean
 
-import numpy as np
-from scipy.stats import bootstrap
-
 from bench.harness.arguments import add_out, add_seeds, errors_in_a_line, script_parser
+from bench.harness.paired import Compared, ratio
 from bench.harness.tables import print_table
 from bench.papers.seallm.lengths import Spread
 from bench.papers.seallm.plans import Effort, Planner
@@ -53,18 +50,6 @@ class Run:
 
 
 Results = Mapping[Run, Result]
-
-
-@dataclass(frozen=True, slots=True)
-class Ratio:
-    """How many times better ours is: the mean, and the interval that holds it in 95 % of cases."""
-
-    mean: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.mean:.2f} ({self.low:.2f} to {self.high:.2f})"
 
 
 def main() -> None:
@@ -125,29 +110,19 @@ def _rows(results: Results, options: argparse.Namespace) -> Iterator[Sequence[st
         yield f"{rate:g}", name, *counts, *latencies, f"{mean('ttft_s'):.2f}", f"{1e3 * mean('tpot_s'):.0f}"
 
 
-def ratios(results: Results, name: str, rate: float) -> dict[str, Ratio]:
+def ratios(results: Results, name: str, rate: float) -> dict[str, Compared]:
     """How many times better ours is at that rate, by measure; empty without ours or the other."""
     pairs = [
         (results[ours], theirs)
         for run, theirs in results.items()
         if run.system == name and run.rate == rate and (ours := Run(OURS, rate, run.assignment, run.seed)) in results
     ]
-    return {measure: _ratio([_better(measure, *pair) for pair in pairs]) for measure in MEASURES} if pairs else {}
+    return {measure: _better(measure, pairs) for measure in MEASURES} if pairs else {}
 
 
-def _better(measure: str, ours: Result, theirs: Result) -> float:
-    one, other = getattr(ours, measure), getattr(theirs, measure)
-    one, other = (other, one) if measure == "attainment" else (one, other)  # larger is better
-    return float("inf") if not one else float(other / one)
-
-
-def _ratio(found: Sequence[float]) -> Ratio:
-    logs = np.log(found)
-    if len(found) < 2 or not np.isfinite(logs).all() or np.ptp(logs) == 0:
-        mean = exp(fmean(log(one) for one in found)) if all(0 < one < float("inf") for one in found) else max(found)
-        return Ratio(mean, min(found), max(found))
-    interval = bootstrap((logs,), np.mean, method="percentile", rng=np.random.default_rng(0)).confidence_interval
-    return Ratio(exp(logs.mean()), exp(interval.low), exp(interval.high))
+def _better(measure: str, pairs: Sequence[tuple[Result, Result]]) -> Compared:
+    ours, theirs = ([float(getattr(result, measure)) for result in results] for results in zip(*pairs, strict=True))
+    return ratio(ours, theirs) if measure == "attainment" else ratio(theirs, ours)  # the smaller latency is better
 
 
 def _ratio_rows(results: Results, options: argparse.Namespace) -> Iterator[Sequence[str]]:
@@ -159,7 +134,7 @@ def _ratio_rows(results: Results, options: argparse.Namespace) -> Iterator[Seque
             mark = "" if fmean(ours) >= KEPT else " *"
             papers = PAPERS.get(name, {})
             stated = (f" [{papers[measure]:g}]" if measure in papers else "" for measure in MEASURES)
-            cells = map("".join, zip(map(str, found.values()), stated, strict=True))
+            cells = map("".join, zip((one.text() for one in found.values()), stated, strict=True))
             yield name, f"{rate:g}{mark}", *cells
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from bench.combined import __main__ as command
 from bench.combined.contenders import ALL_ON, CONTENDERS, EVERYBODY, PARTS, UNION
-from bench.combined.report import difference, number_rows, ratio
+from bench.combined.report import number_rows
 from bench.combined.runs import Case, Question, Result, capacity, fewest_engines
 from bench.combined.setting import GROUPS, KEYS, KINDS, Layout, Load, groups_of, make_engines, make_topology
 from mesh.wire.control import Role
@@ -107,20 +107,6 @@ def test_no_fleet_may_be_enough(tmp_path, monkeypatch):
 
 
 # --- what is told -----------------------------------------------------------------------------------------------------
-
-
-def test_seeds_are_compared_in_pairs():
-    """What differs between seeds is in both, and cancels."""
-    found = difference([90.0, 70.0, 80.5], [80.0, 60.5, 70.0])
-    assert found.mean == pytest.approx(10.0)
-    assert 8.7 < found.low < 10 < found.high < 11.3
-    assert difference([3.0], [1.0]).low is None
-
-
-def test_ratios_are_geometric_means():
-    assert ratio([4.0, 9.0], [1.0, 1.0]).mean == pytest.approx(6.0)
-    assert ratio([4.0], [0.0]).mean == inf
-    assert ratio([0.0, 4.0], [4.0, 4.0]).mean == pytest.approx(0.5)
 
 
 def test_rows_have_everything_on_as_so_many_times_the_others():

@@ -4,7 +4,20 @@ import statistics
 
 import pytest
 
-from bench.papers.scls.setting import CONTENDERS, LONGEST, Case, Kind, codefuse_like, profile, run_case, scls, sls
+from bench.papers.scls import __main__ as command
+from bench.papers.scls.setting import (
+    CONTENDERS,
+    LONGEST,
+    Case,
+    Kind,
+    codefuse_like,
+    ils,
+    parts,
+    profile,
+    run_case,
+    scls,
+    sls,
+)
 from engines.scheduling.slices.estimates import SliceEstimator
 
 SHORT = {"rate": 6.0, "seconds": 4.0, "seed": 1, "num_workers": 2}
@@ -37,3 +50,36 @@ def test_a_run_does_not_depend_on_what_ran_before():
     first = run_case(case)
     run_case(Case(Kind.DS, sls(Kind.DS), **SHORT))
     assert run_case(case) == first
+
+
+def test_few_slices_of_full_engines_return_early():
+    """The paper says below 1 %; with nobody left who waits, the last slices are short of requests."""
+    full = run_case(Case(Kind.DS, scls(Kind.DS), 30.0, 10.0, num_workers=2))
+    assert full.early < 0.1
+    short = run_case(Case(Kind.DS, scls(Kind.DS, slice_tokens=LONGEST), 30.0, 10.0, num_workers=2))
+    assert short.early > 0.5
+    assert run_case(Case(Kind.DS, sls(Kind.DS), **SHORT)).early == 0.0
+
+
+def test_fewer_requests_at_a_time_make_continuous_batching_slower():
+    few, many = (run_case(Case(Kind.DS, ils(number), 12.0, 10.0, num_workers=2)) for number in (2, None))
+    assert few.throughput < many.throughput
+    assert few.mean_s > 2 * many.mean_s
+
+
+def test_parts_end_with_all_of_them():
+    assert [one.name.partition(":")[0] for one in parts(Kind.HF)] == ["SLS", "SO", "PM", "AB", "LB", "SCLS"]
+    assert parts(Kind.DS)[-1] == scls(Kind.DS)
+
+
+def test_the_command_compares_seeds_in_pairs_and_does_nothing_twice(tmp_path, capsys, monkeypatch):
+    asked = ["--ask", "limits", "--rates", "4", "--seconds", "3", "--seeds", "2", "--jobs", "1", "--out", str(tmp_path)]
+    monkeypatch.setattr(command, "LIMITS", (8,))
+    command.main(asked)
+    said = capsys.readouterr().out
+    assert "ILS, 8 at a time" in said
+    assert "+61.6 to +171" in said
+    monkeypatch.setattr("bench.papers.scls.setting.make_simulation", None)
+    command.main(asked)
+    assert "4 of them done before" in capsys.readouterr().out
+    assert '"commit"' in (tmp_path / "slices.json").read_text()

@@ -7,7 +7,8 @@ from random import Random
 
 import pytest
 
-from bench.papers.seallm.__main__ import Ratio, Run, ratios
+from bench.harness.paired import Compared
+from bench.papers.seallm.__main__ import Run, ratios
 from bench.papers.seallm.lengths import TABLE_1, Spread, clusters
 from bench.papers.seallm.plans import Effort, Planner, dedicated, group_loads, make_plan, muxserve
 from bench.papers.seallm.run import OURS, SYSTEMS, Case, Result, Served, make_topology, quotas, result_of, run_case
@@ -173,16 +174,16 @@ def test_ratios_are_means_of_pairs_that_served_the_same():
     better = ratios(found, "muxserve", 2.0)
     assert better["mean"] == better["p99"]
     assert better["mean"].mean == pytest.approx(4.0)
-    assert 2.0 <= better["mean"].low < 4.0 < better["mean"].high <= 8.0
+    assert better["mean"].low < 4.0 < better["mean"].high
     assert better["attainment"].mean == pytest.approx(2**0.5)
     assert ratios(found, "muxserve", 5.0) == {}
 
 
-def test_a_single_pair_has_no_interval_but_itself():
+def test_a_single_pair_has_no_interval():
     one = Result(1, 0, 2.0, 2.0, 0.5, 2.0, 2.0)
     found = {Run(OURS, 2.0, 0, 0): one, Run("-F", 2.0, 0, 0): replace(one, mean=3.0, attainment=0.0)}
     better = ratios(found, "-F", 2.0)
-    assert better["mean"] == Ratio(1.5, 1.5, 1.5)
+    assert better["mean"] == Compared(pytest.approx(1.5))
     assert better["attainment"].mean == float("inf")
 
 

@@ -34,12 +34,14 @@ from engines.scheduling.step import Step
 from engines.settings import EngineSettings
 from engines.standing import Standing
 from engines.status import Service, min_or_none
+from engines.tiers.tiering import Tiering
 from engines.transfers.handover import Handovers
 from engines.transfers.moves import Moves
 from engines.transfers.outcomes import EngineOutcome
 from engines.transfers.peers import Peers
 from engines.transfers.room import Room
 from kvtransfer.protocol import Buffer, Exported, Imported, Send
+from kvtransfer.tiers.tier import BlocksLoaded, BlocksStored
 from mesh.wire.adapters import ExpectAdapter, ForgetAdapter
 from mesh.wire.control import Announce, Drain, LoadService, Migrate, ProcessState, Role, SetRole, UnloadService
 from mesh.wire.messages import EngineMessage
@@ -81,16 +83,16 @@ class EngineCore:
         self._adapters = adapters = AdapterRoom(settings.adapter_memory_bytes)
         self._handovers = handovers = Handovers(settings, services, can_open, room.freeness, adapters)
         self._backlog = backlog = Backlog(services, schedulers, handovers.departures)
-        self._account = Account(settings, standing, residency, backlog, handovers, room, pace, adapters)
+        self._tiering = tiering = Tiering(settings, services, standing)
+        self._account = Account(settings, standing, residency, backlog, handovers, room, pace, adapters, tiering)
         peers = Peers(settings.transfer_limits.headroom_blocks)
         slicing = Slicing(settings, services, schedulers, handovers.departures, peers, standing, pace)
-        self._slicing = slicing
         is_static, pads = settings.scheduling.is_static, isinstance(discipline, StaticBatches) and discipline.pads
         self._running = RunningStep(services, discipline, pace, settings.deliver_every, is_static=is_static, pads=pads)
         self._owned = owned = OwnedRequests(
-            services, standing, discipline, self._running, slicing, handovers, peers, adapters
+            services, standing, discipline, self._running, slicing, handovers, peers, adapters, tiering
         )
-        self._requests = owned.by_id
+        self._requests, self._slicing = owned.by_id, slicing
         admission = Admission(services, backlog, settings.max_waiting)
         self._intake = Intake(settings, services, admission, standing, self._running, owned, adapters)
         self._iterations = Iterations(
@@ -105,6 +107,7 @@ class EngineCore:
             self._running,
             owned,
             Filling(services, settings.limits, standing, is_static=is_static),
+            tiering,
         )
         self._moves = Moves(settings, residency, backlog, handovers, owned, room, peers, pace, self._running)
 
@@ -159,11 +162,11 @@ class EngineCore:
         """A matter of the engine as a whole."""
         match order:
             case SetRole():
-                self._set_role(order)
+                self._standing.set_role(order)
             case Drain():
                 self._drain_or_undo(order)
             case Announce():
-                self._hear_plan(order)
+                self._standing.hear_plan(order)
             case LoadService(service):
                 self._standing.has_news = True
                 return [*self._residency.load(service)]
@@ -194,6 +197,16 @@ class EngineCore:
     def restored(self, copied: Copied, now: float) -> list[Effect]:
         """Note that `RestoreBlocks` is done."""
         return self._finish_event(self._slicing.restored(copied), now)
+
+    def stored(self, result: BlocksStored, now: float) -> list[Effect]:
+        """Note that `StoreBlocks` is done."""
+        self._tiering.stored(result)
+        return self._finish_event((), now)
+
+    def blocks_loaded(self, ticket: int, result: BlocksLoaded, now: float) -> list[Effect]:
+        """Note that `LoadBlocks` is done."""
+        self._tiering.loaded(ticket, result)
+        return self._finish_event((), now)
 
     def loaded(self, service: Service, now: float) -> list[Effect]:
         """Take what the effect `LoadModel` asked for."""
@@ -227,11 +240,10 @@ class EngineCore:
 
     def expire(self, now: float) -> list[Effect]:
         """Call when `next_deadline` has come."""
-        return self._finish_event(self._handovers.expire(now), now)
+        return self._finish_event([*self._handovers.expire(now), *self._tiering.expire(now)], now)
 
     def next_deadline(self) -> float | None:
-        deadline, retry = self._handovers.next_deadline(), self._moves.next_retry()
-        return deadline if retry is None else min_or_none([deadline, retry])
+        return min_or_none([self._handovers.next_deadline(), self._moves.next_retry(), self._tiering.next_deadline()])
 
     @property
     def moves(self) -> Moves:
@@ -260,20 +272,6 @@ class EngineCore:
         self._standing.has_news = True
         log.info("serves again" if message.undo else "drains: its requests move away", engine=self._settings.id)
 
-    def _set_role(self, message: SetRole) -> None:
-        """A matter of the next iterations: nothing is moved, flushed or loaded (Tropical)."""
-        standing = self._standing
-        if message.num_role_changes == standing.num_role_changes and message.role is not standing.role:
-            log.info("role changed", engine=self._settings.id, was=standing.role, role=message.role)
-            standing.role = message.role
-            standing.num_role_changes += 1
-            standing.has_news = True
-
-    def _hear_plan(self, message: Announce) -> None:
-        known = self._standing.place
-        if known is None or known.number < message.place.number:
-            self._standing.place = message.place
-
     def _finish_event(self, outcomes: Sequence[EngineOutcome], now: float) -> list[Effect]:
         """Draw the consequences of what an event came to, and of how things are after it."""
         effects = self._owned.resolve(outcomes, now)
@@ -285,6 +283,7 @@ class EngineCore:
             effects += self._drop()
         elif self._moves.has_rules:
             effects += self._owned.resolve(self._moves.give_away(self.role, now), now)
+        effects += self._tiering.next_store(is_idle=not self._requests)
         return effects if self._adapters.is_empty else [*effects, *self._adapters.next_orders()]
 
     def _drop(self) -> list[AdapterOrder | DropModel]:
@@ -332,7 +331,7 @@ class EngineCore:
     def _is_empty(self, service: Service) -> bool:
         """Nobody holds or wants anything of it here."""
         queue, step = service.queue, self._running.step
-        owned = queue.not_begun, queue.running, queue.pinned, queue.away, queue.fillers.all()
+        owned = queue.not_begun, queue.running, queue.loading, queue.pinned, queue.away, queue.fillers.all()
         is_used = any(owned) or service.pool.is_used or (step is not None and step.service is service)
         return not is_used and not self._handovers.concern(service.name)
 
@@ -391,9 +390,10 @@ class EngineCore:
             service.pool.check_invariants()
             service.queue.check_invariants(self._requests)
         self._slicing.check_invariants()
+        self._tiering.check_invariants()
         self._adapters.check_invariants()
-        queues = [service.queue for service in self._services.values()]
-        self._discipline.check_invariants([request for queue in queues for request in (*queue.waiting, *queue.running)])
+        places = [(one.queue.waiting, one.queue.loading, one.queue.running) for one in self._services.values()]
+        self._discipline.check_invariants([request for queue in places for place in queue for request in place])
         if self.is_idle:
             leaked = {name: service.pool for name, service in self._services.items() if service.pool.num_held}
             assert not leaked, f"blocks are held though nothing is here: {leaked}"

@@ -1,5 +1,6 @@
 """Lists what an engine's state machine asks its shell to do, such as to send, compute, copy or load a model."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engines.scheduling.step import Step
@@ -77,8 +78,40 @@ class Copied:
     elapsed_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class StoreBlocks:
+    """Copy these physical blocks to the first KV tier, each under its chain digest, unless they get new content before;
+    tell the core how it ended (`BlocksStored`).
+    """
+
+    service: str
+    digests: Sequence[bytes]
+    blocks: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadBlocks:
+    """Copy what KV tiers hold under these digests to these physical blocks, in order; tell the core how it ended
+    (`BlocksLoaded`).
+    """
+
+    ticket: int
+    service: str
+    digests: Sequence[bytes]
+    blocks: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class StopLoading:
+    """Write nothing of that load to its blocks any more: they are computed, or are others'."""
+
+    ticket: int
+    service: str
+
+
 Loading = LoadModel | DropModel | LoadAdapter | DropAdapter
-Effect = Send | ExportBlocks | ImportBlocks | OffloadBlocks | RestoreBlocks | ForgetBlocks | Loading
+Tiers = StoreBlocks | LoadBlocks | StopLoading
+Effect = Send | ExportBlocks | ImportBlocks | OffloadBlocks | RestoreBlocks | ForgetBlocks | Tiers | Loading
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ much is computed.
 from dataclasses import dataclass, field
 from math import inf
 
-from engines.memory.block_pool import BlockPool, Run, root_of
+from engines.memory.block_pool import BlockPool, Run
+from engines.memory.chains import root_of
 from engines.scheduling.batch import Chunk, Draw
 from mesh.wire.control import PrefillMode, PrefillOrder
 from mesh.wire.requests import Delta, Epoch, FinishReason, RequestSpec, TokenLogprobs
@@ -46,6 +47,7 @@ class EngineRequest:
     is_hopeless: bool = False  # its TPOT promise: it stays late on average even if it decodes alone
     batch: int = 0  # that it came in, counted from 1; 0: it came alone
     uses_prefixes: bool = True  # of others that begin alike
+    has_asked_tiers: bool = False  # for what KV tiers hold of it, since it lost its blocks
     finish: FinishReason | None = None  # that its gateway was told
     is_over: bool = False  # ended here; its blocks go as soon as nothing touches them
     published: Run | None = None  # the full blocks that others can find
@@ -181,12 +183,20 @@ class EngineRequest:
             return min(at_most, num_uncomputed)
         return num_uncomputed if at_most >= budget else 0
 
+    @property
+    def may_take_prefix(self) -> bool:
+        """Return whether it may begin with KV that was computed for others."""
+        return self.spec.sampling.prompt_logprobs is None and self.uses_prefixes and not self.is_whole
+
     def take_prefix(self, pool: BlockPool) -> None:
         """Hold the blocks of a cached prefix. One token at least is left to compute, or nothing could be sampled."""
-        if self.spec.sampling.prompt_logprobs is not None or not self.uses_prefixes or self.is_whole:
-            return
-        self.blocks = pool.match(self.tokens, len(self.tokens) - 1, self.spec.prefix_salt)
-        self.num_computed = len(self.blocks) * pool.block_size
+        if self.may_take_prefix:
+            self.blocks = pool.match(self.tokens, len(self.tokens) - 1, self.spec.prefix_salt)
+            self.begin_after(len(self.blocks), pool.block_size)
+
+    def begin_after(self, num_blocks: int, block_size: int) -> None:
+        """The first blocks that it holds are full, whoever filled them: what comes after them is computed."""
+        self.num_computed = num_blocks * block_size
         self.num_cached = min(self.num_computed, self.num_prompt)
 
     def chunk(self, num_tokens: int) -> Chunk:

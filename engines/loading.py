@@ -18,9 +18,12 @@ from engines.models.files.model_config import ModelConfig
 from engines.models.store import prepared_dir
 from engines.scheduling.queue import ServiceQueue
 from engines.status import Service
+from engines.tiers.opening import open_tiers
 from kvtransfer.gpu.device_memory import DeviceMemory
 from kvtransfer.offloaded import OffloadedBlocks
 from kvtransfer.peer_memories import PeerMemories
+from kvtransfer.tiers.block_file import space_of
+from kvtransfer.tiers.tiered_blocks import TieredBlocks
 from kvtransfer.transports import Transport, transports_of
 from mesh.errors import UserError
 from mesh.suggestions import suggestion
@@ -41,11 +44,13 @@ class Loaded:
         self.services: dict[str, Service] = {}
         self.transports: dict[str, Mapping[str, Transport]] = {}
         self.offloaded: dict[str, OffloadedBlocks] = {}
+        self.tiered: dict[str, TieredBlocks] = {}  # of services whose blocks are in KV tiers
         self._topology = topology
         self._engine = engine
         self._peers = peers
         self._backend = backend
         self._folders = AdapterFolders(topology)
+        self._tiers = open_tiers(topology, engine)
         self._pages = PagePool(backend.memory.layout.num_pages)
         if isinstance(backend.memory, DeviceMemory):
             peers.equip(backend.memory.device, backend.memory.layout.page_bytes)
@@ -62,6 +67,9 @@ class Loaded:
         """Let the engine use it. In the thread of the engine's node, as all that follows."""
         engine, layout = self._engine, model.memory.layout
         pool = block_pool(self._pages, engine.block_size, layout.slots, model.memory, quota=engine.kv_quotas.get(name))
+        if self._tiers and model.identity:
+            space = space_of(name, model.identity, self._topology.service(name).dtype, layout.shape)
+            self.tiered[name] = TieredBlocks(model.memory, space, self._tiers)
         service = self.services[name] = Service(
             ServiceQueue(name, pool),
             layout.shape,
@@ -77,6 +85,7 @@ class Loaded:
             whole_prompts=model.whole_prompts,
             images=model.images,
             place_bytes=model.place_bytes,
+            tiers=self.tiered.get(name),
         )
         setting, num_hosts = self._topology.transfer.checksum, len(self._topology.hosts)
         self.transports[name] = transports_of(
@@ -106,6 +115,7 @@ class Loaded:
     def drop(self, name: str) -> None:
         """Drop a model. Its memory goes when nobody copies from it any more."""
         del self.services[name], self.transports[name], self.offloaded[name]
+        self.tiered.pop(name, None)
         self._backend.remove(name)
 
 

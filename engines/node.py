@@ -27,6 +27,7 @@ from engines.step_failures.errors import StepError, StepFailures
 from engines.step_failures.stuck_steps import StepWatch
 from engines.transfers.neighbours import Neighbourhood
 from kvtransfer.protocol import Buffer, Exported, Imported, Send
+from kvtransfer.tiers.tier import BlocksLoaded, BlocksStored
 from mesh.addresses import gateway_names, supervisors
 from mesh.effects import Follow, Forget, Publish, Rest
 from mesh.membership.catching_up import CatchingUp
@@ -283,6 +284,14 @@ class EngineNode:
     def restored(self, copied: Copied, now: float) -> list[NodeEffect]:
         """Note that `RestoreBlocks` is done."""
         return self._after(self.core.restored(copied, now))
+
+    def stored(self, result: BlocksStored, now: float) -> list[NodeEffect]:
+        """Note that `StoreBlocks` is done."""
+        return self._after(self.core.stored(result, now))
+
+    def blocks_loaded(self, ticket: int, result: BlocksLoaded, now: float) -> list[NodeEffect]:
+        """Note that `LoadBlocks` is done."""
+        return self._after(self.core.blocks_loaded(ticket, result, now))
 
     def loaded(self, service: Service, now: float) -> list[NodeEffect]:
         """Note that `LoadModel` is done."""

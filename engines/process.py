@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
@@ -22,12 +22,15 @@ from engines.effects import (
     Exit,
     ForgetBlocks,
     LoadAdapter,
+    LoadBlocks,
     LoadModel,
     NodeEffect,
     OffloadBlocks,
     Recover,
     Refuse,
     RestoreBlocks,
+    StopLoading,
+    StoreBlocks,
 )
 from engines.loading import Loaded, load
 from engines.metrics.serving import EngineMetrics
@@ -36,10 +39,12 @@ from engines.scheduling.batch import Batch, StepResult
 from engines.scheduling.step import Step
 from engines.settings import EngineSettings
 from engines.step_failures.errors import classify
+from engines.tiers.jobs import TierJobs
 from kvtransfer.freed_memory import keep_freed_memory
 from kvtransfer.gpu.device import MESSAGE_BYTES
 from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import ExportBlocks, ImportBlocks, Send, TransferLimits
+from kvtransfer.tiers.tier import BlocksLoaded, BlocksStored
 from kvtransfer.transports import Transport
 from mesh.effects import Follow, Forget, Publish, Rest
 from mesh.errors import EXIT_FAILURE, UserError
@@ -142,6 +147,7 @@ class EngineProcess:
         self._compute_thread = compute
         self._copy_thread = ThreadPoolExecutor(1, "copy")
         self._load_thread = ThreadPoolExecutor(1, "load")
+        self._tier_jobs = TierJobs()
         self._metrics = EngineMetrics(shell, engine, sockets.counters)
         core = EngineCore(settings_of(topology, engine, self._metrics.url), loaded.services, peers.can_open)
         self._node = EngineNode(core, topology, engine.id, topology.timing.lease_s)
@@ -178,6 +184,7 @@ class EngineProcess:
             self._pulse.stop()
             for threads in (self._copy_thread, self._load_thread):
                 threads.shutdown(wait=False, cancel_futures=True)
+            self._tier_jobs.close()
 
     # --- events -------------------------------------------------------------------------------------------------------
 
@@ -230,6 +237,8 @@ class EngineProcess:
                     self._publish()
                 case ExportBlocks() | ImportBlocks() | OffloadBlocks() | RestoreBlocks():
                     self._tasks.create_task(self._copy(effect))
+                case StoreBlocks() | LoadBlocks() | StopLoading():
+                    self._carry_out_in_tiers(effect)
                 case _:
                     self._carry_out_rare(effect)
         deadline = self._node.next_deadline()
@@ -329,6 +338,24 @@ class EngineProcess:
             log.exception("KV of an offloaded request could not be copied")
             return Copied(ticket, ok=False, elapsed_s=self._clock.now() - started)
         return Copied(ticket, ok=True, elapsed_s=self._clock.now() - started)
+
+    def _carry_out_in_tiers(self, effect: StoreBlocks | LoadBlocks | StopLoading) -> None:
+        tiers = self._loaded.tiered[effect.service]
+        match effect:
+            case StoreBlocks(_, _, blocks):
+                generations = tiers.generations(blocks)  # as they are now, before anything else happens
+                self._tasks.create_task(self._store(self._tier_jobs.store(tiers, effect, generations)))
+            case LoadBlocks(ticket):
+                tiers.open_load(ticket)
+                self._tasks.create_task(self._load_blocks(ticket, self._tier_jobs.load(tiers, effect)))
+            case StopLoading(ticket):
+                tiers.stop(ticket)
+
+    async def _store(self, stored: Awaitable[BlocksStored]) -> None:
+        self._carry_out(self._node.stored(await stored, self._clock.now()))
+
+    async def _load_blocks(self, ticket: int, loaded: Awaitable[BlocksLoaded]) -> None:
+        self._carry_out(self._node.blocks_loaded(ticket, await loaded, self._clock.now()))
 
     async def _load(self, name: str) -> None:
         """Beside what is computed; whatever goes wrong, serving goes on."""

@@ -16,6 +16,7 @@ from engines.scheduling.running import RunningStep
 from engines.scheduling.slicing import Slicing
 from engines.standing import Standing
 from engines.status import Service
+from engines.tiers.tiering import Tiering
 from engines.transfers.final_statuses import FinalStatuses
 from engines.transfers.handover import Handovers
 from engines.transfers.outcomes import (
@@ -62,6 +63,7 @@ class OwnedRequests:
         handovers: Handovers,
         peers: Peers,
         adapters: AdapterRoom,
+        tiering: Tiering,
     ) -> None:
         self.by_id: dict[str, EngineRequest] = {}
         self._services = services
@@ -72,6 +74,7 @@ class OwnedRequests:
         self._handovers = handovers
         self._peers = peers
         self._adapters = adapters
+        self._tiering = tiering
         self._final_statuses = FinalStatuses()
         self._ended: dict[str, Epoch] = {}  # of the last ones that were, lest a word said twice brings them back
 
@@ -210,7 +213,7 @@ class OwnedRequests:
         outcomes: list[EngineOutcome] = []
         if request.transfer is not None:
             outcomes += self._handovers.departures.cancel(request.transfer, "request ended", now)
-        outcomes += self._slicing.ended(request)
+        outcomes += [*self._slicing.ended(request), *self._tiering.ended(request)]
         self.release(request)
         return self.resolve(outcomes, now) if outcomes else []
 

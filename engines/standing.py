@@ -2,7 +2,11 @@
 
 from dataclasses import dataclass
 
-from mesh.wire.control import EnginePlace, ProcessState, Role
+import structlog
+
+from mesh.wire.control import Announce, EnginePlace, ProcessState, Role, SetRole
+
+log = structlog.get_logger()
 
 
 @dataclass(slots=True)
@@ -24,3 +28,16 @@ class Standing:
     num_role_changes: int = 0
     place: EnginePlace | None = None  # in the newest plan that was announced
     has_news: bool = True
+
+    def set_role(self, message: SetRole) -> None:
+        """A matter of the next iterations: nothing is moved, flushed or loaded (Tropical)."""
+        if message.num_role_changes == self.num_role_changes and message.role is not self.role:
+            log.info("role changed", was=self.role, role=message.role)
+            self.role = message.role
+            self.num_role_changes += 1
+            self.has_news = True
+
+    def hear_plan(self, message: Announce) -> None:
+        """The place in the newest plan counts."""
+        if self.place is None or self.place.number < message.place.number:
+            self.place = message.place

@@ -16,6 +16,7 @@ from engines.memory.block_pool import BlockPool
 from engines.scheduling.demand import EarlyEnds
 from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.slack import is_beyond_repair
+from kvtransfer.tiers.tier import TierIndex
 from mesh.wire.requests import RequestSpec
 from mesh.wire.status import Demand, ServiceStatus
 from mesh.wire.transfers import KVShape, MemoryRef
@@ -64,6 +65,7 @@ class Service:
     whole_prompts: bool = False  # each is computed in one iteration
     images: ImageForm | None = None  # how it sees images; None: it sees none
     place_bytes: int = 0  # of memory for each of its LoRA adapters at least
+    tiers: TierIndex | None = None  # of its blocks; None: no tier keeps them
 
     @property
     def name(self) -> str:
@@ -166,7 +168,7 @@ class Service:
             cost.decode,
             self.cost.prefill_error,
             self.cost.decode_error,
-            len(queue.running),
+            len(queue.running) + len(queue.loading),
             freeness,
             self.is_leaving,
             demand,

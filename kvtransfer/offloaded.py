@@ -2,36 +2,11 @@
 
 from collections.abc import Sequence
 from threading import Lock
-from typing import Protocol
 
-import numpy as np
-
+from kvtransfer.block_copies import copies_of
 from kvtransfer.gpu.device import Bytes
 from kvtransfer.gpu.device_memory import DeviceKVMemory
-from kvtransfer.gpu.device_transports import Staging
 from kvtransfer.memory import KVMemory
-
-
-class _Copies(Protocol):
-    def read(self, blocks: Sequence[int]) -> Bytes:
-        """The content of blocks [n, block_bytes], a copy."""
-
-    def write(self, contents: Sequence[Bytes], blocks: Sequence[int]) -> None: ...
-
-
-class _HostCopies:
-    def __init__(self, memory: KVMemory) -> None:
-        self._memory = memory
-
-    def read(self, blocks: Sequence[int]) -> Bytes:
-        rows = np.empty((len(blocks), self._memory.layout.block_bytes), np.uint8)
-        for row, block in zip(rows, blocks, strict=True):
-            row[:] = self._memory[block]
-        return rows
-
-    def write(self, contents: Sequence[Bytes], blocks: Sequence[int]) -> None:
-        for content, block in zip(contents, blocks, strict=True):
-            self._memory[block] = content
 
 
 class OffloadedBlocks:
@@ -42,7 +17,7 @@ class OffloadedBlocks:
     """
 
     def __init__(self, memory: KVMemory | DeviceKVMemory) -> None:
-        self._copies: _Copies = Staging(memory) if isinstance(memory, DeviceKVMemory) else _HostCopies(memory)
+        self._copies = copies_of(memory)
         self._kept: dict[int, Bytes] = {}
         self._lock = Lock()
 

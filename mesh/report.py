@@ -12,7 +12,7 @@ from mesh.topology.schema import EngineSpec, GatewaySpec, PlacementSpec, Topolog
 from mesh.wire.control import ProcessState
 from mesh.wire.messages import BroadcastMessage
 from mesh.wire.placement import PlacementStatus
-from mesh.wire.status import ChildStatus, EngineStatus, GatewayStatus, ServiceStatus, SupervisorStatus
+from mesh.wire.status import ChildStatus, EngineStatus, GatewayStatus, ServiceStatus, SupervisorStatus, TierStatus
 
 
 def report(
@@ -135,12 +135,20 @@ def _engine(spec: EngineSpec, status: BroadcastMessage | None, child: ChildStatu
         "max_running": heard.max_running or None if heard else None,
         "loading": list(heard.loading) if heard else [],
         "adapters": list(heard.adapters) if heard else [],
+        "tiers": {one.name: _tier(one) for one in heard.tiers} if heard else {},
+        "blocks_not_stored": heard.blocks_not_stored_total if heard else None,
+        "loads_stopped": heard.loads_stopped_total if heard else None,
         "prefill_backlog_s": heard.prefill_remaining_s + heard.prefill_waiting_s if heard else None,
         "decode_step_s": heard.decode_step_s if heard else None,
         "slack_s": heard.min_slack_s if heard else None,
         "failed_loads": {one.service: one.reason for one in heard.failed_loads} if heard else {},
         "error": heard.error if heard else None,
     }
+
+
+def _tier(tier: TierStatus) -> dict[str, Any]:
+    """What an engine has done with a KV tier."""
+    return {key: value for key, value in msgspec.structs.asdict(tier).items() if key != "name"}
 
 
 def _placement(spec: PlacementSpec, status: BroadcastMessage | None, child: ChildStatus | None) -> dict[str, Any]:

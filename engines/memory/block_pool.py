@@ -9,18 +9,15 @@ here; for smaller blocks there is `engines.memory.packed_pool`.
 """
 
 from array import array
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
-from hashlib import blake2b
 from itertools import compress, count
 from math import inf
 from typing import Protocol
 
 from engines.memory.cached_blocks import CachedBlocks
+from engines.memory.chains import ROOT, Digest, chain, digests_of
 from engines.memory.pages import Claimant, PagePool, Precedence
-
-Digest = bytes
-ROOT: Digest = b""  # of prefixes that nothing but their tokens tells apart
 
 
 class OutOfBlocksError(RuntimeError):
@@ -37,19 +34,9 @@ class Content(Protocol):
         """The block will, the rest of its page not."""
 
 
-def chain(parent: Digest, tokens: Sequence[int]) -> Digest:
-    """Identity of a full block: its tokens and everything before them."""
-    return blake2b(parent + array("I", tokens).tobytes(), digest_size=16).digest()
-
-
-def root_of(salt: bytes) -> Digest:
-    """Where the chains of prefixes begin that are not to be found without this ``salt``; empty: `ROOT`."""
-    return blake2b(salt, digest_size=16).digest() if salt else ROOT
-
-
 class Run:
     """The full blocks of one sequence that others can find, in order. ``tokens`` are the sequence's own, and grow.
-    ``root``: of `root_of`.
+    ``root``: of `engines.memory.chains.root_of`.
 
     Digests beyond the first are computed once another sequence begins alike: before that nobody can ask for them.
     """
@@ -95,6 +82,7 @@ class BlockPool:
         self._names: list[Digest | Run | None] = [None] * num_all  # published; a run: not computed yet
         self._by_digest: dict[Digest, int] = {}
         self._alone: dict[Digest, Run] = {}  # by the digest of their first block
+        self._found: deque[Digest] | None = None  # since they were asked for
         pages.add(self)
 
     def __repr__(self) -> str:
@@ -109,6 +97,11 @@ class BlockPool:
         if self._pages.is_shared:
             num_all += self._pages.num_idle_beside(self)
         return num_all if num_all < num_of_quota else num_of_quota
+
+    @property
+    def num_unused(self) -> int:
+        """Blocks of free memory: nothing is given up for them."""
+        return len(self._free)
 
     @property
     def num_of_quota(self) -> int:
@@ -246,9 +239,7 @@ class BlockPool:
         of others with another ``salt`` are not found.
         """
         found: list[int] = []
-        size, digest = self.block_size, root_of(salt)
-        for start in range(0, num_tokens - size + 1, size):
-            digest = chain(digest, tokens[start : start + size])
+        for digest in digests_of(tokens, num_tokens, self.block_size, salt):
             block = self._by_digest.get(digest)
             if block is None:
                 break
@@ -256,6 +247,18 @@ class BlockPool:
             found.append(block)
         self._hold(found)
         return found
+
+    def tell_new(self) -> deque[Digest]:
+        """Return a queue into which the digest of each block goes that others can find from now on. It holds as many as
+        there are blocks, the last ones.
+        """
+        if self._found is None:
+            self._found = deque(maxlen=len(self._names))
+        return self._found
+
+    def find(self, digest: Digest) -> int | None:
+        """The block, held or cached, of that content. It is not held by being found."""
+        return self._by_digest.get(digest)
 
     def _hold(self, blocks: Iterable[int]) -> None:
         """Published ones, held or cached."""
@@ -282,7 +285,7 @@ class BlockPool:
         first = run.blocks[0]
         is_new = self._names[first] is run
         self._name(run, 1)
-        run.is_alone = is_new and self._names[first] is not None
+        run.is_alone = self._found is None and is_new and self._names[first] is not None
         if run.is_alone:
             self._alone[run.digest] = run
         else:
@@ -309,6 +312,8 @@ class BlockPool:
                 if run.digest not in self._by_digest:
                     names[block] = run.digest
                     self._by_digest[run.digest] = block
+                    if self._found is not None:
+                        self._found.append(run.digest)
                     continue
                 names[block] = None
                 if not holders[block]:

@@ -38,6 +38,10 @@ class PackedBlockPool(BlockPool):
         num_pages = len(self._free) + self._pages.num_idle_beside(self)
         return min(self._num_open + len(self._cached) + num_pages * self.slots, self.num_of_quota)
 
+    @property
+    def num_unused(self) -> int:
+        return self._num_open + len(self._free) * self.slots
+
     def allocate(self, count: int) -> list[int]:
         self._check_room(count)
         blocks: list[int] = []

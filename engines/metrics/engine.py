@@ -27,6 +27,7 @@ class EngineNumbers(Collector):
             yield from self._of_services(status)
             yield from self._of_requests(status)
             yield from self._of_moves(status)
+            yield from self._of_tiers(status)
 
     def _of_services(self, status: EngineStatus) -> Iterable[Family]:
         running = GaugeMetricFamily("vllm:num_requests_running", "Requests that hold KV blocks", labels=SERVICE)
@@ -89,6 +90,38 @@ class EngineNumbers(Collector):
         slices.add_metric((self._engine, "moved"), status.slices_moved_total)
         slices.add_metric((self._engine, "offloaded"), status.slices_offloaded_total)
         return leaving, left, aborted, offloaded, slices
+
+    def _of_tiers(self, status: EngineStatus) -> Iterable[Family]:
+        """Nothing where there are no KV tiers."""
+        if not status.tiers:
+            return ()
+        used = GaugeMetricFamily(
+            "meshserve_tier_used_bytes", "Bytes in the KV tier, of all engines of the host", labels=(*ENGINE, "tier")
+        )
+        blocks = CounterMetricFamily(
+            "meshserve_tier_blocks", "KV blocks that the engine moved, and faults", labels=(*ENGINE, "tier", "fate")
+        )
+        moved = CounterMetricFamily(
+            "meshserve_tier_bytes", "Bytes of KV that the engine moved", labels=(*ENGINE, "tier", "fate")
+        )
+        for tier in status.tiers:
+            labels = self._engine, tier.name
+            used.add_metric(labels, tier.used_bytes)
+            blocks.add_metric((*labels, "loaded"), tier.loaded_blocks)
+            blocks.add_metric((*labels, "stored"), tier.stored_blocks)
+            blocks.add_metric((*labels, "evicted"), tier.evicted_blocks)
+            blocks.add_metric((*labels, "faulty"), tier.faults)
+            moved.add_metric((*labels, "loaded"), tier.loaded_bytes)
+            moved.add_metric((*labels, "stored"), tier.stored_bytes)
+        dropped = CounterMetricFamily(
+            "meshserve_tier_blocks_not_stored", "KV blocks given up before they could be stored", labels=ENGINE
+        )
+        dropped.add_metric((self._engine,), status.blocks_not_stored_total)
+        stopped = CounterMetricFamily(
+            "meshserve_tier_loads_stopped", "Loads from KV tiers that took too long", labels=ENGINE
+        )
+        stopped.add_metric((self._engine,), status.loads_stopped_total)
+        return used, blocks, moved, dropped, stopped
 
     def _services(self, status: EngineStatus) -> str:
         """vLLM counts for one model; an engine of several tells all their names."""

@@ -14,6 +14,7 @@ from engines.scheduling.step import Step
 from engines.settings import EngineSettings
 from engines.standing import Standing
 from engines.status import Decodes, Service
+from engines.tiers.tiering import Tiering
 from engines.transfers.handover import Handovers
 from engines.transfers.room import Room
 from mesh.wire.requests import PRIORITY_BATCH
@@ -33,6 +34,7 @@ class Account:
         room: Room,
         pace: Pace,
         adapters: AdapterRoom,
+        tiering: Tiering,
     ) -> None:
         self._settings = settings
         self._standing = standing
@@ -42,6 +44,7 @@ class Account:
         self._room = room
         self._pace = pace
         self._adapters = adapters
+        self._tiering = tiering
 
     def status(self, requests: Collection[EngineRequest], step: Step | None, now: float) -> EngineStatus:
         """A fresh one, numbered. ``requests``: all that the engine owns."""
@@ -59,7 +62,7 @@ class Account:
         num_tokens = sum([len(request.tokens) for request in requests])
         for service in services:
             queue = service.queue
-            num_running += len(queue.running)
+            num_running += len(queue.running) + len(queue.loading)
             num_offloaded += queue.num_away
             num_tokens += queue.num_unbooked
         num_decoding = decodes.num_requests
@@ -107,6 +110,9 @@ class Account:
             weight_memory=self._settings.weight_memory_bytes,
             metrics_url=self._settings.metrics_url,
             adapters=self._adapters.names(),
+            tiers=self._tiering.status(),
+            blocks_not_stored_total=self._tiering.num_dropped,
+            loads_stopped_total=self._tiering.num_stopped,
         )
 
 

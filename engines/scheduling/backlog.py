@@ -100,7 +100,7 @@ class Backlog:
 
     def _started(self) -> Iterator[Prefill]:
         for service in self._services.values():
-            for request in service.queue.running:
+            for request in (*service.queue.running, *service.queue.loading):
                 if not request.is_decoding:
                     yield Prefill(request, service, service.prefill_s(request))
 

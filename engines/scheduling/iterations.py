@@ -19,6 +19,7 @@ from engines.scheduling.steady import SteadyBatch
 from engines.scheduling.step import Step
 from engines.standing import Standing
 from engines.status import Service
+from engines.tiers.tiering import Tiering
 from engines.transfers.handover import Handovers
 from engines.transfers.outcomes import EngineOutcome
 from kvtransfer.protocol import Send
@@ -41,6 +42,7 @@ class Iterations:
         running: RunningStep,
         requests: OwnedRequests,
         filling: Filling,
+        tiering: Tiering,
     ) -> None:
         self._services = services
         self._schedulers = schedulers
@@ -55,6 +57,7 @@ class Iterations:
         self._running = running
         self._requests = requests
         self._filling = filling
+        self._tiering = tiering
 
     def __repr__(self) -> str:
         return f"<Iterations of {list(self._services)}>"
@@ -148,7 +151,7 @@ class Iterations:
     def _plan_once(self, turn: Turn, now: float) -> tuple[StepPlan, list[EngineOutcome]]:
         service, rank = self._services[turn.service], self._discipline.rank(now)
         num_running, role = len(service.queue.running), self._standing.role
-        outcomes = self._slicing.before_plan(service, now)
+        outcomes = [*self._slicing.before_plan(service, now), *self._tiering.before_plan(service, rank, now)]
         scheduler = self._schedulers[service.name]
         if rank is None:
             plan = scheduler.plan(service.queue, role, now)

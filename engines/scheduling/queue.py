@@ -26,6 +26,7 @@ class ServiceQueue:
     offloading: list[EngineRequest] = field(default_factory=list)  # their KV is on its way to host memory
     offloaded: list[EngineRequest] = field(default_factory=list)  # hold no blocks: it is there
     restoring: list[EngineRequest] = field(default_factory=list)  # it is on its way back to blocks that they hold
+    loading: list[EngineRequest] = field(default_factory=list)  # what KV tiers hold comes to blocks that they hold
     slice_tokens: int | None = None  # as in `Limits`
     is_claimed: bool = False  # the next memory is that of a offloaded sequence
     fillers: Fillers = field(default_factory=Fillers)  # beside all of the above, which count for others
@@ -39,11 +40,16 @@ class ServiceQueue:
     @property
     def num_taken(self) -> int:
         """Sequence that run, or will at once."""
-        return len(self.running) + len(self.restoring)
+        return len(self.running) + len(self.restoring) + len(self.loading)
 
     @property
     def num_away(self) -> int:
         return len(self.offloading) + len(self.offloaded) + len(self.restoring)
+
+    @property
+    def num_coming(self) -> int:
+        """Requests whose KV is to come, or on its way: they will run without having been waiting."""
+        return self.num_away + len(self.loading)
 
     @property
     def away(self) -> list[EngineRequest]:
@@ -54,12 +60,12 @@ class ServiceQueue:
     def growth_blocks(self) -> int:
         """Blocks for what runs to grow into: one each, or, with slices, what each is granted and does not hold."""
         if self.slice_tokens is None:
-            return len(self.running)
+            return len(self.running) + len(self.loading)
         blocks_for = self.pool.blocks_for
         return sum(
             [
                 max(0, blocks_for(request.granted) - len(request.blocks))
-                for request in chain(self.running, self.restoring)
+                for request in chain(self.running, self.restoring, self.loading)
                 if request.granted is not None
             ]
         )
@@ -87,14 +93,14 @@ class ServiceQueue:
         ]
 
     def prompts(self) -> Iterator[EngineRequest]:
-        """Return what does not decode: what has begun, then what waits."""
+        """Return what does not decode and could be computed now: what has begun, then what waits."""
         return chain((request for request in self.running if not request.is_decoding), self.waiting)
 
     def remove(self, request: EngineRequest) -> None:
         """Take a sequence out, wherever it stands. Its blocks stay its own."""
         if request.is_filler:
             self.fillers.remove(request)
-        for place in (self.unreserved, self.without_adapter, self.waiting, self.running, self.offloaded):
+        for place in (self.unreserved, self.without_adapter, self.waiting, self.loading, self.running, self.offloaded):
             if request in place:
                 place.remove(request)
 
@@ -123,11 +129,12 @@ class ServiceQueue:
         """One that runs loses its blocks and waits again."""
         self.running.remove(request)
         request.release_blocks(self.pool)
+        request.has_asked_tiers = False
         self.waiting.append(request)
 
     def check_invariants(self, owned: Mapping[str, EngineRequest]) -> None:
         """Raise AssertionError unless each request stands in one place, and only those hold blocks that may."""
-        places = [*self.not_begun, *self.running, *self.away, *self.fillers.all()]
+        places = [*self.not_begun, *self.loading, *self.running, *self.away, *self.fillers.all()]
         assert len(set(places)) == len(places), "a request stands in two places"
         assert all(owned.get(request.id) is request for request in self.running), "an unowned request runs"
         blockless = *self.not_begun, *self.offloaded, *self.fillers.waiting

@@ -93,7 +93,7 @@ class RunningStep:
         if [1 for service in self._services.values() if service.queue.fillers]:
             return 0
         queue = step.service.queue
-        may_change = queue.waiting or queue.unreserved or queue.num_away or len(queue.running) != len(step.shares)
+        may_change = queue.waiting or queue.unreserved or queue.num_coming or len(queue.running) != len(step.shares)
         if may_change and not self._is_static:
             return 0
         steady = self._steady or self._find_steady(step)
@@ -118,7 +118,7 @@ class RunningStep:
         """Return until when it stays the turn of the running step's service, if nothing happens."""
         step = self.step
         others = [] if step is None else self._others(step)
-        if step is None or not [1 for queue in others if queue.waiting or queue.running or queue.num_away]:
+        if step is None or not [1 for queue in others if queue.waiting or queue.running or queue.num_coming]:
             return inf
         requests = [share.request for share in step.shares]
         return self._discipline.steady_until(Turn(step.service.name, IterationPhase.DECODE), requests, step.started_at)

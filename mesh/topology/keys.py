@@ -213,6 +213,11 @@ RESPONSES: Keys = {
     "max_age_days": Key("max_age_days", integer(1, 3650)),
 }
 
+KV_TIERS: Keys = {
+    "host": Key("host_bytes", size),
+    "host_folder": Key("host_folder", text),
+}
+
 CLUSTER: Keys = {
     "on": Key("on", choice([engine.value for engine in ClusterEngine], "a cluster's engine", ClusterEngine)),
     "address": Key("address", text),

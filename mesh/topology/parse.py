@@ -23,11 +23,9 @@ from mesh.topology.lines import LineIndex
 from mesh.topology.placed import Placed
 from mesh.topology.reading import as_table, check_sections, named_tables, read_table, require
 from mesh.topology.report import Report, TopologyError
-from mesh.topology.responses import ResponsesSpec
 from mesh.topology.schema import (
     WHOLE_PROMPTS,
     AccessSpec,
-    AdaptersSpec,
     EngineSpec,
     GatewaySpec,
     PlacementMode,
@@ -44,12 +42,13 @@ from mesh.topology.schema import (
     TracesSpec,
     TransferSpec,
 )
+from mesh.topology.stores import AdaptersSpec, KVTiersSpec, ResponsesSpec
 from mesh.topology.timing import Timing
 from mesh.wire.control import Role
 
 SECTIONS = (
     "mesh", "services", "engines", "gateways", "policy", "transfer", "rescheduling", "scaling", "placement", "hosts",
-    "access", "batches", "responses", "traces", "cluster", "adapters",
+    "access", "batches", "responses", "traces", "cluster", "adapters", "kv_tiers",
 )  # fmt: skip
 DEFAULT_TTFT_S = 5.0
 DEFAULT_TPOT_S = 0.25
@@ -106,6 +105,7 @@ def load(path: Path, text: str | None = None, counts: Mapping[str, int] | None =
         responses=_responses(source),
         traces=_traces(source),
         added=_added(source),
+        kv_tiers=_kv_tiers(source),
         **_mesh(source, len(engines) + len(gateways) + len(hosts)),
     )
     source.report.raise_if_any()
@@ -211,6 +211,16 @@ def _added(source: _Source) -> AdaptersSpec | None:
     if (state := fields.pop("state", None)) is not None:
         fields["state"] = Path(source.resolve(state))
     return AdaptersSpec(Path(source.resolve(fields.pop("folder", "."))), **fields)
+
+
+def _kv_tiers(source: _Source) -> KVTiersSpec | None:
+    """On if there is such a table, be it empty."""
+    if "kv_tiers" not in source.document:
+        return None
+    fields = _section(source, "kv_tiers", keys.KV_TIERS)
+    if (folder := fields.pop("host_folder", None)) is not None:
+        fields["host_folder"] = Path(source.resolve(folder))
+    return KVTiersSpec(**fields)
 
 
 def _services(source: _Source) -> tuple[tuple[ServiceSpec, ...], tuple[ServiceSpec, ...]]:

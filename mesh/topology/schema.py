@@ -10,7 +10,7 @@ from mesh.access.keys import UNLIMITED, KeyLimits
 from mesh.batches import USUAL, BatchesSpec
 from mesh.chat_formats import AUTO_FORMAT
 from mesh.rules import Counting, Lateness, ScalingRule, Trigger
-from mesh.topology.responses import KEPT, ResponsesSpec
+from mesh.topology.stores import KEPT, AdaptersSpec, KVTiersSpec, ResponsesSpec
 from mesh.topology.timing import Timing
 from mesh.transports import AUTO
 from mesh.wire.control import Role
@@ -213,16 +213,6 @@ class TracesSpec:
     timeout_s: float | None = None  # of the collector; None: the environment says, or 10 s
 
 
-@dataclass(frozen=True, slots=True)
-class AdaptersSpec:
-    """LoRA adapters that may be added while the mesh runs (docs/guides/serve-adapters.md)."""
-
-    folder: Path  # below which they are, on every host
-    most: int = 64  # at a time
-    keep: bool = True  # those that were added, for when all gateways have been gone
-    state: Path | None = None  # the folder in which gateways keep them; None: the user's for state
-
-
 class ClusterEngine(StrEnum):
     """Who holds the hosts of a mesh: finds room for them, and starts them again elsewhere when they are lost."""
 
@@ -354,6 +344,7 @@ class Topology:
     batches: BatchesSpec = USUAL
     added: AdaptersSpec | None = None  # None: adapters are those of the file
     responses: ResponsesSpec = KEPT
+    kv_tiers: KVTiersSpec | None = None  # None: KV is where engines compute, and nowhere else
     timing: Timing = field(default_factory=Timing)
     curve_key: Path | None = None  # the mesh's key file; required when hosts differ
     log_level: str = "info"

@@ -129,6 +129,20 @@ class FailedLoad(NamedTuple):
     number: Count  # of all loads that failed in this incarnation of the engine: tells a new failure from an old one
 
 
+class TierStatus(msgspec.Struct, frozen=True):
+    """Tells what an engine has done with a KV tier of its host since it began."""
+
+    name: Name
+    used_bytes: Count  # of the tier, by all engines of the host, when this one stored last
+    loaded_blocks: Count
+    loaded_bytes: Count
+    load_s: Seconds  # that these took
+    stored_blocks: Count
+    stored_bytes: Count
+    evicted_blocks: Count  # that made room for what this engine stored
+    faults: Count  # files that vanished or were not what they should be, and writes that failed
+
+
 class EngineStatus(msgspec.Struct, frozen=True, tag=True):
     """An engine's own account of itself. Others see it with its age."""
 
@@ -173,6 +187,9 @@ class EngineStatus(msgspec.Struct, frozen=True, tag=True):
     keeps_order: bool = False  # it computes prompts in the order in which they come, whatever is promised
     step_wait_s: Seconds = 0.0  # that a first token takes beyond all prompts, because others decode; 0: not told
     adapters: list[Name] = []  # services whose LoRA adapters are loaded
+    tiers: list[TierStatus] = []  # KV tiers, the fastest first; none: it has none
+    blocks_not_stored_total: Count = 0  # given up by the pool before they could be stored in a tier
+    loads_stopped_total: Count = 0  # of what tiers hold, because they took too long
 
 
 class ServiceTally(msgspec.Struct, frozen=True):

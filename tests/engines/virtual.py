@@ -23,9 +23,12 @@ from engines.effects import (
     Effect,
     ForgetBlocks,
     LoadAdapter,
+    LoadBlocks,
     LoadModel,
     OffloadBlocks,
     RestoreBlocks,
+    StopLoading,
+    StoreBlocks,
 )
 from engines.images.form import ImageForm
 from engines.memory.block_pool import BlockPool
@@ -36,7 +39,9 @@ from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.scheduler import Limits
 from engines.settings import EngineSettings
 from engines.status import Service
+from kvtransfer.layout import block_bytes
 from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Imported, Send, TransferLimits
+from kvtransfer.tiers.tier import BlocksLoaded, BlocksStored, Tier, TierUse
 from mesh.topology.schema import Rescheduling, Scheduling
 from mesh.wire.control import Role
 from mesh.wire.images import PlacedImage
@@ -163,7 +168,18 @@ class HashingExecutor:
         return self._memory.read(service, blocks[index])[offset]
 
 
-def make_service(service: str, engine: str, memory: VirtualMemory) -> Service:
+class VirtualTier:
+    """Blocks that the engines of a host share, by digest: a `TierIndex` with the content of blocks."""
+
+    def __init__(self) -> None:
+        self.contents: dict[bytes, dict[int, bytes]] = {}
+        self.tiers = (Tier.HOST,)
+
+    def find(self, digest: bytes) -> Tier | None:
+        return Tier.HOST if digest in self.contents else None
+
+
+def make_service(service: str, engine: str, memory: VirtualMemory, tier: VirtualTier | None = None) -> Service:
     return Service(
         ServiceQueue(service, memory.pool(service)),
         SHAPE,
@@ -172,6 +188,7 @@ def make_service(service: str, engine: str, memory: VirtualMemory) -> Service:
         4096,
         LearntCost(StepCost(PrefillCost(0.0, 0.001), DecodeCost(0.005, 0.001))),
         images=SIGHT,
+        tiers=tier,
     )
 
 
@@ -184,6 +201,8 @@ class VirtualEngine:
     kept: dict[int, list[dict[int, bytes]]] = field(default_factory=dict)  # offloaded blocks, by ticket
     batch: Batch | None = None
     dead: bool = False
+    tier: VirtualTier | None = None
+    stopped: set[int] = field(default_factory=set)  # tickets of loads
 
 
 @dataclass
@@ -217,6 +236,7 @@ class VirtualMesh:
         services: tuple[str, ...] = (SERVICE,),
         scheduling: Scheduling = Scheduling.SLO,
         quotas: Mapping[str, float] | None = None,
+        tier: VirtualTier | None = None,
         **limits: int,
     ) -> VirtualEngine:
         memory = VirtualMemory(num_blocks, quotas=quotas)
@@ -241,10 +261,10 @@ class VirtualMesh:
         )
         core = EngineCore(
             settings,
-            {service: make_service(service, name, memory) for service in services},
+            {service: make_service(service, name, memory, tier) for service in services},
             lambda peer, ref: True,
         )
-        self.engines[name] = VirtualEngine(core, HashingExecutor(memory), memory)
+        self.engines[name] = VirtualEngine(core, HashingExecutor(memory), memory, tier=tier)
         return self.engines[name]
 
     def submit(self, engine: str, spec: RequestSpec, decode: str | None = None, attempt: int = 1, **flags: Any) -> None:
@@ -270,6 +290,12 @@ class VirtualMesh:
                     self._copies.append(self._restoring(name, effect))
                 case ForgetBlocks(ticket):
                     self.engines[name].kept.pop(ticket, None)
+                case StoreBlocks():
+                    self._copies.append(self._storing(name, effect))
+                case LoadBlocks():
+                    self._copies.append(self._loading_blocks(name, effect))
+                case StopLoading(ticket):
+                    self.engines[name].stopped.add(ticket)
                 case LoadModel(service):
                     self._copies.append(self._loading(name, service))
                 case DropModel(service):
@@ -328,6 +354,42 @@ class VirtualMesh:
                 for offset, state in content.items():
                     engine.memory.write(job.service, block, offset, state)
             self.perform(name, engine.core.restored(Copied(job.ticket, ok, 0.001), self.now))
+
+        return run
+
+    def _storing(self, name: str, job: StoreBlocks) -> Callable[[], None]:
+        engine = self.engines[name]
+        generations = [engine.memory.generations[job.service, block] for block in job.blocks]
+
+        def run() -> None:
+            tier, num_stored = engine.tier, 0
+            assert tier is not None
+            for digest, block, generation in zip(job.digests, job.blocks, generations, strict=True):
+                if engine.memory.generations[job.service, block] == generation and not self.spoil():
+                    tier.contents[digest] = dict(engine.memory.read(job.service, block))
+                    num_stored += 1
+            use = TierUse(num_stored, num_stored * block_bytes(SHAPE), 0.001)
+            self.perform(name, engine.core.stored(BlocksStored({Tier.HOST: use}), self.now))
+
+        return run
+
+    def _loading_blocks(self, name: str, job: LoadBlocks) -> Callable[[], None]:
+        engine = self.engines[name]
+
+        def run() -> None:
+            tier, num_loaded = engine.tier, 0
+            assert tier is not None
+            for digest, block in zip(job.digests, job.blocks, strict=True):
+                content = tier.contents.get(digest)
+                if content is None or job.ticket in engine.stopped or self.spoil():
+                    break
+                for offset, state in content.items():
+                    engine.memory.write(job.service, block, offset, state)
+                num_loaded += 1
+            use = TierUse(num_loaded, num_loaded * block_bytes(SHAPE), 1e-6 * num_loaded)
+            self.perform(
+                name, engine.core.blocks_loaded(job.ticket, BlocksLoaded(num_loaded, {Tier.HOST: use}), self.now)
+            )
 
         return run
 

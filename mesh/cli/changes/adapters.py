@@ -12,7 +12,8 @@ from mesh.errors import CommandError, UserError
 from mesh.sockets.sockets import Sockets
 from mesh.suggestions import suggestion
 from mesh.topology.parse import load
-from mesh.topology.schema import AdaptersSpec, Topology
+from mesh.topology.schema import Topology
+from mesh.topology.stores import AdaptersSpec
 from mesh.wire.adapters import AdapterAnswer, AddAdapter, AddedAdapter, RemoveAdapter
 from mesh.wire.bounds import MAX_NAME
 from mesh.wire.control import ProcessState

@@ -4,7 +4,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from mesh.topology.responses import ResponsesSpec
+from mesh.topology.stores import ResponsesSpec
 from router.api.responses.store import ResponseStore, StoredResponse
 from router.generation import Overloaded
 from router.stores.folders import state_folder

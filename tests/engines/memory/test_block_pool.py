@@ -5,7 +5,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from engines.memory.block_pool import ROOT, BlockPool, OutOfBlocksError, Run, chain
+from engines.memory.block_pool import BlockPool, OutOfBlocksError, Run
+from engines.memory.chains import ROOT, chain
 from engines.memory.pages import PagePool
 
 SIZE = 4

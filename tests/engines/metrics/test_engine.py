@@ -5,7 +5,7 @@ from prometheus_client import CollectorRegistry
 
 from engines.metrics.engine import EngineNumbers
 from mesh.wire.control import ProcessState, Role
-from mesh.wire.status import DecodeCost, EngineStatus, PrefillCost, ServiceStatus
+from mesh.wire.status import DecodeCost, EngineStatus, PrefillCost, ServiceStatus, TierStatus
 
 D0, SERVICE = "decode-0", "chat"
 STATUS = EngineStatus(
@@ -46,6 +46,9 @@ def test_each_number_of_a_status_has_one_name():
         slices_kept_total=9,
         slices_moved_total=8,
         slices_offloaded_total=6,
+        tiers=[TierStatus("host", 4096, 10, 1000, 0.5, 20, 2000, 3, 1)],
+        blocks_not_stored_total=11,
+        loads_stopped_total=12,
     )
     service = replace(status.services[0], num_running=3, num_waiting=2, decode_error=0.07)
     registry = registry_of(replace(status, services=[service]))
@@ -66,6 +69,16 @@ def test_each_number_of_a_status_has_one_name():
     assert value("meshserve_offloaded") == 5
     fates = {fate: value("meshserve_slices_total", fate=fate) for fate in ("kept", "moved", "offloaded")}
     assert fates == {"kept": 9, "moved": 8, "offloaded": 6}
+    blocks = {
+        fate: value("meshserve_tier_blocks_total", tier="host", fate=fate)
+        for fate in ("loaded", "stored", "evicted", "faulty")
+    }
+    assert blocks == {"loaded": 10, "stored": 20, "evicted": 3, "faulty": 1}
+    moved = {fate: value("meshserve_tier_bytes_total", tier="host", fate=fate) for fate in ("loaded", "stored")}
+    assert moved == {"loaded": 1000, "stored": 2000}
+    assert value("meshserve_tier_used_bytes", tier="host") == 4096
+    assert value("meshserve_tier_blocks_not_stored_total") == 11
+    assert value("meshserve_tier_loads_stopped_total") == 12
     assert value("meshserve_engine_role", role="decode") == 1
     assert value("meshserve_engine_role", role="prefill") == 0
     assert value("meshserve_context_tokens") == 300

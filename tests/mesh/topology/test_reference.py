@@ -26,6 +26,7 @@ REFERENCE = (Path(__file__).parents[3] / "docs/reference/topology.md").read_text
         "TRACES",
         "ADAPTER",
         "ADAPTERS",
+        "KV_TIERS",
     ],
 )
 def test_every_key_is_described(table: str):

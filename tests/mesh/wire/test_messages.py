@@ -374,6 +374,9 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             "keeps_order": False,
             "step_wait_s": 0.0,
             "adapters": [],
+            "tiers": [],
+            "blocks_not_stored_total": 0,
+            "loads_stopped_total": 0,
         },
     ),
     (

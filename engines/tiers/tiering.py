@@ -1,0 +1,273 @@
+"""Decides which blocks an engine stores in KV tiers, and for which requests it loads what they hold.
+
+docs/guides/keep-prefixes.md says what users see of it.
+
+Stores. Blocks that others can find are stored in the order in which they came to be, a few at a time: while nothing is
+here to be computed, or once little of the pool is unused, for then blocks are about to be given up. So where all fits
+into the pool, nothing is stored beside what is computed.
+
+Loads. Before each iteration, the first requests that wait are looked up once: how far their prefix goes in the pool,
+and how much further in the tiers. If that comes sooner than it would be computed, the request holds its blocks and
+joins what runs when it is loaded. A load that takes longer than computing would have is stopped. What did not come is
+computed.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+
+import structlog
+
+from engines.effects import LoadBlocks, StopLoading, StoreBlocks
+from engines.engine_request import EngineRequest
+from engines.memory.chains import Digest, digests_of
+from engines.scheduling.disciplines.discipline import Rank
+from engines.scheduling.scheduler import precedence
+from engines.settings import EngineSettings
+from engines.standing import Standing
+from engines.status import Service, min_or_none
+from engines.tiers.load_cost import LoadCost
+from engines.transfers.outcomes import EngineOutcome
+from kvtransfer.layout import block_bytes
+from kvtransfer.tiers.tier import BlocksLoaded, BlocksStored, Tier, TierUse
+from mesh.wire.status import TierStatus
+
+LOOK_AHEAD = 8  # requests that wait, of a service
+LEAST_WAIT_S = 0.1  # for a load, however fast computing is: less says nothing of it
+STORE_BYTES = 8 * 2**20  # at a time
+SHORT = 4  # a pool is short if less than one such part of it is unused
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """One under way. ``first``: the block of the request that comes first; ``load_s``: predicted."""
+
+    service: Service
+    request: EngineRequest
+    first: int
+    num_blocks: int
+    load_s: float
+    stops_at: float
+
+
+class Tiering:
+    """The KV tiers of one engine, as its core sees them. Services without an index have none."""
+
+    def __init__(self, settings: EngineSettings, services: Mapping[str, Service], standing: Standing) -> None:
+        self._is_on = settings.prefix_caching and not settings.scheduling.is_static
+        self._max_running = settings.limits.max_running
+        self._services = services
+        self._standing = standing
+        self._costs = {tier: LoadCost.of(tier) for tier in Tier}
+        self._loads: dict[int, _Load] = {}  # by ticket
+        self._num_tickets = 0
+        self._is_storing = False
+        self._loaded = {tier: TierUse() for tier in Tier}
+        self._stored = {tier: TierUse() for tier in Tier}
+        self._num_dropped = 0
+        self._num_stopped = 0
+
+    def __repr__(self) -> str:
+        return f"<Tiering {len(self._loads)} loads, {'one store' if self._is_storing else 'no store'}>"
+
+    # --- loads --------------------------------------------------------------------------------------------------------
+
+    def before_plan(self, service: Service, rank: Rank | None, now: float) -> list[EngineOutcome]:
+        """Let requests that wait begin with what tiers hold, where that is sooner than to compute it."""
+        queue = service.queue
+        if service.tiers is None or not self._is_on:
+            return []
+        service.pool.tell_new()  # before any block is new
+        if queue.is_claimed:
+            return []
+        outcomes: list[EngineOutcome] = []
+        for request in queue.waiting[:LOOK_AHEAD]:
+            if queue.num_taken >= self._max_running:
+                break
+            if request.has_asked_tiers or not request.may_take_prefix:
+                continue
+            if not self._may_begin(service, request, rank):
+                break
+            outcomes += self._begin(service, request, now)
+        return outcomes
+
+    def _may_begin(self, service: Service, request: EngineRequest, rank: Rank | None) -> bool:
+        """Hold what the pool has of a request's prefix, if there is room for the rest of it and of its slice."""
+        queue, pool, num_tokens = service.queue, service.pool, len(request.tokens)
+        request.take_prefix(pool)
+        granted = queue.slice_end(request)
+        wanted = pool.blocks_for(num_tokens if granted is None else granted) - len(request.blocks)
+        head_room = queue.growth_blocks + service.growth_elsewhere(self._services.values())
+        if pool.can_admit(wanted + head_room, request, precedence(request, rank)):
+            return True
+        request.release_blocks(pool)
+        return False
+
+    def _begin(self, service: Service, request: EngineRequest, now: float) -> list[EngineOutcome]:
+        queue, pool, first = service.queue, service.pool, len(request.blocks)
+        request.has_asked_tiers = True
+        digests, load_s, compute_s = self._worth_loading(service, request)
+        if not digests:
+            request.release_blocks(pool)
+            return []
+        request.blocks += pool.allocate(pool.blocks_for(len(request.tokens)) - first)
+        request.granted = queue.slice_end(request)
+        queue.waiting.remove(request)
+        queue.loading.append(request)
+        self._standing.has_news = True
+        self._num_tickets += 1
+        stops_at = now + self._queued_s() + max(LEAST_WAIT_S, compute_s)
+        self._loads[self._num_tickets] = _Load(service, request, first, len(digests), load_s, stops_at)
+        request.num_computed += len(digests) * pool.block_size  # so it counts with what will be left to compute
+        blocks = request.blocks[first : first + len(digests)]
+        return [LoadBlocks(self._num_tickets, service.name, digests, blocks)]
+
+    def _worth_loading(self, service: Service, request: EngineRequest) -> tuple[list[Digest], float, float]:
+        """The digests of the blocks to load after those that it holds, predicted seconds of that and of computing them.
+        None if nothing is there, or computing is sooner.
+        """
+        size, num_bytes, start = service.pool.block_size, block_bytes(service.shape), request.num_computed
+        digests, load_s, best = list[Digest](), self._queued_s(), (0, 0.0, 0.0)
+        for tier, found in groupby(self._further(service, request), lambda one: one[1]):
+            num_before = len(digests)
+            digests += [digest for digest, _ in found]
+            load_s += self._costs[tier].seconds(len(digests) - num_before, num_bytes)
+            compute_s = service.chunk_s(len(digests) * size, start)
+            if compute_s - load_s > best[2] - best[1]:
+                best = len(digests), load_s, compute_s
+        return digests[: best[0]], best[1], best[2]
+
+    @staticmethod
+    def _further(service: Service, request: EngineRequest) -> Iterator[tuple[Digest, Tier]]:
+        """What tiers hold of a request's prefix beyond its blocks."""
+        index, size = service.tiers, service.pool.block_size
+        assert index is not None
+        all_digests = digests_of(request.tokens, len(request.tokens) - 1, size, request.spec.prefix_salt)
+        for number, digest in enumerate(all_digests):
+            if number < len(request.blocks):
+                continue
+            tier = index.find(digest)
+            if tier is None:
+                return
+            yield digest, tier
+
+    def _queued_s(self) -> float:
+        """Predicted, of the loads under way: one follows the other."""
+        return sum([load.load_s for load in self._loads.values()])
+
+    def loaded(self, ticket: int, result: BlocksLoaded) -> list[EngineOutcome]:
+        """A load has ended. The request computes what did not come."""
+        for tier, use in result.uses.items():
+            self._costs[tier].learn(use)
+            self._loaded[tier].add(use)
+        load = self._loads.pop(ticket, None)
+        if load is None:
+            return []
+        self._join(load, result.num_blocks)
+        return []
+
+    def _join(self, load: _Load, num_loaded: int) -> None:
+        """The request runs from now on, with so many blocks more than the pool had."""
+        request, queue = load.request, load.service.queue
+        request.begin_after(load.first + num_loaded, load.service.pool.block_size)
+        request.publish_full_blocks(load.service.pool)
+        queue.loading.remove(request)
+        queue.running.append(request)
+        self._standing.has_news = True
+
+    def ended(self, request: EngineRequest) -> list[EngineOutcome]:
+        """Stop the load of a request that was taken out of the queue: its blocks are free to go."""
+        for ticket, load in self._loads.items():
+            if load.request is request:
+                del self._loads[ticket]
+                return [StopLoading(ticket, load.service.name)]
+        return []
+
+    def next_deadline(self) -> float | None:
+        return min_or_none([load.stops_at for load in self._loads.values()]) if self._loads else None
+
+    def expire(self, now: float) -> list[EngineOutcome]:
+        """Stop loads that have taken too long: what they were to bring is computed."""
+        outcomes: list[EngineOutcome] = []
+        for ticket, load in [*self._loads.items()]:
+            if load.stops_at <= now:
+                del self._loads[ticket]
+                self._num_stopped += 1
+                self._join(load, 0)
+                log.warning("computes what a KV tier was slow to bring", request=load.request.id, load_s=load.load_s)
+                outcomes.append(StopLoading(ticket, load.service.name))
+        return outcomes
+
+    # --- stores -------------------------------------------------------------------------------------------------------
+
+    def next_store(self, *, is_idle: bool) -> list[StoreBlocks]:
+        """Return what to store next, if it is time. ``is_idle``: nothing is here to be computed."""
+        if self._is_storing or not self._is_on:
+            return []
+        for service in self._services.values():
+            new = () if service.tiers is None else service.pool.tell_new()
+            if new and (is_idle or service.pool.num_unused * SHORT < service.pool.num_blocks):
+                store = self._store(service)
+                if store is not None:
+                    self._is_storing = True
+                    return [store]
+        return []
+
+    def _store(self, service: Service) -> StoreBlocks | None:
+        """The first new blocks that are still in the pool and in no tier; None: there are none among those."""
+        pool, index, new = service.pool, service.tiers, service.pool.tell_new()
+        assert index is not None
+        digests, blocks, most = list[Digest](), list[int](), max(1, STORE_BYTES // block_bytes(service.shape))
+        for _ in range(min(len(new), most)):
+            digest = new.popleft()
+            block = pool.find(digest)
+            if block is None:
+                self._num_dropped += 1
+            elif index.find(digest) is None:
+                digests.append(digest)
+                blocks.append(block)
+        return StoreBlocks(service.name, digests, blocks) if digests else None
+
+    def stored(self, result: BlocksStored) -> None:
+        """Note that a store has ended."""
+        self._is_storing = False
+        for tier, use in result.uses.items():
+            self._stored[tier].add(use)
+
+    # --- what others may know -----------------------------------------------------------------------------------------
+
+    def status(self) -> list[TierStatus]:
+        """Nothing where there are no tiers."""
+        tiers = {tier: None for service in self._services.values() if service.tiers for tier in service.tiers.tiers}
+        return [self._status(tier) for tier in tiers]
+
+    def _status(self, tier: Tier) -> TierStatus:
+        loaded, stored = self._loaded[tier], self._stored[tier]
+        return TierStatus(
+            str(tier),
+            stored.used_bytes,
+            loaded.num_blocks,
+            loaded.num_bytes,
+            loaded.elapsed_s,
+            stored.num_blocks,
+            stored.num_bytes,
+            stored.num_evicted,
+            loaded.num_faults + stored.num_faults,
+        )
+
+    @property
+    def num_dropped(self) -> int:
+        """Return how many blocks were given up before they could be stored."""
+        return self._num_dropped
+
+    @property
+    def num_stopped(self) -> int:
+        """Return how many loads took too long."""
+        return self._num_stopped
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless exactly those requests are being loaded for which a load is under way."""
+        loading = [request for service in self._services.values() for request in service.queue.loading]
+        assert {*loading} == {load.request for load in self._loads.values()}, "a request waits for no load"

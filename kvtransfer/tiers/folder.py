@@ -1,0 +1,209 @@
+"""A folder of block files that several processes share, bounded in bytes: who writes makes room first.
+
+A file is written under another name and renamed when it is whole, so a file that exists is complete unless the machine
+died; its checksum tells. Who reads a file touches it, and who needs room removes those that were touched the longest
+ago. The file ``usage`` counts the bytes in the folder; its lock lets one process write at a time. Whenever the folder
+is full, a look at all files makes the count true again, whatever a process that died had counted.
+"""
+
+import fcntl
+import os
+import stat
+import struct
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from kvtransfer.protocol import Buffer
+from mesh.errors import UserError
+
+UNIT: Final = 4096  # bytes: what a file takes is a multiple of them
+SPARE: Final = 16  # when a folder is full, one such part of it is freed at a time: to look at all files takes long
+STALE_S: Final = 60.0  # after which a file that is not whole is nobody's any more
+PARTIAL: Final = ".part-"
+COUNT: Final = struct.Struct("<Q")
+
+
+class BlockFile(NamedTuple):
+    """A whole file: what it is called, and its parts, in order."""
+
+    name: str
+    parts: Sequence[Buffer]
+
+    @property
+    def num_bytes(self) -> int:
+        return _taken(sum([memoryview(part).nbytes for part in self.parts]))
+
+
+class Written(NamedTuple):
+    """What became of a batch of files."""
+
+    num_written: int  # those that were there already included
+    num_bytes: int
+    num_evicted: int
+    num_faults: int
+
+
+class TierFolder:
+    """Holds up to ``capacity_bytes``. Every method may be called in any thread, and but for `has` may take long."""
+
+    def __init__(self, path: Path, capacity_bytes: int) -> None:
+        """Raise `UserError` if the folder cannot be made, or others may write there."""
+        self.path: Final = path
+        self.capacity_bytes: Final = capacity_bytes
+        _make_private(path)
+        self.used_bytes = 0  # by all, as it was when this process wrote last
+        self._num_parts = 0
+
+    def __repr__(self) -> str:
+        return f"<TierFolder {self.path} {self.used_bytes} of {self.capacity_bytes} bytes>"
+
+    def has(self, name: str) -> bool:
+        """Return whether there is such a file now."""
+        return os.path.exists(self._place(name))
+
+    def read(self, name: str) -> bytes | None:
+        """Return what is in a file, and note that it was used; None: it is not there. Raise OSError."""
+        place = self._place(name)
+        try:
+            with open(place, "rb", buffering=0) as file:
+                content = file.readall()
+                os.utime(file.fileno())
+        except FileNotFoundError:
+            return None
+        return content
+
+    def remove(self, name: str) -> None:
+        """Remove a file that is of no use, if it is there."""
+        with suppress(OSError):
+            os.unlink(self._place(name))
+
+    def write(self, files: Sequence[BlockFile]) -> Written:
+        """Write those that are not there. What cannot be written is a fault, and is left out. One process writes at a
+        time.
+        """
+        try:
+            with self._locked() as fd:
+                return self._write_counted(files, fd)
+        except OSError:
+            return Written(0, 0, 0, len(files))
+
+    def _write_counted(self, files: Sequence[BlockFile], usage: int) -> Written:
+        new = [file for file in files if not self.has(file.name)]
+        num_there, num_bytes = len(files) - len(new), sum([file.num_bytes for file in new])
+        if num_bytes > self.capacity_bytes:
+            return Written(num_there, 0, 0, len(new))
+        num_evicted = self._make_room(num_bytes, usage)
+        os.pwrite(usage, COUNT.pack(self.used_bytes + num_bytes), 0)  # should the process die: rather too much
+        written = [file for file in new if self._write(file)]
+        num_bytes = sum([file.num_bytes for file in written])
+        self.used_bytes += num_bytes
+        os.pwrite(usage, COUNT.pack(self.used_bytes), 0)
+        return Written(num_there + len(written), num_bytes, num_evicted, len(new) - len(written))
+
+    def _write(self, file: BlockFile) -> bool:
+        place = self._place(file.name)
+        self._num_parts += 1
+        partial = f"{self.path}/{PARTIAL}{os.getpid()}-{self._num_parts}"
+        try:
+            fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                _write_all(fd, file.parts)
+            finally:
+                os.close(fd)
+            with suppress(FileExistsError):
+                os.mkdir(os.path.dirname(place), 0o700)
+            os.rename(partial, place)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(partial)
+            return False
+        return True
+
+    def _place(self, name: str) -> str:
+        return f"{self.path}/{name[:2]}/{name}"
+
+    # --- the bound ----------------------------------------------------------------------------------------------------
+
+    def _make_room(self, num_bytes: int, usage: int) -> int:
+        """Let so many bytes be free; return how many files went for it. Raise OSError."""
+        count = os.pread(usage, COUNT.size, 0)
+        self.used_bytes = COUNT.unpack(count)[0] if len(count) == COUNT.size else self.capacity_bytes
+        if self.used_bytes + num_bytes <= self.capacity_bytes:
+            return 0
+        self.used_bytes, num_evicted = self._evict(self.capacity_bytes - num_bytes)
+        return num_evicted
+
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        """The system drops the lock of a process that dies."""
+        fd = os.open(self.path / "usage", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield fd
+        finally:
+            os.close(fd)
+
+    def _evict(self, most: int) -> tuple[int, int]:
+        """Count all files. If they take more than ``most`` bytes, remove the longest unused ones until a spare part is
+        free, too. Return what is taken then, and how many went.
+        """
+        files = sorted(self._files())
+        used, num_evicted = sum([num_bytes for _, num_bytes, _ in files]), 0
+        if used <= most:
+            return used, 0
+        for _, num_bytes, place in files:
+            if used <= max(0, most - self.capacity_bytes // SPARE):
+                break
+            with suppress(FileNotFoundError):
+                os.unlink(place)
+            used -= num_bytes
+            num_evicted += 1
+        return used, num_evicted
+
+    def _files(self) -> Iterator[tuple[int, int, str]]:
+        """When each was used last, what it takes, and where it is. What was never finished is removed."""
+        stale_ns = time.time_ns() - int(STALE_S * 1e9)
+        for entry in _entries(self.path):
+            if entry.is_dir(follow_symlinks=False):
+                for file in _entries(entry.path):
+                    with suppress(FileNotFoundError):
+                        status = file.stat(follow_symlinks=False)
+                        yield status.st_mtime_ns, _taken(status.st_size), file.path
+            elif entry.name.startswith(PARTIAL):
+                with suppress(FileNotFoundError):
+                    if entry.stat(follow_symlinks=False).st_mtime_ns < stale_ns:
+                        os.unlink(entry.path)
+
+
+def _taken(num_bytes: int) -> int:
+    return -(-num_bytes // UNIT) * UNIT
+
+
+def _entries(path: str | Path) -> Iterable["os.DirEntry[str]"]:
+    with os.scandir(path) as entries:
+        return list(entries)
+
+
+def _write_all(fd: int, parts: Sequence[Buffer]) -> None:
+    """Raise OSError, as where the device is full."""
+    views = [memoryview(part).cast("B") for part in parts]
+    written = os.writev(fd, views)
+    for view in views:
+        rest = view[min(written, len(view)) :]
+        written -= len(view) - len(rest)
+        while rest:
+            rest = rest[os.write(fd, rest) :]
+
+
+def _make_private(path: Path) -> None:
+    """Make a folder in which nobody else can put files: blocks are computed with as they are."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = path.lstat()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be a folder of [kv_tiers]: {error.strerror}") from None
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise UserError(f"{path}: others may write there; name a folder of your own in [kv_tiers]")

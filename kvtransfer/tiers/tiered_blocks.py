@@ -1,0 +1,143 @@
+"""One service's blocks in the KV tiers of its engine's host: found, stored and loaded."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from time import perf_counter
+from typing import Final
+
+import numpy as np
+import structlog
+
+from kvtransfer.block_copies import copies_of
+from kvtransfer.gpu.device import Bytes
+from kvtransfer.gpu.device_memory import DeviceKVMemory
+from kvtransfer.memory import KVMemory
+from kvtransfer.tiers.block_file import BlockFileError, name_of, opened, sealed
+from kvtransfer.tiers.folder import BlockFile, TierFolder
+from kvtransfer.tiers.tier import BlocksLoaded, BlocksStored, Tier, TierUse
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class _Load:
+    is_stopped: bool = False
+    lock: Lock = field(default_factory=Lock)
+
+
+class TieredBlocks:
+    """`find` is for the thread of the engine's node, where `stop` and `generations` are called, too. `store` and `load`
+    block, so call them in worker threads. ``space``: of `space_of`.
+    """
+
+    def __init__(self, memory: KVMemory | DeviceKVMemory, space: bytes, folders: Mapping[Tier, TierFolder]) -> None:
+        self.folders: Final = folders
+        self._memory = memory
+        self._copies = copies_of(memory)
+        self._space = space
+        self._loads: dict[int, _Load] = {}
+
+    def __repr__(self) -> str:
+        return f"<TieredBlocks {self._space.hex()} in {[*self.folders.values()]}>"
+
+    @property
+    def tiers(self) -> Collection[Tier]:
+        return self.folders.keys()
+
+    def find(self, digest: bytes) -> Tier | None:
+        """Return the fastest tier with a file of that name."""
+        name = name_of(self._space, digest)
+        for tier, folder in self.folders.items():
+            if folder.has(name):
+                return tier
+        return None
+
+    def generations(self, blocks: Sequence[int]) -> list[int]:
+        """Return what `store` tells by whether the blocks have got new content meanwhile."""
+        return self._memory.generations(blocks)
+
+    def store(self, digests: Sequence[bytes], blocks: Sequence[int], generations: Sequence[int]) -> BlocksStored:
+        """Store blocks in the first tier. Raise `DeviceError` or MemoryError if they cannot be copied."""
+        started = perf_counter()
+        tier, folder = next(iter(self.folders.items()))
+        rows = self._copies.read(blocks)
+        now = self._memory.generations(blocks)
+        files = [
+            BlockFile(name_of(self._space, digest), sealed(self._space, digest, row.data))
+            for digest, row, then, since in zip(digests, rows, generations, now, strict=True)
+            if then == since
+        ]
+        written = folder.write(files)
+        if written.num_faults:
+            log.warning("could not store KV blocks", tier=str(tier), folder=str(folder.path), blocks=written.num_faults)
+        use = TierUse(
+            written.num_written,
+            written.num_bytes,
+            perf_counter() - started,
+            written.num_evicted,
+            written.num_faults,
+            folder.used_bytes,
+        )
+        return BlocksStored({tier: use})
+
+    def open_load(self, ticket: int) -> None:
+        """A load begins: from now on it may be stopped."""
+        self._loads[ticket] = _Load()
+
+    def load(self, ticket: int, digests: Sequence[bytes], blocks: Sequence[int]) -> BlocksLoaded:
+        """Write what is stored under ``digests`` to ``blocks``, in order, up to the first that cannot be had. Raise
+        `DeviceError` if they cannot be copied.
+        """
+        load, uses, num_loaded = self._loads[ticket], {tier: TierUse() for tier in self.folders}, 0
+        try:
+            for digest, block in zip(digests, blocks, strict=True):
+                if not self._load_one(load, digest, block, uses):
+                    break
+                num_loaded += 1
+        finally:
+            del self._loads[ticket]
+        return BlocksLoaded(num_loaded, uses)
+
+    def _load_one(self, load: _Load, digest: bytes, block: int, uses: Mapping[Tier, TierUse]) -> bool:
+        num_faults = _num_faults(uses)
+        for tier, folder in self.folders.items():
+            started, use = perf_counter(), uses[tier]
+            content = self._read(tier, folder, digest, use)
+            if content is None:
+                continue
+            with load.lock:
+                if load.is_stopped:
+                    return False
+                self._copies.write([content], [block])
+            use.num_blocks += 1
+            use.num_bytes += content.nbytes
+            use.elapsed_s += perf_counter() - started
+            return True
+        if _num_faults(uses) == num_faults:
+            next(iter(uses.values())).num_faults += 1  # it was there when it was looked for
+        return False
+
+    def _read(self, tier: Tier, folder: TierFolder, digest: bytes, use: TierUse) -> Bytes | None:
+        """The content of a block; None if this tier does not have it. A file that is not what it should be goes."""
+        name, block_bytes = name_of(self._space, digest), self._memory.layout.block_bytes
+        try:
+            file = folder.read(name)
+            if file is not None:
+                return np.frombuffer(opened(self._space, digest, file, block_bytes), np.uint8)
+        except (OSError, BlockFileError) as error:
+            use.num_faults += 1
+            log.warning("dropped a stored KV block", tier=str(tier), folder=str(folder.path), name=name, why=str(error))
+            folder.remove(name)
+        return None
+
+    def stop(self, ticket: int) -> None:
+        """Nothing of that load is written any more once this returns, whatever it waits for."""
+        load = self._loads.get(ticket)
+        if load is not None:
+            with load.lock:
+                load.is_stopped = True
+
+
+def _num_faults(uses: Mapping[Tier, TierUse]) -> int:
+    return sum([use.num_faults for use in uses.values()])

@@ -1,0 +1,185 @@
+"""What leaves a pool comes back from a tier: answers stay the same, whatever goes wrong."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from engines.effects import LoadBlocks, StopLoading, StoreBlocks
+from kvtransfer.tiers.tier import BlocksLoaded, Tier, TierUse
+from mesh.wire.control import Role
+from mesh.wire.requests import Cancel, Epoch, RequestSpec, Submit
+from tests.engines.conftest import MakeSpec
+from tests.engines.virtual import (
+    BLOCK_SIZE,
+    GATEWAY,
+    OTHER,
+    SERVICE,
+    VirtualEngine,
+    VirtualMesh,
+    VirtualTier,
+    continuation,
+)
+from tests.seeds import each_seed
+
+SEEDS = 12
+
+
+def conversation(make_spec: MakeSpec, name: str, turns: int) -> Iterator[RequestSpec]:
+    """Requests of a client, each of which begins with the one before and its answer."""
+    prompt, first = list[int](), 10 + sum(name.encode())
+    for turn in range(turns):
+        prompt = [*prompt, *range(first + 100 * turn, first + 100 * turn + 9)]
+        yield make_spec(f"{name}-{turn}", prompt=list(prompt), max_tokens=4)
+        prompt += continuation(prompt, 4)
+
+
+def ask(mesh: VirtualMesh, engine: str, spec: RequestSpec) -> None:
+    mesh.submit(engine, spec)
+    mesh.settle()
+    assert mesh.streams[spec.id] == continuation(spec.prompt, 4), spec.id
+
+
+def loaded(engine: VirtualEngine) -> int:
+    return sum(tier.loaded_blocks for tier in engine.core.status(0.0).tiers)
+
+
+@each_seed(SEEDS)
+def test_turns_of_more_conversations_than_the_pool_holds(seed: int, make_spec: MakeSpec):
+    mesh, dice = VirtualMesh(seed), random.Random(seed)
+    engine = mesh.add("only", num_blocks=16, tier=VirtualTier(), services=(SERVICE, OTHER))
+    turns = [list(conversation(make_spec, name, 4)) for name in "abcdef"]
+    for turn in range(4):
+        for spec in dice.sample([one[turn] for one in turns], len(turns)):
+            ask(mesh, "only", spec)
+    assert loaded(engine) > 10
+
+
+@each_seed(SEEDS)
+def test_many_at_once_with_copies_that_fail(seed: int, make_spec: MakeSpec):
+    dice = random.Random(seed)
+    mesh = VirtualMesh(seed, spoil=lambda: dice.random() < 0.2)
+    mesh.add("one", num_blocks=24, tier=(tier := VirtualTier()), slice_tokens=2 if seed % 3 else None)
+    mesh.add("two", num_blocks=24, tier=tier)
+    specs = [spec for name in "abcd" for spec in conversation(make_spec, name, 4)]
+    for number, spec in enumerate(sorted(specs, key=lambda spec: len(spec.prompt))):
+        mesh.submit("one" if dice.random() < 0.5 else "two", spec)
+        for _ in range(dice.randrange(12)):
+            mesh.step()
+        if number % 4 == 3:
+            tier.contents.pop(next(iter(tier.contents), b""), None)  # evicted by others
+    mesh.settle()
+    for spec in specs:
+        assert mesh.streams[spec.id] == continuation(spec.prompt, 4), spec.id
+
+
+def test_another_engine_of_the_host_and_one_that_starts_again_take_what_is_there(make_spec: MakeSpec):
+    mesh, tier = VirtualMesh(), VirtualTier()
+    mesh.add("one", tier=tier)
+    first, second, third = conversation(make_spec, "a", 3)
+    ask(mesh, "one", first)
+    two = mesh.add("two", tier=tier)
+    ask(mesh, "two", second)
+    assert loaded(two) == (len(first.prompt) + 3) // BLOCK_SIZE  # of its answer, all but the last token was computed
+    mesh.add("one", tier=tier)
+    ask(mesh, "one", third)
+    assert loaded(mesh.engines["one"]) == (len(second.prompt) + 3) // BLOCK_SIZE
+
+
+def test_a_prefill_engine_loads_and_hands_over(make_spec: MakeSpec):
+    mesh, tier = VirtualMesh(), VirtualTier()
+    mesh.add("prefill", Role.PREFILL, tier=tier)
+    mesh.add("decode", Role.DECODE, tier=tier)
+    specs = list(conversation(make_spec, "a", 3))
+    for spec in specs:
+        mesh.submit("prefill", spec, decode="decode")
+        mesh.settle()
+        assert mesh.streams[spec.id] == continuation(spec.prompt, 4)
+    assert loaded(mesh.engines["prefill"]) > 0  # what was decoded elsewhere
+
+
+@pytest.fixture
+def engine(make_spec: MakeSpec) -> VirtualEngine:
+    """One whose tier has the first turn of a conversation, and its pool nothing."""
+    mesh, tier = VirtualMesh(), VirtualTier()
+    mesh.add("before", tier=tier)
+    ask(mesh, "before", next(conversation(make_spec, "a", 1)))
+    return mesh.add("after", tier=tier)
+
+
+def begin(engine: VirtualEngine, spec: RequestSpec) -> LoadBlocks:
+    engine.core.receive(GATEWAY, Submit(spec, Epoch(1)), (), 0.0)
+    batch, effects = engine.core.next_batch(0.0)
+    assert batch is None
+    [load] = [effect for effect in effects if isinstance(effect, LoadBlocks)]
+    return load
+
+
+def test_a_request_counts_while_it_is_loaded(engine: VirtualEngine, make_spec: MakeSpec):
+    *_, spec = conversation(make_spec, "a", 2)
+    load = begin(engine, spec)
+    status = engine.core.status(0.0)
+    assert (status.num_running, status.num_waiting) == (1, 0)
+    left = len(spec.prompt) - len(load.blocks) * BLOCK_SIZE
+    assert status.prefill_remaining_s == pytest.approx(left * 0.001)
+    assert not engine.core.is_idle
+
+
+def test_what_did_not_come_is_computed(engine: VirtualEngine, make_spec: MakeSpec):
+    *_, spec = conversation(make_spec, "a", 2)
+    load = begin(engine, spec)
+    engine.core.blocks_loaded(load.ticket, BlocksLoaded(1, {Tier.HOST: TierUse(1, 32, 0.001, num_faults=1)}), 0.0)
+    batch, _ = engine.core.next_batch(0.0)
+    assert batch is not None
+    assert batch.chunks[0].start == BLOCK_SIZE
+    [tier] = engine.core.status(0.0).tiers
+    assert (tier.loaded_blocks, tier.faults) == (1, 1)
+
+
+def test_a_load_that_takes_too_long_is_stopped_and_may_come_late(engine: VirtualEngine, make_spec: MakeSpec):
+    *_, spec = conversation(make_spec, "a", 2)
+    load = begin(engine, spec)
+    deadline = engine.core.next_deadline()
+    assert deadline is not None
+    assert engine.core.expire(deadline - 0.01) == []
+    assert StopLoading(load.ticket, SERVICE) in engine.core.expire(deadline)
+    batch, _ = engine.core.next_batch(deadline)
+    assert batch is not None
+    assert batch.chunks[0].start == 0
+    engine.core.blocks_loaded(load.ticket, BlocksLoaded(2, {}), deadline)
+    assert engine.core.status(deadline).loads_stopped_total == 1
+    engine.core.check_invariants()
+
+
+def test_a_cancelled_request_leaves_its_blocks_at_once(engine: VirtualEngine, make_spec: MakeSpec):
+    *_, spec = conversation(make_spec, "a", 2)
+    load = begin(engine, spec)
+    effects = engine.core.receive(GATEWAY, Cancel(spec.id, Epoch(1)), (), 0.0)
+    assert StopLoading(load.ticket, SERVICE) in effects
+    engine.core.check_invariants()
+    assert engine.core.is_idle
+    engine.core.blocks_loaded(load.ticket, BlocksLoaded(2, {}), 0.0)
+    engine.core.check_invariants()
+
+
+def test_computing_that_is_sooner_than_loading_is_chosen(engine: VirtualEngine, make_spec: MakeSpec):
+    *_, spec = conversation(make_spec, "a", 2)
+    slow = {Tier.HOST: TierUse(1, 32, 10.0)}
+    for _ in range(20):
+        engine.core.blocks_loaded(0, BlocksLoaded(1, slow), 0.0)
+    engine.core.receive(GATEWAY, Submit(spec, Epoch(1)), (), 0.0)
+    batch, _ = engine.core.next_batch(0.0)
+    assert batch is not None
+    assert batch.chunks[0].start == 0
+
+
+def test_nothing_is_stored_beside_what_runs_while_the_pool_has_room(make_spec: MakeSpec):
+    mesh = VirtualMesh()
+    engine = mesh.add("only", num_blocks=64, tier=VirtualTier())
+    engine.core.receive(GATEWAY, Submit(make_spec("a", num_prompt=24, max_tokens=8), Epoch(1)), (), 0.0)
+    stores = []
+    while (batch := engine.core.next_batch(0.0)[0]) is not None:
+        effects = engine.core.finish_step(engine.executor.execute(batch), 0.0)
+        stores.append(any(isinstance(effect, StoreBlocks) for effect in effects))
+    assert stores[-1]  # the request has ended
+    assert not any(stores[:-1])

@@ -1,0 +1,115 @@
+"""A folder of block files: bounded, shared by several processes, and never in the way of serving."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from kvtransfer.tiers.folder import PARTIAL, UNIT, BlockFile, TierFolder, Written
+from mesh.errors import UserError
+
+
+def file(number: int, num_bytes: int = UNIT) -> BlockFile:
+    return BlockFile(f"{number:032x}", [bytes([number % 256]), bytes(num_bytes - 1)])
+
+
+def names(folder: TierFolder) -> list[str]:
+    return sorted(path.name for path in folder.path.glob("??/*"))
+
+
+def taken(folder: TierFolder) -> int:
+    return sum(path.stat().st_size for path in folder.path.glob("??/*"))
+
+
+def age(folder: TierFolder, number: int, seconds: float) -> None:
+    path = next(folder.path.glob(f"??/{number:032x}"))
+    now = path.stat().st_mtime
+    os.utime(path, (now - seconds, now - seconds))
+
+
+def test_what_is_written_is_read(tmp_path):
+    folder = TierFolder(tmp_path / "tier", 8 * UNIT)
+    assert folder.write([file(1), file(2)]) == Written(2, 2 * UNIT, 0, 0)
+    assert folder.read(file(2).name) == b"".join(map(bytes, file(2).parts))
+    assert folder.has(file(1).name)
+    assert folder.read(file(3).name) is None
+
+
+def test_what_is_there_is_not_written_again(tmp_path):
+    folder, other = (TierFolder(tmp_path / "tier", 8 * UNIT) for _ in range(2))
+    folder.write([file(1)])
+    assert other.write([file(1), file(2)]) == Written(2, UNIT, 0, 0)
+    assert other.used_bytes == 2 * UNIT
+
+
+def test_the_longest_unused_files_make_room(tmp_path):
+    folder = TierFolder(tmp_path / "tier", 4 * UNIT)
+    folder.write([file(number) for number in range(4)])
+    for number in range(4):
+        age(folder, number, 100 - number)
+    folder.read(file(0).name)  # the oldest is used
+    assert folder.write([file(9)]).num_evicted == 2  # and a spare part of the folder
+    assert names(folder) == sorted(file(number).name for number in (0, 3, 9))
+
+
+def test_a_batch_that_is_larger_than_all_is_left_out(tmp_path):
+    folder = TierFolder(tmp_path / "tier", 2 * UNIT)
+    assert folder.write([file(number) for number in range(3)]) == Written(0, 0, 0, 3)
+    assert names(folder) == []
+
+
+def test_writers_beside_each_other_keep_the_bound(tmp_path):
+    folders = [TierFolder(tmp_path / "tier", 16 * UNIT) for _ in range(4)]
+
+    def write(writer: int) -> None:
+        for number in range(40):
+            folders[writer].write([file(number * 4 + writer), file(number)])
+            with folders[writer]._locked():
+                assert taken(folders[writer]) <= 16 * UNIT
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    assert len(names(folders[0])) > 8
+
+
+def test_a_process_that_died_leaves_nothing_for_ever(tmp_path):
+    folder = TierFolder(tmp_path / "tier", 4 * UNIT)
+    (folder.path / f"{PARTIAL}1-1").write_bytes(bytes(100))
+    os.utime(folder.path / f"{PARTIAL}1-1", (0, 0))
+    (folder.path / "usage").write_bytes((4 * UNIT).to_bytes(8, "little"))  # it had counted what it did not write
+    assert folder.write([file(1)]) == Written(1, UNIT, 0, 0)
+    assert folder.used_bytes == UNIT
+    assert not list(folder.path.glob(f"{PARTIAL}*"))
+
+
+def test_a_full_device_is_a_fault_and_leaves_no_part(tmp_path, monkeypatch):
+    folder = TierFolder(tmp_path / "tier", 8 * UNIT)
+
+    def fail(fd, parts):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "writev", fail)
+    assert folder.write([file(1), file(2)]).num_faults == 2
+    assert names(folder) == []
+    assert not list(folder.path.glob(f"{PARTIAL}*"))
+
+
+def test_a_folder_that_is_gone_is_a_fault(tmp_path):
+    folder = TierFolder(tmp_path / "tier", 8 * UNIT)
+    (tmp_path / "tier").rename(tmp_path / "elsewhere")
+    assert folder.write([file(1)]) == Written(0, 0, 0, 1)
+    assert folder.read(file(1).name) is None
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o720])
+def test_a_folder_of_others_is_refused(tmp_path, mode):
+    (tmp_path / "tier").mkdir()
+    (tmp_path / "tier").chmod(mode)
+    with pytest.raises(UserError, match=r"tier: others may write there; name a folder of your own in \[kv_tiers\]"):
+        TierFolder(tmp_path / "tier", UNIT)
+
+
+def test_what_is_no_folder_is_refused(tmp_path):
+    (tmp_path / "tier").write_text("")
+    with pytest.raises(UserError, match="tier: cannot be a folder of"):
+        TierFolder(tmp_path / "tier", UNIT)

@@ -1,0 +1,108 @@
+"""Blocks in tiers: what is loaded is what was stored under that digest, or nothing."""
+
+import pytest
+
+from kvtransfer.gpu.device_memory import DeviceKVMemory, DeviceMemory
+from kvtransfer.layout import PageLayout
+from kvtransfer.memory import KVMemory, PagedMemory
+from kvtransfer.tiers.block_file import name_of, space_of
+from kvtransfer.tiers.folder import TierFolder
+from kvtransfer.tiers.tier import Tier
+from kvtransfer.tiers.tiered_blocks import TieredBlocks
+from tests.kvtransfer.fake_device import FakeDevice, World
+from tests.kvtransfer.test_offloaded import fill, read
+
+PAGES = 6
+DIGESTS = [bytes([number]) * 16 for number in range(PAGES)]
+HOST_ONLY = [Tier.HOST]
+
+
+@pytest.fixture(params=["host", "device"])
+def memory(request, shape):
+    layout = PageLayout.of([shape], PAGES)
+    if request.param == "host":
+        return KVMemory(PagedMemory(layout), shape)
+    return DeviceKVMemory(DeviceMemory(layout, FakeDevice(World(), "gpu-0", has_nccl=False)), shape)
+
+
+@pytest.fixture
+def tiers(memory, shape, tmp_path):
+    return TieredBlocks(memory, space_of("chat", "m", "float32", shape), {Tier.HOST: TierFolder(tmp_path / "t", 2**20)})
+
+
+def store(tiers, blocks):
+    return tiers.store([DIGESTS[block] for block in blocks], blocks, tiers.generations(blocks)).uses[Tier.HOST]
+
+
+def load(tiers, digests, blocks, ticket=1):
+    tiers.open_load(ticket)
+    return tiers.load(ticket, digests, blocks)
+
+
+def path_of(tiers, digest):
+    return next(tiers.folders[Tier.HOST].path.glob(f"??/{name_of(tiers._space, digest)}"))
+
+
+def test_what_is_loaded_is_what_was_stored(memory, tiers):
+    rows = fill(memory, 1)
+    assert store(tiers, [0, 1, 2]).num_blocks == 3
+    fill(memory, 2)
+    loaded = load(tiers, DIGESTS[:3], [5, 3, 4])
+    assert loaded.num_blocks == 3
+    assert loaded.uses[Tier.HOST].num_bytes == 3 * memory.layout.block_bytes
+    assert (read(memory, [5, 3, 4]) == rows[:3]).all()
+
+
+def test_a_block_that_gets_new_content_meanwhile_is_not_stored(memory, tiers):
+    fill(memory, 1)
+    generations = tiers.generations([0, 1])
+    memory.take_page(1)
+    assert tiers.store(DIGESTS[:2], [0, 1], generations).uses[Tier.HOST].num_blocks == 1
+    assert [tiers.find(digest) for digest in DIGESTS[:2]] == [Tier.HOST, None]
+
+
+@pytest.mark.parametrize("fault", ["cut", "flipped", "header", "empty", "another"])
+def test_a_damaged_file_is_as_none_and_goes(memory, tiers, fault):
+    fill(memory, 1)
+    store(tiers, [0, 1, 2])
+    path = path_of(tiers, DIGESTS[1])
+    content = bytearray(path.read_bytes())
+    if fault == "another":
+        content = bytearray(path_of(tiers, DIGESTS[2]).read_bytes())
+    elif fault in ("flipped", "header"):
+        content[-1 if fault == "flipped" else 3] ^= 1
+    path.write_bytes(content[: {"cut": -10, "empty": 0}.get(fault, len(content))])
+    loaded = load(tiers, DIGESTS[:3], [3, 4, 5])
+    assert (loaded.num_blocks, loaded.uses[Tier.HOST].num_faults) == (1, 1)
+    assert tiers.find(DIGESTS[1]) is None
+
+
+def test_a_file_that_vanished_is_a_fault(memory, tiers):
+    fill(memory, 1)
+    store(tiers, [0])
+    path_of(tiers, DIGESTS[0]).unlink()
+    loaded = load(tiers, DIGESTS[:1], [3])
+    assert (loaded.num_blocks, loaded.uses[Tier.HOST].num_faults) == (0, 1)
+
+
+def test_nothing_is_written_by_a_load_that_was_stopped(memory, tiers):
+    rows = fill(memory, 1)
+    store(tiers, [0])
+    tiers.open_load(1)
+    tiers.stop(1)
+    assert tiers.load(1, DIGESTS[:1], [3]).num_blocks == 0
+    assert (read(memory, [3]) == rows[3]).all()
+    tiers.stop(1)  # it is over
+
+
+@pytest.mark.parametrize("other", [("code", "m", "float32"), ("chat", "n", "float32"), ("chat", "m", "int8")])
+def test_blocks_of_other_services_models_and_dtypes_are_not_found(memory, shape, tiers, other):
+    fill(memory, 1)
+    store(tiers, [0])
+    others = TieredBlocks(memory, space_of(*other, shape), tiers.folders)
+    assert others.find(DIGESTS[0]) is None
+    path = path_of(tiers, DIGESTS[0])
+    disguised = path.parent.parent / name_of(others._space, DIGESTS[0])[:2] / name_of(others._space, DIGESTS[0])
+    disguised.parent.mkdir(exist_ok=True)
+    disguised.write_bytes(path.read_bytes())
+    assert load(others, DIGESTS[:1], [3]).num_blocks == 0

@@ -11,7 +11,8 @@ For a prefill of length L with predicted time p(L) and deadline d = arrival + TT
 Before that, a request goes to a multiplexing engine whose memory is held by less urgent ones: they give way there. The
 paper has no priorities.
 
-Ties go to the engine with the fewest tokens in flight. The paper leaves some things open. Prefills that already wait on
+Of several engines that a rule allows, ``balance`` chooses: by default the one with the fewest tokens in flight, as in
+the paper, whose artifact names the other two as well. The paper leaves some things open. Prefills that already wait on
 a multiplexing engine spend its slack first, and behind them the deadline counts as in rule 2; with nothing ahead it
 does not, as in rule 1. The engine that will decode after rules 1 and 2 must be below its watermark, too, or
 the KV would have nowhere to go. And no engine takes a decode with which all its steps would take longer than a token
@@ -24,7 +25,9 @@ from typing import Annotated
 import msgspec
 
 from mesh.wire.control import PrefillMode
-from router.policies.parts.candidates import find_candidates, least_loaded, route
+from router.policies.capabilities import UsesPrefixes
+from router.policies.parts.balance import MAKERS, BalanceName
+from router.policies.parts.candidates import find_candidates, route
 from router.policies.parts.roles import RoleBalancer
 from router.policies.policy import Decision, Dispatch, Policy, PolicyEntry, Wait
 from router.view.cluster_view import Candidates, ClusterView
@@ -36,11 +39,14 @@ class TropicalParameters(msgspec.Struct, frozen=True):
 
     ``headroom``: the fraction of a TPOT promise that a decode step may take once all that were sent there decode.
     ``flips``: engines change roles where one phase runs short while the other has engines to spare.
+    ``balance``: of engines that a rule allows, infaas takes the one with the fewest tokens in flight, round_robin the
+    next one, cache_aware the one that has most of the prompt cached.
     """
 
     watermark: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.9
     headroom: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
     flips: bool = False
+    balance: BalanceName = "infaas"
 
 
 class Tropical(Policy):
@@ -48,19 +54,24 @@ class Tropical(Policy):
 
     def __init__(self, parameters: TropicalParameters) -> None:
         self._watermark, self._headroom = parameters.watermark, parameters.headroom
-        self.capabilities = (RoleBalancer(),) if parameters.flips else ()
+        self._balance = MAKERS[parameters.balance]()
+        flips = (RoleBalancer(),) if parameters.flips else ()
+        self.capabilities = (*flips, UsesPrefixes()) if parameters.balance == "cache_aware" else flips
 
     def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:
         found = find_candidates(request, view)
         if not isinstance(found, Candidates):
             return found
-        return (
+        dispatch = (
             self._rule_1(request, found, now)
             or self._rule_2(request, found, now)
             or self._rule_3(request, found, now)
             or self._precedence(request, found, now)
-            or Wait(self._why_wait(request, found))
         )
+        if dispatch is None:
+            return Wait(self._why_wait(request, found))
+        self._balance.sent(dispatch)
+        return dispatch
 
     def _rule_1(self, request: RequestView, found: Candidates, now: float) -> Dispatch | None:
         return self._hand_over("1: idle prefill engine", request, _is_idle, found, now)
@@ -74,10 +85,10 @@ class Tropical(Policy):
     def _hand_over(
         self, rule: str, request: RequestView, suits: Callable[[EngineView], bool], found: Candidates, now: float
     ) -> Dispatch | None:
-        prefill_engine = least_loaded(found.prefill, suits)
+        prefill_engine = self._balance.prefill_engine(request, found.prefill, suits)
         if prefill_engine is None:
             return None
-        decode_engine = least_loaded(
+        decode_engine = self._balance.decode_engine(
             found.decode_engines_for(prefill_engine), lambda engine: self._has_room(engine, request)
         )
         return None if decode_engine is None else route(request, rule, prefill_engine, decode_engine, now)
@@ -86,11 +97,11 @@ class Tropical(Policy):
         def has_slack(engine: EngineView) -> bool:
             return (
                 self._has_room(engine, request)
-                and _spare_s(engine, now) > engine.prefill_s(request.service, request.num_tokens)
+                and _spare_s(engine, now) > _prefill_s(engine, request)
                 and (engine.num_prefills == 0 or _ends_in_time(engine, request, now))
             )
 
-        engine = least_loaded(found.multiplex, has_slack)
+        engine = self._balance.only_engine(request, found.multiplex, has_slack)
         if engine is None:
             return None
         rule, slack_s = "3: multiplexed in slack", _spare_s(engine, now)
@@ -104,7 +115,7 @@ class Tropical(Policy):
             pool, num_tokens = engine.services[request.service], request.num_tokens + 1
             return not self._has_room(engine, request) and pool.can_make_room(num_tokens, request.priority)
 
-        engine = least_loaded(found.multiplex, makes_room)
+        engine = self._balance.only_engine(request, found.multiplex, makes_room)
         return None if engine is None else route(request, "before less urgent ones", engine, engine, now)
 
     def _has_room(self, engine: EngineView, request: RequestView) -> bool:
@@ -125,7 +136,11 @@ def _is_idle(engine: EngineView) -> bool:
 
 
 def _ends_in_time(engine: EngineView, request: RequestView, now: float) -> bool:
-    return now + engine.backlog_s(now) + engine.prefill_s(request.service, request.num_tokens) <= request.deadline
+    return now + engine.backlog_s(now) + _prefill_s(engine, request) <= request.deadline
+
+
+def _prefill_s(engine: EngineView, request: RequestView) -> float:
+    return engine.prefill_s(request.service, request.num_tokens, request.cached.get(engine.id, 0))
 
 
 def _joined_step_s(engine: EngineView, request: RequestView) -> float:

@@ -58,9 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = script_parser("bench.papers.scls", __doc__)
     parser.add_argument("--ask", nargs="+", choices=ASKED, default=list(ASKED), help="(default: all)")
-    parser.add_argument(
-        "--only", nargs="+", type=Kind, choices=Kind, default=list(Kind), help="engines (default: both)"
-    )
+    parser.add_argument("--only", nargs="+", choices=[*map(str, Kind)], default=[*Kind], help="engines (default: both)")
     parser.add_argument("--rates", nargs="+", type=float, default=RATES, metavar="R", help="requests a second")
     parser.add_argument("--seconds", type=float, default=600.0, metavar="S", help="of arrivals (default: 600)")
     add_seeds(parser, 1)
@@ -70,7 +68,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _cases(options: argparse.Namespace) -> Iterator[Case]:
-    for kind in options.only:
+    for kind in map(Kind, options.only):
         contenders = CONTENDERS[kind]
         chosen: list[tuple[Contender, float, int]] = []
         if "rates" in options.ask:

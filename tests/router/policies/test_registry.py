@@ -23,7 +23,7 @@ def test_parameters_reach_the_policy():
         (PolicySpec("tropcial"), ["tropcial", "did you mean 'tropical'?"]),
         (PolicySpec("nothing_like_it"), ["nothing_like_it", "tropical", "round_robin", "disaggregated"]),
         (PolicySpec("tropical", {"watermrak": 0.5}), ["watermrak", "tropical", "did you mean 'watermark'?"]),
-        (PolicySpec("tropical", {"zzz": 0.5}), ["zzz", "tropical", "use flips, headroom or watermark"]),
+        (PolicySpec("tropical", {"zzz": 0.5}), ["zzz", "tropical", "use balance, flips, headroom or watermark"]),
         (PolicySpec("round_robin", {"watermark": 0.5}), ["watermark", "round_robin", "none"]),
         (PolicySpec("tropical", {"watermark": "high"}), ["[policy] watermark", "expected a number, got a text"]),
         (PolicySpec("tropical", {"watermark": 1.5}), ["[policy] watermark", "<= 1"]),

@@ -3,6 +3,8 @@
 import pytest
 
 from mesh.wire.control import ProcessState
+from router.policies.capabilities import UsesPrefixes
+from router.policies.parts.balance import MAKERS
 from router.policies.policy import Dispatch, Reject, Wait
 from router.policies.tropical import Tropical, TropicalParameters
 from router.view.engine_view import Reservation
@@ -170,3 +172,46 @@ def test_engines_that_drain_or_start_get_nothing():
     for state in (ProcessState.DRAINING, ProcessState.STARTING):
         engines = make_engine(P0, state=state), make_engine(P1), make_engine(D0, state=state), make_engine(M0)
         assert where(decide(make_request(), *engines)) == ("1", P1, M0)
+
+
+# --- balance
+
+
+def balanced(balance):
+    policy = Tropical(TropicalParameters(balance=balance))
+    return lambda request, *engines: where(policy.decide(request, make_view(*engines), 0.0))
+
+
+def test_engines_take_turns_in_each_phase():
+    decide_next = balanced("round_robin")
+    engines = make_engine(P0), make_engine(P1), make_engine(M0), make_engine(M1, num_tokens=999)
+    chosen = [decide_next(make_request(), *engines) for _ in range(4)]
+    assert chosen == [("1", P0, M0), ("1", P1, M1), ("1", P0, M0), ("1", P1, M1)]
+
+
+def test_turns_go_on_where_an_engine_does_not_suit():
+    decide_next = balanced("round_robin")
+    busy = make_engine(P0, **BUSY, num_waiting=1)
+    engines = busy, make_engine(M0), make_engine(M1)
+    assert [decide_next(make_request(), *engines)[1] for _ in range(3)] == [M0, M1, M0]
+    assert decide_next(make_request(), busy, make_engine(M0), make_engine(M1, num_free_blocks=1))[1] == M0
+
+
+def test_the_cache_decides_among_engines_that_a_rule_allows():
+    decide_next = balanced("cache_aware")
+    engines = make_engine(P0), make_engine(P1, num_tokens=9), make_engine(M0, num_tokens=9), make_engine(M1)
+    assert decide_next(make_request(cached={P1: 32}), *engines) == ("1", P1, M1)
+    assert decide_next(make_request(), *engines) == ("1", P0, M1), "without, load does"
+    assert decide_next(make_request(cached={M0: 32, M1: 16}), *engines[2:]) == ("3", M0, M0)
+
+
+def test_what_is_cached_needs_less_slack():
+    busy = make_engine(P0, **BUSY, num_waiting=1)
+    engines = busy, make_engine(M0, min_slack_s=0.06)
+    assert balanced("cache_aware")(make_request(100, cached={M0: 64}), *engines) == ("3", M0, M0)
+    assert isinstance(decide(make_request(100), *engines), Wait)
+
+
+def test_only_balance_by_cache_looks_at_prefixes():
+    kinds = {name: Tropical(TropicalParameters(balance=name)).offers(UsesPrefixes) for name in MAKERS}
+    assert [name for name, capability in kinds.items() if capability] == ["cache_aware"]

@@ -11,7 +11,7 @@ from engines.vllm_engine.versions import NOT_INSTALLED
 from mesh.extras import missing_extra
 from mesh.topology.placed import Processes, engine_tables
 from mesh.topology.report import Report
-from mesh.topology.schema import WHOLE_PROMPTS, EngineSpec, Scheduling, Topology
+from mesh.topology.schema import WHOLE_PROMPTS, EngineSpec, Scheduling, ServiceSpec, Topology
 
 BACKENDS = ("torch", "vllm", "transformers", "simulated")  # of `engines.loading`
 MODELLED = ("simulated",)
@@ -26,6 +26,7 @@ PADDING = ("simulated", TRANSFORMERS)  # backends whose static batches are padde
 GPU_BACKENDS = frozenset({"torch", VLLM})
 ADAPTING = ("torch", VLLM, "simulated")  # backends that compute LoRA adapters
 SEEING = frozenset({VLLM, "simulated"})  # backends that see images, where the model does
+SPECULATING = ("torch", "simulated")  # backends whose steps check drafts
 NO_INT8 = "int8 is a dtype of torch engines"
 
 
@@ -52,6 +53,9 @@ def check(topology: Topology, processes: Processes, report: Report) -> None:
     for table, engine in ours.items():
         for key, problem in (*_problems(engine, dtypes, others), *_pooled_problems(engine, dtypes, pooled)):
             report.add((*table, key), problem)
+    for service in topology.services:
+        for key, problem in _speculation_problems(topology, service):
+            report.add(("services", service.name, key), problem)
     for adapter in topology.adapters:
         if (why := why_no_base(topology, adapter.base or "")) is not None:
             report.add(("services", adapter.name, "base"), why)
@@ -68,6 +72,22 @@ def why_no_base(topology: Topology, service: str) -> str | None:
             known = ", ".join(ADAPTING)
             return f"engines.{engine.id} serves {service}, and its backend computes no adapters; use one of {known}"
     return None
+
+
+def _speculation_problems(topology: Topology, service: ServiceSpec) -> Iterator[tuple[str, str]]:
+    if service.speculation is None:
+        return
+    engines = [engine for engine in topology.own_engines if service.name in engine.services]
+    if not engines:
+        yield "speculation", "only servers of others have it, and they speculate as they were started; leave it out"
+    for engine in engines:
+        if engine.backend not in SPECULATING:
+            known = ", ".join(SPECULATING)
+            problem = f"engines.{engine.id} has backend {engine.backend!r}, which checks no drafts"
+            yield "speculation", f"{problem}; use {known}"
+        if engine.scheduling.is_static:
+            problem = f'engines.{engine.id} runs "{engine.scheduling!s}" batches, whose requests advance together'
+            yield "speculation", f'{problem}; use scheduling = "slo"'
 
 
 def _problems(engine: EngineSpec, dtypes: Mapping[str, str], others: Collection[str]) -> Iterator[tuple[str, str]]:

@@ -5,12 +5,14 @@ anything else is prefilling. Preemption, prefix hits, transfers that arrive in p
 much is computed.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
 from engines.memory.block_pool import BlockPool, Run
 from engines.memory.chains import root_of
 from engines.scheduling.batch import Chunk, Draw
+from engines.speculation.drafter import Drafter
 from mesh.wire.control import PrefillMode, PrefillOrder
 from mesh.wire.requests import Delta, Epoch, FinishReason, RequestSpec, TokenLogprobs
 
@@ -55,6 +57,7 @@ class EngineRequest:
     prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=list)
     is_whole: bool = False  # its prompt is computed in one iteration: every token attends to all
     vector: bytes | None = None  # what a request that is pooled came to
+    drafter: Drafter | None = None  # once it may speculate
 
     @classmethod
     def of(
@@ -199,14 +202,14 @@ class EngineRequest:
         self.num_computed = num_blocks * block_size
         self.num_cached = min(self.num_computed, self.num_prompt)
 
-    def chunk(self, num_tokens: int) -> Chunk:
-        """The next ``num_tokens`` tokens to compute; draws one if they are the last."""
+    def chunk(self, num_tokens: int, drafts: Sequence[int] = ()) -> Chunk:
+        """The next ``num_tokens`` tokens to compute; draws one if they are the last, and after each of ``drafts``."""
         spec, tokens, start = self.spec, self.tokens, self.num_computed
         end, sampling, num_prompt = start + num_tokens, spec.sampling, len(spec.prompt)
         draw = Draw(sampling, tokens, num_prompt, end, spec.id, spec.pooling) if end == len(tokens) else None
         wanted = sampling.prompt_logprobs if start < num_prompt else None
         adapter = "" if spec.adapter is None else spec.adapter.key
-        return Chunk(spec.id, tokens[start:end], start, self.blocks, draw, wanted, adapter, spec.images)
+        return Chunk(spec.id, tokens[start:end], start, self.blocks, draw, wanted, adapter, spec.images, drafts)
 
     def append(self, token: int, logprobs: TokenLogprobs | None, now: float) -> FinishReason | None:
         """A token was sampled. Returns why the request ends with it, if it does."""

@@ -17,6 +17,7 @@ from engines.models.fetching.child import prepare_beside
 from engines.models.files.model_config import ModelConfig
 from engines.models.store import prepared_dir
 from engines.scheduling.queue import ServiceQueue
+from engines.speculation.speculation import speculation_of
 from engines.status import Service
 from engines.tiers.opening import open_tiers
 from kvtransfer.gpu.device_memory import DeviceMemory
@@ -86,6 +87,7 @@ class Loaded:
             images=model.images,
             place_bytes=model.place_bytes,
             tiers=self.tiered.get(name),
+            speculation=speculation_of(self._topology.service(name)),
         )
         setting, num_hosts = self._topology.transfer.checksum, len(self._topology.hosts)
         self.transports[name] = transports_of(

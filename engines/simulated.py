@@ -26,6 +26,7 @@ from engines.models.identity import identity_of
 from engines.models.store import prepared_dir
 from engines.models.tasks import check_task, context_of
 from engines.scheduling.batch import Batch, Chunk, ChunkResult, Draw, StepResult
+from engines.speculation.verification import compute_verified
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import KVMemory, PagedMemory
 from mesh.errors import UserError
@@ -88,7 +89,9 @@ class SimulatedExecutor:
         service, slots = self._services[batch.service], self._slots[batch.service]
         elapsed_s = service.cost.elapsed_s(batch)
         vocabulary, num_dimensions = service.vocabulary, service.num_dimensions
-        results = [_compute(chunk, slots, vocabulary, num_dimensions) for chunk in batch.chunks]
+        results = compute_verified(
+            batch.chunks, lambda rows: [_compute(row, slots, vocabulary, num_dimensions) for row in rows]
+        )
         self._sleep(max(0.0, started + elapsed_s - time.perf_counter()))
         return StepResult(results, elapsed_s)
 

@@ -16,6 +16,7 @@ from engines.memory.block_pool import BlockPool
 from engines.scheduling.demand import EarlyEnds
 from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.slack import is_beyond_repair
+from engines.speculation.speculation import Speculation
 from kvtransfer.tiers.tier import TierIndex
 from mesh.wire.requests import RequestSpec
 from mesh.wire.status import Demand, ServiceStatus
@@ -65,6 +66,7 @@ class Service:
     whole_prompts: bool = False  # each is computed in one iteration
     images: ImageForm | None = None  # how it sees images; None: it sees none
     place_bytes: int = 0  # of memory for each of its LoRA adapters at least
+    speculation: Speculation | None = None  # None: its decodes are given no drafts
     tiers: TierIndex | None = None  # of its blocks; None: no tier keeps them
 
     @property
@@ -179,6 +181,7 @@ class Service:
             queue.num_not_begun,
             len(fillers.waiting),
             len(fillers.running),
+            *(() if self.speculation is None else self.speculation.counts),
         )
 
     def _held_by_priority(self) -> list[tuple[int, int]]:

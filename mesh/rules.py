@@ -1,4 +1,4 @@
-"""Rules that topologies name: for scaling, for migration, for what promises count."""
+"""Rules that topologies name: for scaling, migration, placement and speculation, and for what promises count."""
 
 from enum import StrEnum
 
@@ -32,3 +32,17 @@ class Counting(StrEnum):
 
     COUNTED = "counted"  # all of them
     APART = "apart"  # those after the reasoning, with the token that ends it as the first one
+
+
+class PlacementMode(StrEnum):
+    """What the placement daemon does with a plan that is worth the change."""
+
+    APPLY = "apply"
+    SHADOW = "shadow"  # it says so, and changes nothing
+    OFF = "off"  # plans are not searched for; the daemon only scales
+
+
+class DraftMethod(StrEnum):
+    """How tokens are drafted that one step checks (docs/guides/speculate.md)."""
+
+    PROMPT_LOOKUP = "prompt_lookup"  # what followed the last tokens when they came before in the request

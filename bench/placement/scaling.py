@@ -24,9 +24,8 @@ from bench.harness.tables import print_table
 from bench.simulated import attainment, make_fleet, make_simulation, modelled_engine, run_cases, serve
 from engines.costs.profiles import load_profile
 from mesh.jobs.arguments import add_jobs
-from mesh.rules import ScalingRule
+from mesh.rules import PlacementMode, ScalingRule
 from mesh.topology.schema import (
-    PlacementMode,
     PlacementSpec,
     PolicySpec,
     ScalingSpec,

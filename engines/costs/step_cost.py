@@ -120,8 +120,9 @@ def load_of(batch: Batch) -> StepLoad:
     num_decodes = context_tokens = 0
     for chunk in batch.chunks:
         if is_decode(chunk):
-            num_decodes += 1
-            context_tokens += chunk.start + 1
+            num_rows = 1 + len(chunk.drafts)
+            num_decodes += num_rows
+            context_tokens += num_rows * (chunk.start + 1)
         else:
             chunks.append((len(chunk.tokens), chunk.start))
     return StepLoad(chunks, num_decodes, context_tokens)

@@ -25,6 +25,7 @@ class EngineNumbers(Collector):
         status = self._status()
         if status is not None:
             yield from self._of_services(status)
+            yield from self._of_drafts(status)
             yield from self._of_requests(status)
             yield from self._of_moves(status)
             yield from self._of_tiers(status)
@@ -50,6 +51,17 @@ class EngineNumbers(Collector):
                 if error is not None:
                     step_error.add_metric((*labels, step), error)
         return running, waiting, kv_usage, gpu_usage, step_error
+
+    def _of_drafts(self, status: EngineStatus) -> Iterable[Family]:
+        checks = CounterMetricFamily("vllm:spec_decode_num_drafts", "Decodes that had drafts", labels=SERVICE)
+        drafted = CounterMetricFamily("vllm:spec_decode_num_draft_tokens", "Tokens that were drafted", labels=SERVICE)
+        accepted = CounterMetricFamily("vllm:spec_decode_num_accepted_tokens", "Drafts that were right", labels=SERVICE)
+        for service in status.services:
+            labels = service.name, self._engine
+            checks.add_metric(labels, service.drafts_checked)
+            drafted.add_metric(labels, service.tokens_drafted)
+            accepted.add_metric(labels, service.drafts_accepted)
+        return checks, drafted, accepted
 
     def _of_requests(self, status: EngineStatus) -> Iterable[Family]:
         role = GaugeMetricFamily("meshserve_engine_role", "1: the engine has it", labels=(*ENGINE, "role"))

@@ -26,7 +26,7 @@ class StepMetrics:
         """The step is over."""
         seconds, tokens = self._of[_kind(step)]
         seconds.observe(now - step.started_at)
-        tokens.value += sum([share.num_tokens for share in step.shares])
+        tokens.value += sum([share.num_tokens + len(share.drafts) for share in step.shares])
 
 
 def _kind(step: Step) -> str:

@@ -44,6 +44,7 @@ class Chunk(msgspec.Struct, frozen=True):
     prompt_logprobs: int | None = None  # k: log-probabilities of these tokens, each given its predecessors
     adapter: str = ""  # key of the LoRA adapter with which it is computed; empty: none
     images: Sequence[PlacedImage] = ()  # of the whole prompt
+    drafts: Sequence[int] = ()  # of a decode: tokens that may follow, to be checked; the blocks cover them, too
 
 
 class Rows(NamedTuple):
@@ -72,7 +73,7 @@ class Batch:
 
     @property
     def num_tokens(self) -> int:
-        return sum(len(chunk.tokens) for chunk in self.chunks)
+        return sum(len(chunk.tokens) + len(chunk.drafts) for chunk in self.chunks)
 
 
 class Unsampled(msgspec.Struct, frozen=True):
@@ -96,6 +97,7 @@ class ChunkResult(msgspec.Struct, frozen=True):
     prompt_logprobs: Sequence[TokenLogprobs | None] | None = None  # one a token of the chunk; None at position 0
     unsampled: Unsampled | None = None
     vector: bytes | None = None  # float32, with `POOLED_TOKEN`, of a request that is pooled
+    further: "Sequence[ChunkResult]" = ()  # what was sampled after each draft that proved right, in order
 
 
 @dataclass(frozen=True, slots=True)

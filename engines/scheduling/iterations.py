@@ -8,7 +8,7 @@ from engines.engine_request import EngineRequest
 from engines.filling.filling import Filling
 from engines.requests import OwnedRequests
 from engines.scheduling.answers import Answers
-from engines.scheduling.batch import Rows, StepResult, Unsampled
+from engines.scheduling.batch import ChunkResult, Rows, StepResult, Unsampled
 from engines.scheduling.disciplines.discipline import Discipline, Turn
 from engines.scheduling.disciplines.static import StaticBatches
 from engines.scheduling.queue import ServiceQueue
@@ -87,10 +87,19 @@ class Iterations:
             outcomes += planned
             if shares:
                 beside = self._filling.beside(service, shares, now) if is_filling else []
-                return self._start(service, [*shares, *beside], self._rows(shares), now), outcomes
+                drafted = self._drafted(service, [*shares, *beside], now)
+                return self._start(service, drafted, self._rows(shares), now), outcomes
         if is_filling and (alone := self._filling.alone()) is not None:
             return self._start(*alone, None, now), outcomes
         return None, outcomes
+
+    def _drafted(self, service: Service, shares: Sequence[Share], now: float) -> Sequence[Share]:
+        """With drafts where they pay. The time of a step that computes prompts is theirs."""
+        speculation, queue = service.speculation, service.queue
+        if speculation is None or not all(share.request.is_decoding for share in shares):
+            return shares
+        others = [one for other in self._services.values() if other is not service for one in other.decoding()]
+        return speculation.drafted(shares, others, queue.pool, queue.growth_blocks, service.cost.current.decode, now)
 
     def _rows(self, shares: Sequence[Share]) -> Rows | None:
         return None if self._static is None else self._static.rows([share.request for share in shares])
@@ -225,11 +234,25 @@ class Iterations:
                 answers.outcomes += self._handovers.departures.blocks_ready(request, now)
             else:
                 request.vector = chunk.vector
-                self._drew(request, request.append(chunk.token, chunk.logprobs, now), answers, now)
+                self._drew(request, self._append(share, chunk, chunk.token, step.service, now), answers, now)
         self._charge(step, now)
         if any(share.request.is_decoding for share in step.prompts):
             self._standing.has_news = True
         return [*answers.in_order(), *self._end_padded(now)]
+
+    @staticmethod
+    def _append(share: Share, chunk: ChunkResult, token: int, service: Service, now: float) -> FinishReason | None:
+        """Let the request have its token, and those that drafts brought, up to one that ends it."""
+        request = share.request
+        if share.drafts and service.speculation is not None:
+            service.speculation.checked(request, len(share.drafts), len(chunk.further))
+        finish = request.append(token, chunk.logprobs, now)
+        for one in chunk.further:
+            if finish is not None or one.token is None:
+                break
+            request.advance(1, service.pool)
+            finish = request.append(one.token, one.logprobs, now)
+        return finish
 
     def _missed(self, request: EngineRequest, share: Share, unsampled: Unsampled, answers: Answers, now: float) -> None:
         """No token was sampled for it: it fails, or its last token is computed again."""
@@ -302,7 +325,7 @@ class Iterations:
             return []
         for share in step.shares:
             self._requests.release(share.request)
-        alive = [share for share in step.shares if not share.request.is_over]
+        alive = [Share(share.request, share.num_tokens) for share in step.shares if not share.request.is_over]
         if len(step.shares) > 1:
             middle = -(-len(alive) // 2)
             self._running.failed_parts.extendleft([(step.service, alive[middle:]), (step.service, alive[:middle])])

@@ -48,10 +48,11 @@ class Limits:
 
 
 class Share(msgspec.Struct, frozen=True):
-    """A request's share of an iteration. ``num_tokens`` of a sequence, to be computed in the coming iteration."""
+    """A request's share of the coming iteration. ``num_tokens`` to be computed, and ``drafts`` of what may follow."""
 
     request: EngineRequest
     num_tokens: int
+    drafts: Sequence[int] = ()
 
 
 class StepPlan(msgspec.Struct, frozen=True):

@@ -235,6 +235,7 @@ def _num_before_end(request: EngineRequest) -> int:
         or sampling.stop_token_ids
         or sampling.logprobs is not None
         or request.spec.adapter is not None  # what its steps cost depends on who else is there
+        or request.drafter is not None  # it may draw more than one
     ):
         return 0
     left = min(sampling.max_tokens - num_generated, request.context_limit - num_tokens)

@@ -21,7 +21,7 @@ class Step(msgspec.Struct, frozen=True):
 
     def batch(self) -> Batch:
         """Return the step in the form that an executor takes, with the tokens themselves, as they are now."""
-        chunks = [share.request.chunk(share.num_tokens) for share in self.shares]
+        chunks = [share.request.chunk(share.num_tokens, share.drafts) for share in self.shares]
         return Batch(self.service.name, chunks, self.rows)
 
     def load(self) -> StepLoad:
@@ -29,9 +29,11 @@ class Step(msgspec.Struct, frozen=True):
         if self.rows is not None:
             return load_of_rows(self.rows, decodes=not self.prompts)
         chunks = [(share.num_tokens, share.request.num_computed) for share in self.prompts]
-        context = sum([len(share.request.tokens) for share in self.shares])
+        rows = [(1 + len(share.drafts), len(share.request.tokens)) for share in self.shares]
+        context = sum([number * length for number, length in rows])
         context -= sum([len(share.request.tokens) for share in self.prompts])
-        return StepLoad(chunks, len(self.shares) - len(self.prompts), context, self._adapter_weights())
+        num_decodes = sum([number for number, _ in rows]) - len(self.prompts)
+        return StepLoad(chunks, num_decodes, context, self._adapter_weights())
 
     def _adapter_weights(self) -> int:
         """Of all LoRA adapters in it, each once."""

@@ -16,6 +16,7 @@ from engines.models.errors import ModelError
 from engines.models.files.model_config import ModelConfig
 from engines.models.tasks import check_task, pooling_of
 from engines.scheduling.batch import Batch, Chunk, ChunkResult, StepResult
+from engines.speculation.verification import compute_verified
 from engines.torch_engine.acceleration import Acceleration, cuda_acceleration
 from engines.torch_engine.adapters.adapted import Adapters
 from engines.torch_engine.decode_graphs import DecodeGraphs
@@ -99,7 +100,7 @@ class TorchExecutor:
     def execute(self, batch: Batch) -> StepResult:
         started = time.perf_counter()
         with torch.inference_mode(), self._on_device():
-            results = self._models[batch.service].step(batch.chunks)
+            results = compute_verified(batch.chunks, self._models[batch.service].step)
             if self._device.type == "cuda":  # what is told as computed is there, for every stream and process
                 torch.cuda.current_stream().synchronize()
         return StepResult(results, time.perf_counter() - started)

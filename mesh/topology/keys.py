@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from mesh.chat_formats import REASONING_FORMATS, TOOL_FORMATS
-from mesh.rules import Counting, Lateness, ScalingRule, Trigger
-from mesh.topology.schema import ClusterEngine, PlacementMode, Scheduling, Task
+from mesh.rules import Counting, DraftMethod, Lateness, PlacementMode, ScalingRule, Trigger
+from mesh.topology.schema import ClusterEngine, Scheduling, Task
 from mesh.topology.values import (
     Reader,
     boolean,
@@ -107,6 +107,8 @@ SERVICE: Keys = {
     "task": Key("task", choice([task.value for task in Task], "a task", Task)),
     "late": Key("late", choice([rule.value for rule in Lateness], "a rule for late requests", Lateness)),
     "dimensions": Key("dimensions", integers(1, MAX_DIMENSIONS)),
+    "speculation": Key("speculation", choice([one.value for one in DraftMethod], "a way to draft", DraftMethod)),
+    "max_draft_tokens": Key("max_draft_tokens", integer(1, 15)),
 }
 
 # Of services that are LoRA adapters: what they do not say is as their base has it.

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from mesh.access.keys import KeyLimits
 from mesh.batches import BatchesSpec
+from mesh.rules import PlacementMode
 from mesh.suggestions import suggestion
 from mesh.topology import keys
 from mesh.topology.backends import backend_rules
@@ -28,7 +29,6 @@ from mesh.topology.schema import (
     AccessSpec,
     EngineSpec,
     GatewaySpec,
-    PlacementMode,
     PlacementSpec,
     PolicySpec,
     Rescheduling,

@@ -9,7 +9,7 @@ from typing import Any, Final
 from mesh.access.keys import UNLIMITED, KeyLimits
 from mesh.batches import USUAL, BatchesSpec
 from mesh.chat_formats import AUTO_FORMAT
-from mesh.rules import Counting, Lateness, ScalingRule, Trigger
+from mesh.rules import Counting, DraftMethod, Lateness, PlacementMode, ScalingRule, Trigger
 from mesh.topology.stores import KEPT, AdaptersSpec, KVTiersSpec, ResponsesSpec
 from mesh.topology.timing import Timing
 from mesh.transports import AUTO
@@ -83,6 +83,8 @@ class ServiceSpec:
     task: Task = Task.GENERATE
     late: Lateness | None = None  # what becomes of late requests that do not say; None: what the policy does
     dimensions: tuple[int, ...] = ()  # to which a client may have vectors cut, where the model was trained for it
+    speculation: DraftMethod | None = None  # how tokens are drafted; None: decodes take one step each
+    max_draft_tokens: int = 7  # of a decode at a time
 
     @property
     def pools(self) -> bool:
@@ -281,14 +283,6 @@ class Rescheduling:
     rest_s: float = 1.0  # after its first move, for a request; twice as long after each further one
     at_a_time: int = 2  # requests that leave one engine
     neighbours: int = 32  # engines of a group that hear each other; all do where there are no more
-
-
-class PlacementMode(StrEnum):
-    """What the placement daemon does with a plan that is worth the change."""
-
-    APPLY = "apply"
-    SHADOW = "shadow"  # it says so, and changes nothing
-    OFF = "off"  # plans are not searched for; the daemon only scales
 
 
 @dataclass(frozen=True, slots=True)

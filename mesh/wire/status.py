@@ -101,6 +101,9 @@ class ServiceStatus(msgspec.Struct, frozen=True):
     num_waiting: Count = 0  # requests that hold no blocks here: accepted, not begun
     fillers_waiting: Count = 0  # requests without a promise, which nothing else here counts: their blocks count as free
     fillers_running: Count = 0  # likewise; these hold blocks
+    drafts_checked: Count = 0  # decodes whose step checked drafts, since the service was opened here
+    tokens_drafted: Count = 0  # by these
+    drafts_accepted: Count = 0  # of those tokens
 
 
 class PendingPrefill(NamedTuple):

@@ -9,7 +9,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from mesh.topology.schema import PlacementMode, Topology
+from mesh.rules import PlacementMode
+from mesh.topology.schema import Topology
 from mesh.wire.control import EnginePlace
 from mesh.wire.placement import Decision, Forecast, PlacementStatus, ServiceForecast
 from mesh.wire.status import EngineStatus

@@ -10,8 +10,7 @@ it. What a successor needs to go on with an interval is in `Memory`, which gatew
 they had counted when the interval began. A plan that all engines know of is carried out by whoever finds it so, be it
 announced by this daemon, by one that died, or by a command; a plan with a higher number ends one with a lower.
 
-How many engines run is another question, with an answer each half second: `router.scaling.scaler`. While a plan is
-carried out, none is stopped.
+How many engines run is another question: `router.scaling.scaler`. While a plan is carried out, none is stopped.
 """
 
 from dataclasses import replace
@@ -19,7 +18,8 @@ from enum import StrEnum
 
 from mesh.addresses import supervisors
 from mesh.membership.membership import ended_incarnations
-from mesh.topology.schema import PlacementMode, Topology
+from mesh.rules import PlacementMode
+from mesh.topology.schema import Topology
 from mesh.wire.control import ProcessState
 from mesh.wire.frames import Sender
 from mesh.wire.messages import BroadcastMessage

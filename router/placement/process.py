@@ -10,8 +10,8 @@ from mesh.addresses import gateway_names, supervisors
 from mesh.membership.catching_up import catch_up
 from mesh.membership.heartbeat import Heartbeat
 from mesh.process.process import ProcessShell
+from mesh.rules import PlacementMode
 from mesh.sockets.sockets import Sockets
-from mesh.topology.schema import PlacementMode
 from mesh.wire.messages import SupervisorMessage
 from mesh.wire.placement import PlacementStatus
 from router.placement.daemon import PlacementDaemon

@@ -87,6 +87,26 @@ def test_int8_is_torchs_alone(tmp_path: Path, backend: str):
         topology(tmp_path, f'backend = "{backend}"\nblock_size = 32', services)
 
 
+@pytest.mark.parametrize(
+    ("engine", "fault"),
+    [
+        ('backend = "vllm"\nblock_size = 32', "has backend 'vllm', which checks no drafts; use torch, simulated"),
+        ('scheduling = "static"', 'runs "static" batches, whose requests advance together; use scheduling = "slo"'),
+    ],
+)
+def test_speculation_is_for_engines_that_check_drafts(tmp_path: Path, engine: str, fault: str):
+    services = '[services.a]\nmodel = "pypi:a==1/b.gguf"\nspeculation = "prompt_lookup"\n'
+    with pytest.raises(TopologyError) as caught:
+        topology(tmp_path, engine, services)
+    assert f"{tmp_path}/t.toml:3: services.a.speculation: engines.e {fault}" in caught.value.faults
+
+
+def test_servers_of_others_speculate_as_they_were_started(tmp_path: Path):
+    services = '[services.a]\nspeculation = "prompt_lookup"\n'
+    with pytest.raises(TopologyError, match="only servers of others have it, and they speculate as they were started"):
+        topology(tmp_path, 'url = "http://127.0.0.1:9"', services)
+
+
 def test_engines_of_transformers_run_padded_batches_of_whole_prompts_unasked(tmp_path: Path):
     services = '[services.a]\nmodel = "pypi:a==1/b.gguf"\n'
     [engine] = topology(tmp_path, 'backend = "transformers"', services).engines

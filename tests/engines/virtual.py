@@ -10,6 +10,7 @@ import zlib
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
@@ -34,10 +35,12 @@ from engines.images.form import ImageForm
 from engines.memory.block_pool import BlockPool
 from engines.memory.packed_pool import block_pool
 from engines.memory.pages import PagePool
-from engines.scheduling.batch import Batch, ChunkResult, StepResult
+from engines.scheduling.batch import Batch, Chunk, ChunkResult, StepResult
 from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.scheduler import Limits
 from engines.settings import EngineSettings
+from engines.speculation.speculation import Speculation
+from engines.speculation.verification import compute_verified
 from engines.status import Service
 from kvtransfer.layout import block_bytes
 from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Imported, Send, TransferLimits
@@ -64,8 +67,9 @@ def absorb(state: bytes, token: int) -> bytes:
     return blake2b(state + token.to_bytes(4, "little"), digest_size=8).digest()
 
 
-def token_after(state: bytes) -> int:
-    return 10 + int.from_bytes(state[:4], "little") % 1000
+def token_after(state: bytes, num_tokens: int = 1000) -> int:
+    """Of a vocabulary of so many tokens."""
+    return 10 + int.from_bytes(state[:4], "little") % num_tokens
 
 
 def sight_of(image: PlacedImage) -> int:
@@ -74,7 +78,11 @@ def sight_of(image: PlacedImage) -> int:
 
 
 def continuation(
-    prompt: list[int], num_tokens: int, adapter: str = "", images: Sequence[PlacedImage] = ()
+    prompt: list[int],
+    num_tokens: int,
+    adapter: str = "",
+    images: Sequence[PlacedImage] = (),
+    vocabulary: int = 1000,
 ) -> list[int]:
     """What an undisturbed run generates, with the adapter of that key if it has one."""
     state, generated = adapter.encode(), []
@@ -84,7 +92,7 @@ def continuation(
         if position in shown:
             state = absorb(state, sight_of(shown[position]))
     for _ in range(num_tokens):
-        generated.append(token_after(state))
+        generated.append(token_after(state, vocabulary))
         state = absorb(state, generated[-1])
     return generated
 
@@ -140,28 +148,32 @@ class VirtualContent:
 
 
 class HashingExecutor:
-    def __init__(self, memory: VirtualMemory) -> None:
+    def __init__(self, memory: VirtualMemory, vocabulary: int = 1000) -> None:
         self.adapters: set[str] = set()  # keys
         self._memory = memory
+        self._vocabulary = vocabulary
 
     def execute(self, batch: Batch) -> StepResult:
+        return StepResult(compute_verified(batch.chunks, partial(self._compute, batch.service)), STEP_S)
+
+    def _compute(self, service: str, chunks: Sequence[Chunk]) -> list[ChunkResult]:
         results = []
-        for chunk in batch.chunks:
+        for chunk in chunks:
             assert not chunk.adapter or chunk.adapter in self.adapters, "an adapter that is not there is computed"
             state = chunk.adapter.encode()
-            state = self._at(batch.service, chunk.blocks, chunk.start - 1) if chunk.start else state
+            state = self._at(service, chunk.blocks, chunk.start - 1) if chunk.start else state
             shown = {image.start: image for image in chunk.images}
             for position, token in enumerate(chunk.tokens, chunk.start):
                 state = absorb(state, token)
                 if position in shown:
                     state = absorb(state, sight_of(shown[position]))
                 index, offset = divmod(position, BLOCK_SIZE)
-                self._memory.write(batch.service, chunk.blocks[index], offset, state)
+                self._memory.write(service, chunk.blocks[index], offset, state)
             if chunk.draw is not None and chunk.draw.pooling is not None:
                 results.append(ChunkResult(POOLED_TOKEN, vector=state))
             else:
-                results.append(ChunkResult(token_after(state) if chunk.draw is not None else None))
-        return StepResult(results, STEP_S)
+                results.append(ChunkResult(None if chunk.draw is None else token_after(state, self._vocabulary)))
+        return results
 
     def _at(self, service: str, blocks: Sequence[int], position: int) -> bytes:
         index, offset = divmod(position, BLOCK_SIZE)
@@ -179,7 +191,10 @@ class VirtualTier:
         return Tier.HOST if digest in self.contents else None
 
 
-def make_service(service: str, engine: str, memory: VirtualMemory, tier: VirtualTier | None = None) -> Service:
+def make_service(
+    service: str, engine: str, memory: VirtualMemory, tier: VirtualTier | None = None, drafts: int = 0
+) -> Service:
+    """``drafts``: tokens of a decode at a time that are drafted at most."""
     return Service(
         ServiceQueue(service, memory.pool(service)),
         SHAPE,
@@ -189,6 +204,7 @@ def make_service(service: str, engine: str, memory: VirtualMemory, tier: Virtual
         LearntCost(StepCost(PrefillCost(0.0, 0.001), DecodeCost(0.005, 0.001))),
         images=SIGHT,
         tiers=tier,
+        speculation=Speculation(drafts) if drafts else None,
     )
 
 
@@ -214,6 +230,8 @@ class VirtualMesh:
     seed: int = 0
     lose: Callable[[str, str, Message], bool] = lambda sender, to, message: False
     spoil: Callable[[], bool] = lambda: False
+    vocabulary: int = 1000
+    drafts: int = 0  # tokens that decodes may draft at a time
     now: float = 0.0
     engines: dict[str, VirtualEngine] = field(default_factory=dict)
     streams: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -261,10 +279,10 @@ class VirtualMesh:
         )
         core = EngineCore(
             settings,
-            {service: make_service(service, name, memory, tier) for service in services},
+            {service: make_service(service, name, memory, tier, self.drafts) for service in services},
             lambda peer, ref: True,
         )
-        self.engines[name] = VirtualEngine(core, HashingExecutor(memory), memory, tier=tier)
+        self.engines[name] = VirtualEngine(core, HashingExecutor(memory, self.vocabulary), memory, tier=tier)
         return self.engines[name]
 
     def submit(self, engine: str, spec: RequestSpec, decode: str | None = None, attempt: int = 1, **flags: Any) -> None:
@@ -395,7 +413,12 @@ class VirtualMesh:
 
     def _loading(self, name: str, service: str) -> Callable[[], None]:
         engine = self.engines[name]
-        return lambda: self.perform(name, engine.core.loaded(make_service(service, name, engine.memory), self.now))
+
+        def run() -> None:
+            loaded = make_service(service, name, engine.memory, drafts=self.drafts)
+            self.perform(name, engine.core.loaded(loaded, self.now))
+
+        return run
 
     def _loading_adapter(self, name: str, key: str) -> Callable[[], None]:
         engine = self.engines[name]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from mesh.addresses import supervisor_id
 from mesh.directory import directory
+from mesh.rules import PlacementMode
 from mesh.suggestions import suggestion
 from mesh.topology.backends import backend_rules
 from mesh.topology.checks.access import check_access
@@ -15,7 +16,6 @@ from mesh.topology.report import Report
 from mesh.topology.schema import (
     EngineSpec,
     GatewaySpec,
-    PlacementMode,
     Scheduling,
     Topology,
 )

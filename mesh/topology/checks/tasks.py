@@ -20,6 +20,8 @@ OF_ANSWERS: Final = frozenset(
         "tool_format",
         "reasoning_format",
         "reasoning",
+        "speculation",
+        "max_draft_tokens",
     }
 )  # keys of a service that say something of its answers
 

@@ -51,6 +51,7 @@ def test_each_number_of_a_status_has_one_name():
         loads_stopped_total=12,
     )
     service = replace(status.services[0], num_running=3, num_waiting=2, decode_error=0.07)
+    service = replace(service, drafts_checked=11, tokens_drafted=12, drafts_accepted=10)
     registry = registry_of(replace(status, services=[service]))
 
     def value(name, **labels):
@@ -60,6 +61,9 @@ def test_each_number_of_a_status_has_one_name():
     assert value("vllm:num_requests_waiting", model_name=SERVICE) == 2
     assert value("vllm:kv_cache_usage_perc", model_name=SERVICE) == 0.75
     assert value("vllm:num_preemptions_total", model_name=SERVICE) == 4
+    assert value("vllm:spec_decode_num_drafts_total", model_name=SERVICE) == 11
+    assert value("vllm:spec_decode_num_draft_tokens_total", model_name=SERVICE) == 12
+    assert value("vllm:spec_decode_num_accepted_tokens_total", model_name=SERVICE) == 10
     assert value("meshserve_step_prediction_error", model_name=SERVICE, step="decode") == 0.07
     assert value("meshserve_step_prediction_error", model_name=SERVICE, step="prefill") is None
     assert value("meshserve_min_slack_seconds") == -0.5

@@ -8,9 +8,9 @@ from engines.metrics.steps import StepMetrics
 
 
 def step(num_prompts: int, num_decodes: int) -> SimpleNamespace:
-    prompts = [SimpleNamespace(num_tokens=100)] * num_prompts
-    return SimpleNamespace(prompts=prompts, shares=[*prompts, *[SimpleNamespace(num_tokens=1)] * num_decodes],
-                           started_at=5.0)  # fmt: skip
+    prompts = [SimpleNamespace(num_tokens=100, drafts=())] * num_prompts
+    decodes = [SimpleNamespace(num_tokens=1, drafts=())] * num_decodes
+    return SimpleNamespace(prompts=prompts, shares=[*prompts, *decodes], started_at=5.0)
 
 
 def test_a_step_is_counted_by_what_it_computes():

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from mesh.rules import PlacementMode
 from mesh.topology.parse import load
 from mesh.topology.report import TopologyError
-from mesh.topology.schema import PlacementMode
 
 SERVICE = '[services.a]\nmodel = "m"\n'
 ENGINE = "[engines.e]\n"

@@ -337,6 +337,9 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
                     "num_waiting": 0,
                     "fillers_waiting": 0,
                     "fillers_running": 0,
+                    "drafts_checked": 0,
+                    "tokens_drafted": 0,
+                    "drafts_accepted": 0,
                 }
             ],
             "num_running": 1,

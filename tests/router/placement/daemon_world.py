@@ -8,7 +8,8 @@ from statistics import fmean
 
 from msgspec.structs import replace
 
-from mesh.topology.schema import EngineSpec, GatewaySpec, PlacementMode, PlacementSpec, ServiceSpec, Slo, Topology
+from mesh.rules import PlacementMode
+from mesh.topology.schema import EngineSpec, GatewaySpec, PlacementSpec, ServiceSpec, Slo, Topology
 from mesh.wire.control import Announce, EnginePlace, LoadService, ProcessState, Role, SetRole, UnloadService
 from mesh.wire.frames import Sender
 from mesh.wire.messages import BroadcastMessage

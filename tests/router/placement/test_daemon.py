@@ -2,7 +2,7 @@
 
 import pytest
 
-from mesh.topology.schema import PlacementMode
+from mesh.rules import PlacementMode
 from mesh.wire.control import EnginePlace, LoadService, Role
 from router.placement.change.replacement import risk_of
 from router.placement.daemon import SEARCH_S, Doing

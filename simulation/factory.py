@@ -28,6 +28,7 @@ from simulation.engines.host import Host
 from simulation.engines.models import SimulatedModels, weights_s
 from simulation.engines.physics import Physics
 from simulation.engines.shared_profiles import Profile
+from simulation.engines.tiers import HostTiers
 from simulation.gateway import SimulatedGateway
 from simulation.kernel import Kernel
 from simulation.loads.workload import asked_of
@@ -65,6 +66,8 @@ class Factory:
         self._physics = physics
         self._network = network
         self._hosts = {spec.host: Host(kernel) for spec in topology.engines} if physics.is_shared else {}
+        tiers = topology.kv_tiers
+        self._tiers = {} if tiers is None else {spec.host: HostTiers(tiers, physics) for spec in topology.own_engines}
         self._coasts = coasts and not physics.is_shared and not physics.noise
         self._observer = observer
         self._on_end = on_end
@@ -104,7 +107,8 @@ class Factory:
     def engine(self, spec: EngineSpec, me: Sender, kernel: Kernel, lease_s: float = inf) -> SimulatedEngine:
         """A new incarnation of an engine, with empty hands. ``lease_s``: infinite where nobody can die."""
         random = kernel.random(f"steps of {spec.id}@{me.incarnation}")
-        models = SimulatedModels(self._topology, spec, self._profiles[spec.id], self._physics, random)
+        tiers = self._tiers.get(spec.host)
+        models = SimulatedModels(self._topology, spec, self._profiles[spec.id], self._physics, random, tiers)
         node = EngineNode(self._core(spec, models), self._topology, spec.id, lease_s)
         host = self._hosts.get(spec.host)
         return SimulatedEngine(me, node, models, kernel, self._network, host, coasts=self._coasts)

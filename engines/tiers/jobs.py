@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Final
 
 import structlog
 
@@ -11,34 +12,46 @@ from engines.effects import LoadBlocks, StoreBlocks
 from kvtransfer.tiers.tier import BlocksLoaded, BlocksStored
 from kvtransfer.tiers.tiered_blocks import TieredBlocks
 
+MOST_BELOW: Final = 8  # stores that slower tiers may be behind: what comes then is not stored there
+
 log = structlog.get_logger()
 
 
 class TierJobs:
-    """One thread stores and another one loads: no request waits for what is stored. Whatever goes wrong, serving goes
-    on.
+    """One thread stores in the first tier, one in those below, and one loads: no request waits for what is stored, and
+    no store for a slow disk. Whatever goes wrong, serving goes on.
     """
 
     def __init__(self) -> None:
         self._storing = ThreadPoolExecutor(1, "store")
+        self._storing_below = ThreadPoolExecutor(1, "store below")
         self._loading = ThreadPoolExecutor(1, "load blocks")
+        self._num_below = 0  # stores that wait or run there
 
     def __repr__(self) -> str:
         return f"<TierJobs at {id(self):#x}>"
 
     def close(self) -> None:
         """Wait for nothing: what is half written is nobody's."""
-        for threads in (self._storing, self._loading):
+        for threads in (self._storing, self._storing_below, self._loading):
             threads.shutdown(wait=False, cancel_futures=True)
 
     async def store(self, tiers: TieredBlocks, job: StoreBlocks, generations: Sequence[int]) -> BlocksStored:
         """``generations``: of the blocks when they were to be stored. What is reused by now is left out."""
         store = partial(tiers.store, job.digests, job.blocks, generations)
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._storing, store)
+            stored, files = await asyncio.get_running_loop().run_in_executor(self._storing, store)
         except Exception:
             log.exception("KV blocks could not be stored")
             return BlocksStored({})
+        if len(tiers.tiers) > 1 and self._num_below < MOST_BELOW:
+            self._num_below += 1
+            below = asyncio.get_running_loop().run_in_executor(self._storing_below, tiers.store_below, files)
+            below.add_done_callback(self._stored_below)
+        return stored
+
+    def _stored_below(self, _: "asyncio.Future[None]") -> None:
+        self._num_below -= 1
 
     async def load(self, tiers: TieredBlocks, job: LoadBlocks) -> BlocksLoaded:
         """Load blocks until the first that cannot be had, or until `TieredBlocks.stop`."""

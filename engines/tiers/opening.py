@@ -4,7 +4,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from kvtransfer.tiers.folder import TierFolder
+from engines.models.cache import Cache
+from kvtransfer.tiers.folder import ListedFolder, TierFolder
 from kvtransfer.tiers.tier import Tier
 from mesh.errors import UserError
 from mesh.topology.schema import EngineSpec, Topology
@@ -19,7 +20,10 @@ def open_tiers(topology: Topology, engine: EngineSpec) -> Mapping[Tier, TierFold
     spec = topology.kv_tiers
     if spec is None or not engine.prefix_caching or engine.scheduling.is_static:
         return {}
-    return {Tier.HOST: TierFolder(spec.host_folder or _own_folder(), spec.host_bytes)}
+    tiers = {Tier.HOST: TierFolder(spec.host_folder or _own_folder(), spec.host_bytes)}
+    if spec.disk_bytes:
+        tiers[Tier.DISK] = ListedFolder(spec.disk_folder or Cache.of_user().root / "kv", spec.disk_bytes)
+    return tiers
 
 
 def _own_folder() -> Path:

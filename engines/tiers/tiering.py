@@ -35,6 +35,7 @@ from mesh.wire.status import TierStatus
 LOOK_AHEAD = 8  # requests that wait, of a service
 LEAST_WAIT_S = 0.1  # for a load, however fast computing is: less says nothing of it
 STORE_BYTES = 8 * 2**20  # at a time
+MOST_LOOKS = 1024  # for blocks that are not stored yet, at a time
 SHORT = 4  # a pool is short if less than one such part of it is unused
 
 log = structlog.get_logger()
@@ -60,7 +61,7 @@ class Tiering:
         self._max_running = settings.limits.max_running
         self._services = services
         self._standing = standing
-        self._costs = {tier: LoadCost.of(tier) for tier in Tier}
+        self._costs = {tier: LoadCost() for tier in Tier}
         self._loads: dict[int, _Load] = {}  # by ticket
         self._num_tickets = 0
         self._is_storing = False
@@ -216,16 +217,19 @@ class Tiering:
         return []
 
     def _store(self, service: Service) -> StoreBlocks | None:
-        """The first new blocks that are still in the pool and in no tier; None: there are none among those."""
+        """The first new blocks that are still in the pool and not in the first tier; None: there are none of those."""
         pool, index, new = service.pool, service.tiers, service.pool.tell_new()
         assert index is not None
+        first = next(iter(index.tiers))
         digests, blocks, most = list[Digest](), list[int](), max(1, STORE_BYTES // block_bytes(service.shape))
-        for _ in range(min(len(new), most)):
+        for _ in range(min(len(new), MOST_LOOKS)):
+            if len(digests) == most:
+                break
             digest = new.popleft()
             block = pool.find(digest)
             if block is None:
                 self._num_dropped += 1
-            elif index.find(digest) is None:
+            elif index.find(digest) is not first:
                 digests.append(digest)
                 blocks.append(block)
         return StoreBlocks(service.name, digests, blocks) if digests else None
@@ -234,6 +238,7 @@ class Tiering:
         """Note that a store has ended."""
         self._is_storing = False
         for tier, use in result.uses.items():
+            self._costs[tier].learn(use)
             self._stored[tier].add(use)
 
     # --- what others may know -----------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""The file of one KV block: a header that says whose block it is, and the content, covered by a checksum.
+"""The file of one KV block: a header that repeats the file's name, and the content, covered by a checksum.
 
-A file is named by a digest of the block's space and chain digest. The space tells blocks of one service, model, dtype
-and layout from all others: bytes of another space are never taken, however a file came by its name.
+A file is named by a keyed digest of the block's chain digest. The key is the space: it tells blocks of one service,
+model, dtype and layout from all others. So bytes of another space are never taken, however a file came by its name.
 """
 
 import struct
@@ -16,7 +16,7 @@ from kvtransfer.protocol import Buffer
 from mesh.wire.transfers import KVShape
 
 MAGIC: Final = b"MSKVTB01"  # with the version of the format
-HEADER: Final = struct.Struct("<8s16s16sQI")  # magic, space, chain digest, bytes of the content, checksum
+HEADER: Final = struct.Struct("<8s16sQI")  # magic, name, bytes of the content, checksum
 
 
 class BlockFileError(RuntimeError):
@@ -35,25 +35,25 @@ def name_of(space: bytes, digest: bytes) -> str:
     return blake2b(digest, key=space, digest_size=16).hexdigest()
 
 
-def sealed(space: bytes, digest: bytes, content: Buffer) -> Sequence[Buffer]:
+def sealed(name: str, content: Buffer) -> Sequence[Buffer]:
     """Return the parts of a block's file."""
     view = memoryview(content).cast("B")
-    return HEADER.pack(MAGIC, space, digest, len(view), _checksum(space, digest, view)), view
+    return HEADER.pack(MAGIC, bytes.fromhex(name), len(view), _checksum(name, view)), view
 
 
-def opened(space: bytes, digest: bytes, file: Buffer, block_bytes: int) -> memoryview:
+def opened(name: str, file: Buffer, block_bytes: int) -> memoryview:
     """Return the content of a block's file. Raise `BlockFileError` unless it is the one that is meant, and whole."""
     view = memoryview(file).cast("B")
     if len(view) != HEADER.size + block_bytes:
         raise BlockFileError(f"{len(view)} bytes, want {HEADER.size + block_bytes}")
-    magic, its_space, its_digest, num_bytes, checksum = HEADER.unpack_from(view)
+    magic, its_name, num_bytes, checksum = HEADER.unpack_from(view)
     content = view[HEADER.size :]
-    if (magic, its_space, its_digest, num_bytes) != (MAGIC, space, digest, block_bytes):
+    if (magic, its_name, num_bytes) != (MAGIC, bytes.fromhex(name), block_bytes):
         raise BlockFileError("it is of another block")
-    if checksum != _checksum(space, digest, content):
+    if checksum != _checksum(name, content):
         raise BlockFileError("checksums differ")
     return content
 
 
-def _checksum(space: bytes, digest: bytes, content: memoryview) -> int:
-    return zlib.crc32(content, zlib.crc32(space + digest))
+def _checksum(name: str, content: memoryview) -> int:
+    return zlib.crc32(content, zlib.crc32(name.encode()))

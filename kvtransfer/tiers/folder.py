@@ -11,7 +11,7 @@ import os
 import stat
 import struct
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -22,6 +22,7 @@ from mesh.errors import UserError
 UNIT: Final = 4096  # bytes: what a file takes is a multiple of them
 SPARE: Final = 16  # when a folder is full, one such part of it is freed at a time: to look at all files takes long
 STALE_S: Final = 60.0  # after which a file that is not whole is nobody's any more
+LOOK_S: Final = 5.0  # between two looks for what other processes wrote
 PARTIAL: Final = ".part-"
 COUNT: Final = struct.Struct("<Q")
 
@@ -40,7 +41,7 @@ class BlockFile(NamedTuple):
 class Written(NamedTuple):
     """What became of a batch of files."""
 
-    num_written: int  # those that were there already included
+    num_written: int
     num_bytes: int
     num_evicted: int
     num_faults: int
@@ -50,7 +51,7 @@ class TierFolder:
     """Holds up to ``capacity_bytes``. Every method may be called in any thread, and but for `has` may take long."""
 
     def __init__(self, path: Path, capacity_bytes: int) -> None:
-        """Raise `UserError` if the folder cannot be made, or others may write there."""
+        """Raise `UserError` if the folder cannot be made or read, or others may write there."""
         self.path: Final = path
         self.capacity_bytes: Final = capacity_bytes
         _make_private(path)
@@ -92,16 +93,16 @@ class TierFolder:
 
     def _write_counted(self, files: Sequence[BlockFile], usage: int) -> Written:
         new = [file for file in files if not self.has(file.name)]
-        num_there, num_bytes = len(files) - len(new), sum([file.num_bytes for file in new])
+        num_bytes = sum([file.num_bytes for file in new])
         if num_bytes > self.capacity_bytes:
-            return Written(num_there, 0, 0, len(new))
+            return Written(0, 0, 0, len(new))
         num_evicted = self._make_room(num_bytes, usage)
         os.pwrite(usage, COUNT.pack(self.used_bytes + num_bytes), 0)  # should the process die: rather too much
         written = [file for file in new if self._write(file)]
         num_bytes = sum([file.num_bytes for file in written])
         self.used_bytes += num_bytes
         os.pwrite(usage, COUNT.pack(self.used_bytes), 0)
-        return Written(num_there + len(written), num_bytes, num_evicted, len(new) - len(written))
+        return Written(len(written), num_bytes, num_evicted, len(new) - len(written))
 
     def _write(self, file: BlockFile) -> bool:
         place = self._place(file.name)
@@ -176,6 +177,53 @@ class TierFolder:
                 with suppress(FileNotFoundError):
                     if entry.stat(follow_symlinks=False).st_mtime_ns < stale_ns:
                         os.unlink(entry.path)
+
+
+class ListedFolder(TierFolder):
+    """A folder on a disk, which may be slow to say what it holds: `has` asks a list. The list has what this process
+    wrote, and what others wrote before this process looked for that last, which it does now and then when it writes.
+    """
+
+    def __init__(self, path: Path, capacity_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(path, capacity_bytes)
+        self._clock = clock
+        self._names: set[str] = set()
+        self._looks_at = 0.0
+        self._look()
+
+    def has(self, name: str) -> bool:
+        return name in self._names
+
+    def read(self, name: str) -> bytes | None:
+        content = super().read(name)
+        if content is None:
+            self._names.discard(name)
+        return content
+
+    def remove(self, name: str) -> None:
+        super().remove(name)
+        self._names.discard(name)
+
+    def write(self, files: Sequence[BlockFile]) -> Written:
+        written = super().write(files)
+        if written.num_evicted or self._clock() >= self._looks_at:
+            self._look()
+        return written
+
+    def _write(self, file: BlockFile) -> bool:
+        is_written = super()._write(file)
+        if is_written:
+            self._names.add(file.name)
+        return is_written
+
+    def _look(self) -> None:
+        """Read the names of all files."""
+        try:
+            folders = [entry.path for entry in _entries(self.path) if entry.is_dir(follow_symlinks=False)]
+            self._names = {file.name for folder in folders for file in _entries(folder)}
+        except OSError:
+            self._names = set()
+        self._looks_at = self._clock() + LOOK_S
 
 
 def _taken(num_bytes: int) -> int:

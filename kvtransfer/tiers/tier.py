@@ -6,10 +6,11 @@ from enum import StrEnum
 from typing import Protocol
 
 
-class Tier(StrEnum):
+class Tier(StrEnum):  # the fastest first
     """A place below the pools of engines where blocks are kept."""
 
     HOST = "host"  # the memory of the host, which its engines share
+    DISK = "disk"  # one of the host's, likewise
 
 
 class TierIndex(Protocol):

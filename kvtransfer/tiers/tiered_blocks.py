@@ -37,6 +37,8 @@ class TieredBlocks:
         self._copies = copies_of(memory)
         self._space = space
         self._loads: dict[int, _Load] = {}
+        self._telling = Lock()
+        self._below: dict[Tier, TierUse] = {}  # that nobody was told of
 
     def __repr__(self) -> str:
         return f"<TieredBlocks {self._space.hex()} in {[*self.folders.values()]}>"
@@ -57,21 +59,39 @@ class TieredBlocks:
         """Return what `store` tells by whether the blocks have got new content meanwhile."""
         return self._memory.generations(blocks)
 
-    def store(self, digests: Sequence[bytes], blocks: Sequence[int], generations: Sequence[int]) -> BlocksStored:
-        """Store blocks in the first tier. Raise `DeviceError` or MemoryError if they cannot be copied."""
-        started = perf_counter()
-        tier, folder = next(iter(self.folders.items()))
+    def store(
+        self, digests: Sequence[bytes], blocks: Sequence[int], generations: Sequence[int]
+    ) -> tuple[BlocksStored, Sequence[BlockFile]]:
+        """Store blocks in the first tier. Return the files, too, for `store_below`. Raise `DeviceError` or MemoryError
+        if blocks cannot be copied.
+        """
         rows = self._copies.read(blocks)
         now = self._memory.generations(blocks)
+        names = [name_of(self._space, digest) for digest in digests]
         files = [
-            BlockFile(name_of(self._space, digest), sealed(self._space, digest, row.data))
-            for digest, row, then, since in zip(digests, rows, generations, now, strict=True)
+            BlockFile(name, sealed(name, row.data))
+            for name, row, then, since in zip(names, rows, generations, now, strict=True)
             if then == since
         ]
+        first = next(iter(self.folders))
+        use = self._write(first, files)
+        with self._telling:
+            below, self._below = self._below, {}
+        return BlocksStored({first: use, **below}), files
+
+    def store_below(self, files: Sequence[BlockFile]) -> None:
+        """Store the files in the other tiers. The next `store` tells of it."""
+        for tier in [*self.folders][1:]:
+            use = self._write(tier, files)
+            with self._telling:
+                self._below.setdefault(tier, TierUse()).add(use)
+
+    def _write(self, tier: Tier, files: Sequence[BlockFile]) -> TierUse:
+        started, folder = perf_counter(), self.folders[tier]
         written = folder.write(files)
         if written.num_faults:
             log.warning("could not store KV blocks", tier=str(tier), folder=str(folder.path), blocks=written.num_faults)
-        use = TierUse(
+        return TierUse(
             written.num_written,
             written.num_bytes,
             perf_counter() - started,
@@ -79,7 +99,6 @@ class TieredBlocks:
             written.num_faults,
             folder.used_bytes,
         )
-        return BlocksStored({tier: use})
 
     def open_load(self, ticket: int) -> None:
         """A load begins: from now on it may be stopped."""
@@ -124,7 +143,7 @@ class TieredBlocks:
         try:
             file = folder.read(name)
             if file is not None:
-                return np.frombuffer(opened(self._space, digest, file, block_bytes), np.uint8)
+                return np.frombuffer(opened(name, file, block_bytes), np.uint8)
         except (OSError, BlockFileError) as error:
             use.num_faults += 1
             log.warning("dropped a stored KV block", tier=str(tier), folder=str(folder.path), name=name, why=str(error))

@@ -218,6 +218,8 @@ RESPONSES: Keys = {
 KV_TIERS: Keys = {
     "host": Key("host_bytes", size),
     "host_folder": Key("host_folder", text),
+    "disk": Key("disk_bytes", size),
+    "disk_folder": Key("disk_folder", text),
 }
 
 CLUSTER: Keys = {

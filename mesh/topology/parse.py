@@ -218,8 +218,9 @@ def _kv_tiers(source: _Source) -> KVTiersSpec | None:
     if "kv_tiers" not in source.document:
         return None
     fields = _section(source, "kv_tiers", keys.KV_TIERS)
-    if (folder := fields.pop("host_folder", None)) is not None:
-        fields["host_folder"] = Path(source.resolve(folder))
+    for key in ("host_folder", "disk_folder"):
+        if key in fields:
+            fields[key] = Path(source.resolve(fields[key]))
     return KVTiersSpec(**fields)
 
 

@@ -27,6 +27,8 @@ class KVTiersSpec:
 
     host_bytes: int = 2**30  # of the host's memory
     host_folder: Path | None = None  # a file system in memory; None: the user's own in /dev/shm
+    disk_bytes: int = 0  # 0: none on a disk
+    disk_folder: Path | None = None  # None: in the user's cache
 
 
 @dataclass(frozen=True, slots=True)

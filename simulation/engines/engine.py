@@ -12,18 +12,22 @@ from engines.effects import (
     EndTurn,
     Exit,
     LoadAdapter,
+    LoadBlocks,
     LoadModel,
     NodeEffect,
     OffloadBlocks,
     Recover,
     Refuse,
     RestoreBlocks,
+    StopLoading,
+    StoreBlocks,
 )
 from engines.node import EngineNode
 from engines.scheduling.batch import StepResult
 from engines.scheduling.step import Step
 from engines.step_failures.errors import StepError
 from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Imported, Send
+from kvtransfer.tiers.tier import BlocksStored
 from mesh.effects import Follow, Forget, Publish, Rest
 from mesh.errors import UserError
 from mesh.wire.frames import Sender
@@ -76,7 +80,7 @@ class SimulatedEngine:
         self._num_started = 0  # steps, and coasts that were cut short
         self._followed: set[str] = set()
         self._armed_at = inf
-        self._copier = Copier(kernel)
+        self._copier, self._storer, self._tier_loader = Copier(kernel), Copier(kernel), Copier(kernel)
         self._loads_until = -inf  # when the loader is done with all that it was told
         self._loader = kernel.random(f"loads of {me.process}@{me.incarnation}")
         self._load_failures = 0.0
@@ -195,10 +199,10 @@ class SimulatedEngine:
                     self._kernel.after(0.0, self._exported, effect)
                 case ImportBlocks():
                     self._import(effect)
-                case OffloadBlocks():
-                    self._copier.copy(self._offloading_s(effect), self._offloaded, effect, self._kernel.now)
-                case RestoreBlocks():
-                    self._copier.copy(self._offloading_s(effect), self._restored, effect, self._kernel.now)
+                case OffloadBlocks() | RestoreBlocks():
+                    self._offload_or_restore(effect)
+                case StoreBlocks() | LoadBlocks() | StopLoading():
+                    self._use_tiers(effect)
                 case _:
                     self._carry_out_rare(effect)
         self._rearm()
@@ -238,8 +242,37 @@ class SimulatedEngine:
     def _copy_s(self, job: ImportBlocks) -> float:
         return self._models.copies[job.service].elapsed_s(len(job.destinations))
 
-    def _offloading_s(self, job: OffloadBlocks | RestoreBlocks) -> float:
-        return self._models.offloading[job.service].elapsed_s(len(job.blocks))
+    def _offload_or_restore(self, job: OffloadBlocks | RestoreBlocks) -> None:
+        elapsed_s = self._models.offloading[job.service].elapsed_s(len(job.blocks))
+        match job:
+            case OffloadBlocks():
+                self._copier.copy(elapsed_s, self._offloaded, job, self._kernel.now)
+            case RestoreBlocks():
+                self._copier.copy(elapsed_s, self._restored, job, self._kernel.now)
+
+    def _use_tiers(self, job: StoreBlocks | LoadBlocks | StopLoading) -> None:
+        """One store after the other, and one load; a load that is stopped ends, and nobody minds."""
+        tiers = self._models.tiers[job.service]
+        match job:
+            case StoreBlocks():
+                self._storer.copy(tiers.store_s(len(job.blocks)), self._stored, job)
+            case LoadBlocks():
+                self._tier_loader.copy(tiers.load_s(job.digests), self._loaded_blocks, job)
+
+    def _stored(self, job: StoreBlocks) -> None:
+        """What is still in its block is stored."""
+        self._catch_up()
+        stored, service = BlocksStored({}), self._models.services.get(job.service)
+        if service is not None:
+            pairs = zip(job.digests, job.blocks, strict=True)
+            kept = [digest for digest, block in pairs if service.pool.find(digest) == block]
+            stored = self._models.tiers[job.service].store(kept, self._kernel.now)
+        self._carry_out(self._node.stored(stored, self._kernel.now))
+
+    def _loaded_blocks(self, job: LoadBlocks) -> None:
+        self._catch_up()
+        loaded = self._models.tiers[job.service].load(job.digests)
+        self._carry_out(self._node.blocks_loaded(job.ticket, loaded, self._kernel.now))
 
     def _load(self, service: str) -> None:
         """Beside what is computed; one after the other, as there is one thread for it."""

@@ -12,6 +12,7 @@ from engines.scheduling.queue import ServiceQueue
 from engines.status import Service
 from kvtransfer.layout import block_bytes, page_bytes
 from kvtransfer.protocol import TransferLimits
+from kvtransfer.tiers.block_file import space_of
 from mesh.errors import UserError
 from mesh.topology.schema import EngineSpec, Topology
 from mesh.wire.transfers import KVShape, MemoryRef
@@ -20,6 +21,7 @@ from simulation.engines.physics import Physics
 from simulation.engines.servers import request_s
 from simulation.engines.shared_profiles import Profile, SharedProfile, profile_of
 from simulation.engines.steps import StepModel
+from simulation.engines.tiers import HostTiers, SimulatedTiers
 
 MAX_CONTEXT = 2**31
 
@@ -28,21 +30,30 @@ class SimulatedModels:
     """Services share the engine's KV memory by the page, as those of real ones do: pages are made for all ``loadable``.
 
     ``steps``, ``copies`` and ``offloading`` are models of how long it takes, by service. They come and go with those.
+    ``host_tiers``: of all engines of the host; None: there are no KV tiers.
     """
 
     def __init__(
-        self, topology: Topology, spec: EngineSpec, profile: Profile, physics: Physics, random: Random
+        self,
+        topology: Topology,
+        spec: EngineSpec,
+        profile: Profile,
+        physics: Physics,
+        random: Random,
+        host_tiers: HostTiers | None = None,
     ) -> None:
         self.services: dict[str, Service] = {}
         self.steps: dict[str, StepModel] = {}
         self.copies: dict[str, CopyModel] = {}
         self.offloading: dict[str, CopyModel] = {}  # to the host's memory, or back
+        self.tiers: dict[str, SimulatedTiers] = {}  # what services have in the KV tiers of the host
         self.loadable = loadable(topology, profile)
         self._topology = topology
         self._spec = spec
         self._profile = profile
         self._physics = physics
         self._random = random
+        self._host_tiers = host_tiers if spec.prefix_caching and not spec.scheduling.is_static else None
         self.request_s = request_s(spec, profile)  # of each request, before it is here
         self._pace = 1.0
         self._page_bytes = page_bytes({block_bytes(self._shape(name)) for name in {*self.loadable, *spec.services}})
@@ -83,6 +94,9 @@ class SimulatedModels:
         pools = self._topology.service(name).pools
         slots, quota = self._page_bytes // block_bytes(shape), self._spec.kv_quotas.get(name)
         pool = block_pool(self._pages, self._spec.block_size, slots, quota=quota)
+        if self._host_tiers is not None:
+            space = space_of(name, "", "", shape)
+            self.tiers[name] = SimulatedTiers(self._host_tiers, space, block_bytes(shape))
         service = self.services[name] = Service(
             ServiceQueue(name, pool),
             shape,
@@ -93,6 +107,7 @@ class SimulatedModels:
             weight_bytes=profile.weight_bytes,
             pools=pools,
             whole_prompts=pools,  # as of most models that do
+            tiers=self.tiers.get(name),
         )
         steps = self.steps[name] = StepModel(cost, self._physics, self._random)
         steps.pace = self._pace
@@ -103,6 +118,7 @@ class SimulatedModels:
     def drop(self, name: str) -> None:
         """Nothing of it is left in the engine's core."""
         del self.services[name], self.steps[name], self.copies[name], self.offloading[name]
+        self.tiers.pop(name, None)
         self._room.give_back(name)
 
     def set_pace(self, pace: float) -> None:

@@ -11,6 +11,8 @@ class Physics:
     kv_bytes_per_s: float = 25e9  # between two engines
     kv_message_s: float = 1e-4  # to begin to copy a message of KV blocks
     host_bytes_per_s: float = 20e9  # between one device and its host's memory: PCIe 4.0 x16, less its overhead
+    disk_bytes_per_s: float = 3.5e9  # of a host's KV tier on disk: half of an NVMe drive on four lanes of PCIe 4.0
+    tier_block_s: float = 1e-4  # to open the file of a block in a KV tier
     weight_bytes_per_s: float | None = None  # of one device that a service is loaded on; None: what its profile says
     boot_s: float = 10.0  # of an engine's process, before the weights of its services come
     noise: float = 0.0  # standard deviation of the logarithm of step times

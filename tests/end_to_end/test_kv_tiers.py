@@ -29,7 +29,9 @@ port = {port}
 name = "round_robin"
 [kv_tiers]
 host = "1MiB"
-host_folder = "{folder}"
+host_folder = "{folder}/host"
+disk = "4MiB"
+disk_folder = "{folder}/disk"
 """
 BLOCKS = 40  # of 16 tokens, of an engine
 NUM_SESSIONS = 7  # of 200 tokens: more than the pools hold, and the next turn of each is the other engine's
@@ -42,7 +44,7 @@ def mesh(start_mesh: StartMesh, tmp_path_factory: pytest.TempPathFactory) -> Mes
     memory = {"kv_bytes_per_token": 64, "kv_memory_bytes": 64 * 16 * BLOCKS}
     costs = {"prefill": PrefillCost(0.01, 2e-3), "decode": DecodeCost(0.001, 1e-4)}
     path.write_text(ProfileFile(name="small", source="the test", **memory, **costs).text())
-    names = {"model": write_tiny_model(folder / "tiny"), "profile": path, "folder": folder / "host"}
+    names = {"model": write_tiny_model(folder / "tiny"), "profile": path, "folder": folder}
     text = TOPOLOGY
     for name, value in names.items():
         text = text.replace(f"{{{name}}}", str(value))
@@ -57,8 +59,8 @@ def ask(mesh: Mesh, prompt: str) -> tuple[str, int]:
     return str(answer.json()["choices"][0]["text"]), int(usage["cached_tokens"])
 
 
-def tier(mesh: Mesh, name: str) -> dict[str, int]:
-    return engine(mesh, name)["tiers"]["host"]  # type: ignore[index, no-any-return]
+def tier(mesh: Mesh, name: str, tier: str = "host") -> dict[str, int]:
+    return engine(mesh, name)["tiers"][tier]  # type: ignore[index, no-any-return]
 
 
 def test_sessions_beyond_the_pools_go_on_where_they_were(mesh: Mesh):
@@ -68,6 +70,7 @@ def test_sessions_beyond_the_pools_go_on_where_they_were(mesh: Mesh):
     assert [text for text, _ in again] == first
     assert sum(cached for _, cached in again) > 0
     until(lambda: sum(tier(mesh, name)["loaded_blocks"] for name in ("worker-0", "worker-1")) > 0)
+    assert sum(tier(mesh, name, "disk")["stored_blocks"] for name in ("worker-0", "worker-1")) > 0
     assert all(tier(mesh, name)["faults"] == 0 for name in ("worker-0", "worker-1"))
 
 

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kvtransfer.tiers.folder import PARTIAL, UNIT, BlockFile, TierFolder, Written
+from kvtransfer.tiers.folder import LOOK_S, PARTIAL, UNIT, BlockFile, ListedFolder, TierFolder, Written
 from mesh.errors import UserError
 
 
@@ -38,7 +38,7 @@ def test_what_is_written_is_read(tmp_path):
 def test_what_is_there_is_not_written_again(tmp_path):
     folder, other = (TierFolder(tmp_path / "tier", 8 * UNIT) for _ in range(2))
     folder.write([file(1)])
-    assert other.write([file(1), file(2)]) == Written(2, UNIT, 0, 0)
+    assert other.write([file(1), file(2)]) == Written(1, UNIT, 0, 0)
     assert other.used_bytes == 2 * UNIT
 
 
@@ -113,3 +113,39 @@ def test_what_is_no_folder_is_refused(tmp_path):
     (tmp_path / "tier").write_text("")
     with pytest.raises(UserError, match="tier: cannot be a folder of"):
         TierFolder(tmp_path / "tier", UNIT)
+
+
+def test_a_listed_folder_knows_what_was_there_and_what_it_wrote(tmp_path):
+    TierFolder(tmp_path / "tier", 8 * UNIT).write([file(1)])
+    folder = ListedFolder(tmp_path / "tier", 8 * UNIT)
+    folder.write([file(2)])
+    assert [folder.has(file(number).name) for number in (1, 2, 3)] == [True, True, False]
+
+
+def test_a_listed_folder_looks_now_and_then_for_what_others_wrote(tmp_path):
+    now = [0.0]
+    folder, other = ListedFolder(tmp_path / "tier", 8 * UNIT, lambda: now[0]), TierFolder(tmp_path / "tier", 8 * UNIT)
+    other.write([file(1)])
+    folder.write([file(2)])
+    assert not folder.has(file(1).name)
+    now[0] = LOOK_S
+    folder.write([file(3)])
+    assert folder.has(file(1).name)
+
+
+def test_a_listed_folder_forgets_what_is_gone(tmp_path):
+    folder, other = ListedFolder(tmp_path / "tier", 8 * UNIT), TierFolder(tmp_path / "tier", 8 * UNIT)
+    folder.write([file(1), file(2)])
+    other.remove(file(1).name)
+    assert folder.has(file(1).name)
+    assert folder.read(file(1).name) is None
+    assert not folder.has(file(1).name)
+    folder.remove(file(2).name)
+    assert not other.has(file(2).name)
+
+
+def test_a_listed_folder_forgets_what_it_evicts(tmp_path):
+    folder = ListedFolder(tmp_path / "tier", 2 * UNIT)
+    for number in range(4):
+        folder.write([file(number)])
+    assert [folder.has(file(number).name) for number in range(4)].count(True) == len(names(folder))

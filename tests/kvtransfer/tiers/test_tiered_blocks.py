@@ -6,7 +6,7 @@ from kvtransfer.gpu.device_memory import DeviceKVMemory, DeviceMemory
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import KVMemory, PagedMemory
 from kvtransfer.tiers.block_file import name_of, space_of
-from kvtransfer.tiers.folder import TierFolder
+from kvtransfer.tiers.folder import ListedFolder, TierFolder
 from kvtransfer.tiers.tier import Tier
 from kvtransfer.tiers.tiered_blocks import TieredBlocks
 from tests.kvtransfer.fake_device import FakeDevice, World
@@ -31,7 +31,9 @@ def tiers(memory, shape, tmp_path):
 
 
 def store(tiers, blocks):
-    return tiers.store([DIGESTS[block] for block in blocks], blocks, tiers.generations(blocks)).uses[Tier.HOST]
+    stored, files = tiers.store([DIGESTS[block] for block in blocks], blocks, tiers.generations(blocks))
+    tiers.store_below(files)
+    return stored.uses
 
 
 def load(tiers, digests, blocks, ticket=1):
@@ -39,13 +41,13 @@ def load(tiers, digests, blocks, ticket=1):
     return tiers.load(ticket, digests, blocks)
 
 
-def path_of(tiers, digest):
-    return next(tiers.folders[Tier.HOST].path.glob(f"??/{name_of(tiers._space, digest)}"))
+def path_of(tiers, digest, tier=Tier.HOST):
+    return next(tiers.folders[tier].path.glob(f"??/{name_of(tiers._space, digest)}"))
 
 
 def test_what_is_loaded_is_what_was_stored(memory, tiers):
     rows = fill(memory, 1)
-    assert store(tiers, [0, 1, 2]).num_blocks == 3
+    assert store(tiers, [0, 1, 2])[Tier.HOST].num_blocks == 3
     fill(memory, 2)
     loaded = load(tiers, DIGESTS[:3], [5, 3, 4])
     assert loaded.num_blocks == 3
@@ -57,7 +59,7 @@ def test_a_block_that_gets_new_content_meanwhile_is_not_stored(memory, tiers):
     fill(memory, 1)
     generations = tiers.generations([0, 1])
     memory.take_page(1)
-    assert tiers.store(DIGESTS[:2], [0, 1], generations).uses[Tier.HOST].num_blocks == 1
+    assert tiers.store(DIGESTS[:2], [0, 1], generations)[0].uses[Tier.HOST].num_blocks == 1
     assert [tiers.find(digest) for digest in DIGESTS[:2]] == [Tier.HOST, None]
 
 
@@ -106,3 +108,29 @@ def test_blocks_of_other_services_models_and_dtypes_are_not_found(memory, shape,
     disguised.parent.mkdir(exist_ok=True)
     disguised.write_bytes(path.read_bytes())
     assert load(others, DIGESTS[:1], [3]).num_blocks == 0
+
+
+@pytest.fixture
+def with_disk(memory, tiers, tmp_path):
+    folders = {**tiers.folders, Tier.DISK: ListedFolder(tmp_path / "disk", 2**20)}
+    return TieredBlocks(memory, tiers._space, folders)
+
+
+def test_what_left_the_first_tier_is_loaded_from_the_next(memory, with_disk):
+    rows = fill(memory, 1)
+    store(with_disk, [0, 1])
+    assert store(with_disk, [2])[Tier.DISK].num_blocks == 2  # of the store before
+    with_disk.folders[Tier.HOST].remove(path_of(with_disk, DIGESTS[0]).name)
+    assert [with_disk.find(digest) for digest in DIGESTS[:4]] == [Tier.DISK, Tier.HOST, Tier.HOST, None]
+    loaded = load(with_disk, DIGESTS[:3], [5, 3, 4])
+    assert [loaded.uses[tier].num_blocks for tier in (Tier.HOST, Tier.DISK)] == [2, 1]
+    assert (read(memory, [5, 3, 4]) == rows[:3]).all()
+
+
+def test_a_damaged_file_of_one_tier_is_taken_from_the_next(memory, with_disk):
+    fill(memory, 1)
+    store(with_disk, [0])
+    path_of(with_disk, DIGESTS[0]).write_bytes(b"torn")
+    loaded = load(with_disk, DIGESTS[:1], [3])
+    assert loaded.num_blocks == 1
+    assert [loaded.uses[tier].num_faults for tier in (Tier.HOST, Tier.DISK)] == [1, 0]

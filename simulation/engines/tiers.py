@@ -1,0 +1,112 @@
+"""Models the KV tiers of a host: what its engines have stored there, and how long it takes to store and load."""
+
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kvtransfer.tiers.block_file import name_of
+from kvtransfer.tiers.tier import BlocksLoaded, BlocksStored, Tier, TierUse
+from mesh.topology.stores import KVTiersSpec
+from simulation.engines.physics import Physics
+
+MOST_BEHIND_S = 0.1  # that a disk's writes may be behind: what comes then is not stored there
+
+
+@dataclass(slots=True)
+class SimulatedTier:
+    """The blocks in one tier, by name, the longest unused first."""
+
+    capacity_bytes: int
+    bytes_per_s: float
+    used_bytes: int = 0
+    writes_until: float = 0.0  # when all is written that was to be
+    blocks: OrderedDict[str, int] = field(default_factory=OrderedDict)
+
+    def write(self, name: str, num_bytes: int) -> int:
+        """Return how many blocks went for it."""
+        num_evicted = 0
+        while self.used_bytes + num_bytes > self.capacity_bytes and self.blocks:
+            self.used_bytes -= self.blocks.popitem(last=False)[1]
+            num_evicted += 1
+        if self.used_bytes + num_bytes <= self.capacity_bytes:
+            self.blocks[name] = num_bytes
+            self.used_bytes += num_bytes
+        return num_evicted
+
+
+class HostTiers:
+    """The tiers of one host, which outlive its engines."""
+
+    def __init__(self, spec: KVTiersSpec, physics: Physics) -> None:
+        self.tiers = {Tier.HOST: SimulatedTier(spec.host_bytes, physics.host_bytes_per_s)}
+        if spec.disk_bytes:
+            self.tiers[Tier.DISK] = SimulatedTier(spec.disk_bytes, physics.disk_bytes_per_s)
+        self.block_s = physics.tier_block_s
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{tier} {len(one.blocks)} blocks" for tier, one in self.tiers.items())
+        return f"<HostTiers {parts}>"
+
+
+class SimulatedTiers:
+    """One service's blocks in the tiers of its engine's host: a `TierIndex`."""
+
+    def __init__(self, host: HostTiers, space: bytes, block_bytes: int) -> None:
+        self._host = host
+        self._space = space
+        self._block_bytes = block_bytes
+
+    def __repr__(self) -> str:
+        return f"<SimulatedTiers {self._space.hex()} in {self._host!r}>"
+
+    @property
+    def tiers(self) -> Collection[Tier]:
+        return self._host.tiers.keys()
+
+    def find(self, digest: bytes) -> Tier | None:
+        """Return the fastest tier that holds the block."""
+        return self._find(name_of(self._space, digest))
+
+    def _find(self, name: str) -> Tier | None:
+        return next((tier for tier, one in self._host.tiers.items() if name in one.blocks), None)
+
+    def store_s(self, num_blocks: int) -> float:
+        """Return the seconds until so many blocks are in the first tier."""
+        return self._seconds(self._host.tiers[Tier.HOST], num_blocks)
+
+    def load_s(self, digests: Sequence[bytes]) -> float:
+        """Return the seconds until these blocks are where they are to be, as far as they are there."""
+        return sum([self._seconds(self._host.tiers[tier], 1) for tier in map(self.find, digests) if tier is not None])
+
+    def _seconds(self, tier: SimulatedTier, num_blocks: int) -> float:
+        return num_blocks * (self._host.block_s + self._block_bytes / tier.bytes_per_s)
+
+    def store(self, digests: Sequence[bytes], now: float) -> BlocksStored:
+        """Let blocks be there, in each tier that keeps up."""
+        uses = {}
+        for tier, one in self._host.tiers.items():
+            use = uses[tier] = TierUse()
+            new = [name for name in (name_of(self._space, digest) for digest in digests) if name not in one.blocks]
+            if tier is not Tier.HOST:
+                if one.writes_until > now + MOST_BEHIND_S:
+                    continue
+                one.writes_until = max(one.writes_until, now) + self._seconds(one, len(new))
+            use.num_evicted = sum([one.write(name, self._block_bytes) for name in new])
+            use.num_blocks, use.num_bytes = len(new), len(new) * self._block_bytes
+            use.elapsed_s, use.used_bytes = self._seconds(one, len(new)), one.used_bytes
+        return BlocksStored(uses)
+
+    def load(self, digests: Sequence[bytes]) -> BlocksLoaded:
+        """Take blocks that are still there, up to the first that is not."""
+        uses: Mapping[Tier, TierUse] = {tier: TierUse() for tier in self._host.tiers}
+        for number, digest in enumerate(digests):
+            name = name_of(self._space, digest)
+            tier = self._find(name)
+            if tier is None:
+                uses[Tier.HOST].num_faults += 1
+                return BlocksLoaded(number, uses)
+            self._host.tiers[tier].blocks.move_to_end(name)
+            uses[tier].num_blocks += 1
+            uses[tier].num_bytes += self._block_bytes
+            uses[tier].elapsed_s += self._seconds(self._host.tiers[tier], 1)
+        return BlocksLoaded(len(digests), uses)

@@ -1,0 +1,88 @@
+"""KV tiers in whole simulations: later turns find what left the pools, whichever engine of the host computed it."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from mesh.topology.schema import Slo
+from mesh.topology.stores import KVTiersSpec
+from mesh.wire.control import Role
+from router.history.records import Outcome
+from simulation.faults.faults import Kill
+from simulation.loads.trace_request import TraceRequest
+from tests.simulation.small import SERVICE, Profile, assert_all_ended_once, simulation, topology
+
+SCARCE = Profile(kv_memory_bytes=400 * 16 * 327_680)  # 400 blocks of 16 tokens
+BLOCK_BYTES = 16 * 327_680
+TURN = 512  # tokens of a block of the trace
+
+
+def talks(count=9, turns=4):
+    """Turns of conversations, which take turns: another engine gets the next one of each."""
+    dice = Random(1)
+    talk = [[dice.randrange(2**30) for _ in range(turns)] for _ in range(count)]
+    return [
+        TraceRequest(turn * 20.0 + number * 2.0, TURN * (turn + 1), 20, tuple(talk[number][: turn + 1]))
+        for turn in range(turns)
+        for number in range(count)
+    ]
+
+
+def mesh(tiers, *, policy="round_robin", **options):
+    what = topology({"one": Role.MULTIPLEX, "two": Role.MULTIPLEX}, policy, slo=Slo(60.0, 1.0), **options)
+    return replace(what, kv_tiers=tiers)
+
+
+def run(what, trace, **options):
+    sim, records = simulation(what, profile=SCARCE, **options), []
+    sim.run(SERVICE, trace, records.append)
+    return sim, records
+
+
+def cached(records):
+    return sum(record.cached_tokens for record in records)
+
+
+def loaded(sim, tier):
+    tiers = [one for engine in sim.engines.values() for one in engine.core.status(0.0).tiers if one.name == tier]
+    return sum(one.loaded_blocks for one in tiers)
+
+
+def test_turns_find_what_left_the_pools():
+    trace = talks()
+    most = sum(TURN * turn for turn in range(1, 4)) * 9
+    (_, without), (sim, records) = run(mesh(None), trace), run(mesh(KVTiersSpec(2**40)), trace)
+    assert_all_ended_once(sim, records, trace)
+    assert cached(without) < 0.3 * most
+    assert cached(records) == most
+    assert loaded(sim, "host") > 0
+    ttft, before = (sum(record.ttft_s for record in these) for these in (records, without))
+    assert ttft < 0.6 * before
+
+
+def test_what_the_host_has_no_room_for_comes_from_its_disk():
+    trace = talks()
+    sim, records = run(mesh(KVTiersSpec(200 * BLOCK_BYTES, None, 2**40)), trace)
+    assert_all_ended_once(sim, records, trace)
+    assert loaded(sim, "disk") > 0
+    _, without = run(mesh(KVTiersSpec(200 * BLOCK_BYTES)), trace)
+    assert cached(records) > cached(without)
+
+
+def test_coasts_are_exact():
+    trace = talks()
+    what = mesh(KVTiersSpec(600 * BLOCK_BYTES, None, 1200 * BLOCK_BYTES), policy="least_loaded")
+    (exact, _), (coasting, _) = (run(what, trace, coasts=coasts) for coasts in (False, True))
+    assert loaded(exact, "disk") == loaded(coasting, "disk") > 0
+    assert loaded(exact, "host") == loaded(coasting, "host")
+
+
+@pytest.mark.parametrize("at", [21.0, 41.3])
+def test_an_engine_that_starts_again_loads_what_its_host_has(at):
+    trace = talks()
+    sim, records = run(mesh(KVTiersSpec(2**40)), trace, faults=(Kill("one", at, 1.0),))
+    assert {record.outcome for record in records} == {Outcome.FINISHED}
+    assert loaded(sim, "host") > 0
+    for engine in sim.engines.values():
+        engine.core.check_invariants()

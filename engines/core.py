@@ -161,8 +161,9 @@ class EngineCore:
     def _obey(self, order: EngineOrder) -> list[EngineOutcome]:
         """A matter of the engine as a whole."""
         match order:
-            case SetRole():
-                self._standing.set_role(order)
+            case SetRole() if self._standing.set_role(order):
+                for request in self._requests.values():
+                    request.stays = False  # it was to decode on an engine of the old role
             case Drain():
                 self._drain_or_undo(order)
             case Announce():

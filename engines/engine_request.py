@@ -44,6 +44,7 @@ class EngineRequest:
     has_delivered: bool = False  # a token from here
     came_at: float = 0.0  # to this engine
     slice_tokens: int | None = None  # that it may draw here
+    stays: bool = False  # its gateway counts on it decoding here, even if the engine only prefills
     granted: int | None = None  # tokens, prompt and answer, for which it may hold blocks; None: not bounded
     service_ttft_s: float = -inf  # what its service promises, whatever the request asks for; not known
     is_hopeless: bool = False  # its TPOT promise: it stays late on average even if it decodes alone

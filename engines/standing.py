@@ -29,13 +29,15 @@ class Standing:
     place: EnginePlace | None = None  # in the newest plan that was announced
     has_news: bool = True
 
-    def set_role(self, message: SetRole) -> None:
-        """A matter of the next iterations: nothing is moved, flushed or loaded (Tropical)."""
-        if message.num_role_changes == self.num_role_changes and message.role is not self.role:
-            log.info("role changed", was=self.role, role=message.role)
-            self.role = message.role
-            self.num_role_changes += 1
-            self.has_news = True
+    def set_role(self, message: SetRole) -> bool:
+        """A matter of the next iterations: nothing is moved, flushed or loaded (Tropical). Return whether it is new."""
+        if message.num_role_changes != self.num_role_changes or message.role is self.role:
+            return False
+        log.info("role changed", was=self.role, role=message.role)
+        self.role = message.role
+        self.num_role_changes += 1
+        self.has_news = True
+        return True
 
     def hear_plan(self, message: Announce) -> None:
         """The place in the newest plan counts."""

@@ -284,7 +284,7 @@ class Router:
     def tell_prefixes(self, engine: str, service: str, changed: PrefixesChanged) -> None:
         """A server says which prefixes it keeps."""
         kept, gone, cleared = changed.kept, changed.gone, changed.cleared
-        self._core.dispatcher.tell_prefixes(engine, service, kept, gone, cleared=cleared)
+        self._core.dispatcher.prefixes.tell(engine, service, kept, gone, cleared=cleared)
 
     def lose_server(self, sender: Sender) -> None:
         """A server does not answer any more."""

@@ -47,7 +47,8 @@ class Admission:
     def _multiplex_refusal(self, service: Service, message: Submit, step: Step | None, now: float) -> Refusal | None:
         """Tropical's rule 3 with today's numbers: the prefill must fit the smallest slack of the running decodes.
 
-        For prompts in foreseen slack it is the smallest one that is foreseen.
+        For prompts in foreseen slack it is the smallest one that is foreseen. They are computed in pieces, so together
+        they may take longer than one iteration may.
         """
         spec = message.spec
         if service.pool.blocks_for(spec.num_tokens) > service.queue.num_free:

@@ -27,7 +27,7 @@ from engines.engine_request import EngineRequest
 from engines.memory.pages import Precedence
 from engines.scheduling.disciplines.discipline import IterationPhase, Rank
 from engines.scheduling.queue import ServiceQueue
-from engines.scheduling.slack import IterationTime, SlackBudget, tightest, tightest_foreseen
+from engines.scheduling.slack import IterationTime, SlackBudget, in_one_iteration, tightest, tightest_foreseen
 from mesh.wire.control import PrefillMode, PrefillOrder, Role
 
 
@@ -301,7 +301,7 @@ class LocalScheduler:
         decodes, step_s = forecast.decodes(), forecast.decode_round_s()
         slack = {
             PrefillMode.SLACK: tightest(decodes, now, step_s).part(limits.slack_margin),
-            PrefillMode.FORESEEN: tightest_foreseen(decodes, now, step_s),
+            PrefillMode.FORESEEN: in_one_iteration(decodes, tightest_foreseen(decodes, now, step_s)),
         }
         return SlackBudget(forecast.iteration_s(), slack, limits.min_chunk_tokens)
 

@@ -50,8 +50,7 @@ def tightest(decodes: Iterable[EngineRequest], now: float, step_s: float) -> Tig
 def tightest_foreseen(decodes: Sequence[EngineRequest], now: float, step_s: float) -> Tightest:
     """Return likewise which decode will have saved the least when its answer ends, if all steps take ``step_s``.
 
-    One that will be late even if its answer is as long as expected holds nobody up. It is at most what one iteration
-    may take (`LONGEST_GAP`).
+    One that will be late even if its answer is as long as expected holds nobody up.
     """
     foreseen = [
         (foreseen_slack_s(request, request.least_left, now, step_s), number)
@@ -61,8 +60,13 @@ def tightest_foreseen(decodes: Sequence[EngineRequest], now: float, step_s: floa
     if not foreseen:
         return Tightest()
     slack_s, number = min(foreseen)
-    longest_s = LONGEST_GAP * min([request.spec.slo_tpot_s for request in decodes])
-    return Tightest(min(slack_s, longest_s), now + decodes[number].expected_left * step_s if slack_s < 0 else -inf)
+    return Tightest(slack_s, now + decodes[number].expected_left * step_s if slack_s < 0 else -inf)
+
+
+def in_one_iteration(decodes: Sequence[EngineRequest], slack: Tightest) -> Tightest:
+    """Return what of a slack that is foreseen one iteration may take (`LONGEST_GAP`)."""
+    longest_s = LONGEST_GAP * min([request.spec.slo_tpot_s for request in decodes], default=inf)
+    return Tightest(min(slack.slack_s, longest_s), slack.recovers_at)
 
 
 def foreseen_slack_s(request: EngineRequest, num_steps: int, now: float, step_s: float) -> float:

@@ -4,7 +4,7 @@ Theory of operation. Every engine hears the statuses of its neighbours (`engines
 itself, so there is nobody central to lose. Five things make it give a request away:
 
 - It is to be emptied, or a service is to be unloaded: everything goes, four at a time, to whoever has most room.
-- Its role is to prefill only: what decodes here goes to an engine that decodes.
+- Its role is to prefill only: what decodes here goes to an engine that decodes, unless its gateway meant it to stay.
 - Load: its freeness (`engines.transfers.freeness`) is low. Engines with little freeness and engines with much are
   paired by rank, the least free with the freest. As all see nearly the same, all find nearly the same pairs; where two
   choose the same engine all the same, that one accepts what leaves it free enough and declines the rest. Low priority
@@ -206,18 +206,24 @@ class Rescheduler:
         return self._leaving("the engine is emptied", lambda peer: True)
 
     def _unloaded(self) -> Iterator[Move]:
-        return self._leaving("the service is unloaded", lambda peer: True, lambda service: service.is_leaving)
+        return self._leaving("the service is unloaded", lambda peer: True, concerns=lambda service: service.is_leaving)
 
     def _misplaced(self) -> Iterator[Move]:
-        return self._leaving("the engine only prefills", lambda peer: peer.decodes)
+        return self._leaving(
+            "the engine only prefills", lambda peer: peer.decodes, of=lambda request: not request.stays
+        )
 
     def _leaving(
-        self, reason: str, may_take: Callable[[Peer], bool], concerns: Callable[[Service], bool] = lambda _: True
+        self,
+        reason: str,
+        may_take: Callable[[Peer], bool],
+        concerns: Callable[[Service], bool] = lambda _: True,
+        of: Callable[[EngineRequest], bool] = lambda _: True,
     ) -> Iterator[Move]:
         if len(self._here.leaving()) >= MOST_AT_A_TIME:
             return
         for service in filter(concerns, self._here.services.values()):
-            movable = list(self._here.movable(service))
+            movable = list(filter(of, self._here.movable(service)))
             peers = [peer for peer in self._for(service) if may_take(peer)] if movable else []
             for request in movable:
                 wanted = self._peers.num_blocks(service, request)

@@ -167,6 +167,7 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     prefill: PrefillMode = PrefillMode.CHUNKED
     order: PrefillOrder = PrefillOrder.URGENCY
     slice_tokens: Count | None = None  # to give it back after, if it has not ended by then (`SlicesEnded`); None: never
+    stays: bool = False  # the policy counts on it decoding here, even on an engine that only prefills
 
 
 class SubmitBatch(msgspec.Struct, frozen=True, tag=True):

@@ -218,6 +218,7 @@ def _dispatch(request: RequestView, way: _Way, now: float) -> Dispatch:
         mode=PrefillMode.FORESEEN,
         order=PrefillOrder.DEADLINE,
         multiplex=bool(way.prefill_engine.foreseen),
+        stays=is_kept,
         predicted_ttft_s=way.finish_s,
         numbers={} if way.spare_s == inf else {"spare_s": way.spare_s},
     )

@@ -26,6 +26,7 @@ class Dispatch(msgspec.Struct, frozen=True):
     order: PrefillOrder = PrefillOrder.URGENCY
     numbers: Mapping[str, float] = msgspec.field(default_factory=dict)
     slice_tokens: int | None = None  # after which it comes back; None: when it has ended
+    stays: bool = False  # counts on it decoding where it is prefilled, even on an engine that only prefills
     batch: int = 0  # those of one number are sent as one static batch; 0: alone
 
 

@@ -84,6 +84,7 @@ class Dispatcher:
         self._routing = Routing(
             policy, self._in_flight, monitor, self.breakers, links, limits, timelines, fairness, shares
         )
+        self.prefixes = self._routing.prefixes
         self._recovery = Recovery(self._in_flight, monitor, self.breakers, links, limits)
 
     def __repr__(self) -> str:
@@ -230,12 +231,6 @@ class Dispatcher:
         """The status of another gateway."""
         self._monitor.hear_gateway(sender, status, now)
 
-    def tell_prefixes(
-        self, engine: str, service: str, kept: Iterable[int], gone: Iterable[int], *, cleared: bool
-    ) -> None:
-        """An engine says which prefixes of a service it keeps (`PrefixIndex.tell`)."""
-        self._routing.tell_prefixes(engine, service, kept, gone, cleared=cleared)
-
     def declare_dead(self, ended: Sender, now: float) -> list[Effect]:
         """A supervisor saw this incarnation of an engine or a gateway end: its lease need not be waited for."""
         lost = self._monitor.declare_dead(ended)
@@ -253,13 +248,19 @@ class Dispatcher:
             case Accepted():
                 return self._accept(sender, message, now)
             case Refused():
-                return self._routing.try_waiting(now) if self._recovery.refuse(sender, message, now) else []
+                return self._refuse(sender, message, now)
             case Moved() | SlicesEnded():
                 return self._move(message, now) if isinstance(message, Moved) else self._end_slices(message, now)
             case Held() | NotHeld():
                 return self._hear_answer(sender, message, now)
             case Failed():
                 return [*self._recovery.fail(sender, message, now), *self._routing.try_waiting(now)]
+
+    def _refuse(self, engine: str, message: Refused, now: float) -> list[Effect]:
+        if (request := self._recovery.refuse(engine, message, now)) is None:
+            return []
+        self.prefixes.refused(request.spec.service, request.hints.brought)
+        return self._routing.try_waiting(now)
 
     def _hear_answer(self, engine: str, message: Held | NotHeld, now: float) -> list[Effect]:
         """To a question about requests that were silent."""

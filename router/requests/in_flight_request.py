@@ -155,6 +155,7 @@ class InFlightRequest:
             dispatch.prefill,
             dispatch.order,
             dispatch.slice_tokens,
+            dispatch.stays,
         )
 
     def reservations(self, dispatch: Dispatch, now: float) -> list[Reservation]:

@@ -125,11 +125,11 @@ class Recovery:
                 request.contact.held_at = now
                 request.timeline.hold(engine, holding.num_ahead, now)
 
-    def refuse(self, engine: str, message: Refused, now: float) -> bool:
-        """Note that an engine refused a request. Return whether the request waits again."""
+    def refuse(self, engine: str, message: Refused, now: float) -> InFlightRequest | None:
+        """Note that an engine refused a request. Return the request, which waits again; None: it is not there now."""
         request = self._in_flight.placed(message.request)
         if request is None or message.epoch < request.stream.epoch:
-            return False
+            return None
         culprits = _culprits(request, engine, message.code)
         request.losses.num_refusals += 1
         request.timeline.refuse(engine, message.code, message.reason, now)
@@ -138,7 +138,7 @@ class Recovery:
             for decode_engine in request.engines[1:]:
                 self._links.failed(request.engines[0], decode_engine, now)
         self._in_flight.wait_again(request, culprits, now)
-        return True
+        return request
 
     def fail(self, engine: str, message: Failed, now: float) -> list[Effect]:
         """An engine gave it up. It is to blame if a step with nothing else failed twice, or if the engine says so; a

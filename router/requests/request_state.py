@@ -9,6 +9,7 @@ from mesh.rules import Lateness
 from mesh.wire.requests import Epoch
 from router.history.lengths import Prediction
 from router.policies.policy import Dispatch
+from router.view.known_prefixes import Brought
 
 ANY_HOP = 2**31 - 1
 BACKOFF_S = 0.02  # how long an engine is avoided after its first refusal; doubles with each
@@ -29,6 +30,7 @@ class Hints:
 
     answer: Prediction
     prefix: tuple[int, ...] = ()  # names of the prompt's blocks, if the policy asks for them
+    brought: Brought = field(default_factory=dict)  # by the last dispatch, if it is not refused
 
 
 @dataclass(slots=True)

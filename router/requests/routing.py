@@ -36,8 +36,8 @@ from router.requests.links import Links
 from router.requests.shedding import Shedding
 from router.view.cluster_view import ClusterView
 from router.view.engine_view import RequestView
+from router.view.known_prefixes import KnownPrefixes
 from router.view.monitor import Monitor
-from router.view.prefixes import PrefixIndex
 from router.view.prompt_hashes import prefix_names
 from router.view.shares import Shares
 
@@ -75,7 +75,7 @@ class Routing:
         self._timelines = timelines
         self._fairness = fairness
         self.holds_back = False  # something waits for its tenant's share alone
-        self._prefixes: defaultdict[str, PrefixIndex] = defaultdict(PrefixIndex)  # by service
+        self.prefixes = KnownPrefixes(monitor)
         self._shedding = Shedding()
         self._recalls_at = -inf
         self.adopt(policy)
@@ -117,14 +117,7 @@ class Routing:
     def forget(self, engine: str) -> None:
         """Forget an engine whose caches are gone."""
         self._links.forget(engine)
-        for prefixes in self._prefixes.values():
-            prefixes.forget(engine)
-
-    def tell_prefixes(
-        self, engine: str, service: str, kept: Iterable[int], gone: Iterable[int], *, cleared: bool
-    ) -> None:
-        """An engine says which prefixes of a service it keeps (`PrefixIndex.tell`)."""
-        self._prefixes[service].tell(engine, kept, gone, cleared=cleared)
+        self.prefixes.forget(engine)
 
     def recall(self, now: float) -> list[Effect]:
         """Ask engines to give back what has not begun there and had better go elsewhere. Each is asked for once."""
@@ -256,9 +249,8 @@ class Routing:
             view = view.keeping(request.spec.service)
         seen_request = request.view
         if request.hints.prefix:
-            seen_request = msgspec.structs.replace(
-                seen_request, cached=self._prefixes[seen_request.service].cached_tokens(request.hints.prefix)
-            )
+            cached = self.prefixes.cached(seen_request.service, request.hints.prefix)
+            seen_request = msgspec.structs.replace(seen_request, cached=cached)
         for left_out in self._trials(request, view):
             decision, seen_view = self._decide_within(
                 policy, seen_request, request, view.without(left_out), avoided, now
@@ -332,10 +324,8 @@ class Routing:
         self._breakers.sent(request.id, request.engines, now)
         self._shares.dispatched(decision.prefill_engine)
         self._links.sent(decision, now)
-        service = request.spec.service
-        for engine in request.engines if request.hints.prefix else ():
-            pool = self._monitor.view().engines[engine].services[service]
-            self._prefixes[service].add(request.hints.prefix, engine, pool.num_slots)
+        hints = request.hints
+        hints.brought = self.prefixes.sent(request.spec.service, hints.prefix, request.engines)
         self._in_flight.arm(request, now)
         send = SendToEngine(decision.prefill_engine, submit, decision.batch)
         assert request.timeline.route is not None, "it was decided about"

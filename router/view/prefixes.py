@@ -47,16 +47,27 @@ class PrefixIndex:
     def __repr__(self) -> str:
         return f"<PrefixIndex { ({engine: len(held.tokens) for engine, held in self._held.items()}) }>"
 
-    def add(self, names: Sequence[int], engine: str, pool_tokens: int) -> None:
-        """The engine will have computed or received it, into a pool of so many tokens. Its tail is forgotten first."""
+    def add(self, names: Sequence[int], engine: str, pool_tokens: int) -> Sequence[int]:
+        """The engine will have computed or received it, into a pool of so many tokens. Its tail is forgotten first.
+
+        Return the names that are new there: what `take_back` undoes.
+        """
         if engine in self._telling:
-            return
+            return ()
         held = self._held[engine]
+        new = [name for name in names if name not in held.tokens]
         for index in reversed(range(len(names))):
             held.use(names[index], prefix_end(index) - (prefix_end(index - 1) if index else 0))
             self._holders[names[index]].add(engine)
         while held.num_tokens > pool_tokens:
             self._drop(held.longest_unused(), engine)
+        return new
+
+    def take_back(self, names: Iterable[int], engine: str) -> None:
+        """The engine refused what would have brought these there."""
+        if engine not in self._telling:
+            for name in names:
+                self._drop(name, engine)
 
     def tell(self, engine: str, kept: Iterable[int], gone: Iterable[int], *, cleared: bool) -> None:
         """The engine says which prefixes it keeps now, and which it does not any more. ``cleared``: before that, all

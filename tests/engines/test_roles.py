@@ -6,6 +6,7 @@ import pytest
 
 from engines.core import EngineCore
 from mesh.wire.control import PrefillMode, Role, SetRole
+from mesh.wire.requests import Epoch, Submit
 from mesh.wire.status import EngineStatus
 from tests.engines.conftest import MakeSpec
 from tests.engines.virtual import GATEWAY, VirtualMesh, continuation
@@ -36,6 +37,15 @@ def test_of_several_gateways_that_saw_the_same_status_one_is_heard():
     assert (status(mesh).role, status(mesh).num_role_changes) == (Role.PREFILL, 1)
     mesh.deliver("gateway-2", "only", SetRole(Role.DECODE, 1))
     assert (status(mesh).role, status(mesh).num_role_changes) == (Role.DECODE, 2)
+
+
+def test_what_was_to_decode_on_an_engine_of_the_old_role_need_not_stay(make_spec: MakeSpec):
+    mesh, core = one_engine()
+    mesh.deliver(GATEWAY, "only", Submit(make_spec("r"), Epoch(1), stays=True))
+    request = core._requests["r"]
+    assert request.stays
+    mesh.deliver(GATEWAY, "only", SetRole(Role.PREFILL, 0))
+    assert not request.stays
 
 
 def test_the_role_that_it_has_is_no_change():

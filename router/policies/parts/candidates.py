@@ -57,6 +57,7 @@ def route(
     mode: PrefillMode = PrefillMode.CHUNKED,
     order: PrefillOrder = PrefillOrder.URGENCY,
     multiplex: bool = False,
+    stays: bool = False,
     predicted_ttft_s: float | None = None,
     numbers: Mapping[str, float] | None = None,
 ) -> Dispatch:
@@ -71,6 +72,7 @@ def route(
         prefill_s=prefill_s,
         predicted_ttft_s=backlog_s + prefill_s if predicted_ttft_s is None else predicted_ttft_s,
         multiplex=multiplex,
+        stays=stays,
         prefill=mode,
         order=order,
         numbers={

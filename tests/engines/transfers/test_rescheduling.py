@@ -271,6 +271,13 @@ def test_an_engine_that_only_prefills_gives_all_its_decodes_away():
     assert len(engine.moves()) == MOST_AT_A_TIME, "without waiting for the next look"
 
 
+def test_what_its_gateway_meant_to_decode_there_stays():
+    stays, goes = decode("stays", 100), decode("goes", 100)
+    stays.stays = True
+    engine = Engine([stays, goes], {"decode": peer(500)}, free=500, role=Role.PREFILL)
+    assert engine.who_goes_where() == {"goes": "decode"}
+
+
 def test_it_keeps_them_while_no_other_engine_decodes():
     assert Engine([decode("r", 100)], {"p": peer(900, role=Role.PREFILL)}, free=500, role=Role.PREFILL).moves() == []
 

@@ -141,6 +141,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             "prefill": "chunked",
             "order": "urgency",
             "slice_tokens": None,
+            "stays": False,
         },
     ),
     (
@@ -157,6 +158,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
                     "prefill": "chunked",
                     "order": "urgency",
                     "slice_tokens": 128,
+                    "stays": False,
                 }
             ],
         },

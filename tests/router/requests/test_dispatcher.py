@@ -881,6 +881,17 @@ def test_prefixes_are_those_of_a_service():
     assert cached == [{first: 2 * PROMPT_BLOCK}, {}]
 
 
+def test_who_refuses_a_prompt_does_not_hold_it():
+    world = World(policy="elastic")
+    for engine in (P0, P1):
+        world.status(engine, num_blocks=1000)
+    first = only_submit(world.submit("first", 2 * PROMPT_BLOCK, slo_ttft_s=50.0))[0]
+    world.refuse(first, "first", code=RefusalCode.NO_SLACK)
+    world.submit("same", 2 * PROMPT_BLOCK, slo_ttft_s=50.0)
+    [second] = world.dispatcher.timelines.of("same").decisions
+    assert first not in second.seen.request.cached
+
+
 def test_a_recovering_request_tells_why_it_waits_once():
     world = World(P0, policy="elastic")
     world.submit("r", 500, slo_ttft_s=1.0)

@@ -40,6 +40,14 @@ def test_an_engine_holds_no_more_than_its_pool():
     assert index.cached_tokens([1]) == index.cached_tokens([3]) == {"p": PREFIX_STEP}
 
 
+def test_what_was_refused_is_not_there_unless_it_was_before():
+    index = index_of(([1], "p"))
+    new = index.add([1, 2, 3], "p", POOL)
+    assert new == [2, 3]
+    index.take_back(new, "p")
+    assert index.cached_tokens([1, 2, 3]) == {"p": PREFIX_STEP}
+
+
 def test_of_a_prompt_the_tail_is_forgotten_before_the_head():
     index = PrefixIndex()
     index.add([1, 2, 3], "p", 4 * PREFIX_STEP)

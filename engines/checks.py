@@ -14,6 +14,7 @@ from kvtransfer.layout import DTYPE_BYTES
 from mesh.errors import UserError
 from mesh.sizes import in_words
 from mesh.topology.schema import EngineSpec, ServiceSpec, Topology
+from mesh.transports import missing_transport
 
 NEEDS_PROFILE = 'backend = "simulated" needs a profile, such as profile = "h100-llama2-70b-tp4"'
 
@@ -23,7 +24,7 @@ def check(topology: Topology) -> list[str]:
     for adapter in topology.adapters:
         _check_adapter(topology, adapter)
     profiles = {engine.id: profile_of(topology, engine) for engine in topology.engines}
-    remarks = []
+    remarks = [problem] if (problem := missing_transport(topology.transfer.transport)) else []
     for service in topology.services:
         costs = [profiles[engine.id] for engine in topology.engines if service.name in engine.services]
         known = [cost for cost in costs if cost is not None]

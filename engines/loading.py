@@ -21,6 +21,7 @@ from engines.speculation.speculation import speculation_of
 from engines.status import Service
 from engines.tiers.opening import open_tiers
 from kvtransfer.gpu.device_memory import DeviceMemory
+from kvtransfer.nixl.transport import open_nixl
 from kvtransfer.offloaded import OffloadedBlocks
 from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.tiers.block_file import space_of
@@ -29,7 +30,7 @@ from kvtransfer.transports import Transport, transports_of
 from mesh.errors import UserError
 from mesh.suggestions import suggestion
 from mesh.topology.schema import EngineSpec, ServiceSpec, Topology
-from mesh.transports import has_checksums
+from mesh.transports import NIXL, has_checksums
 
 log = structlog.get_logger()
 
@@ -55,6 +56,8 @@ class Loaded:
         self._pages = PagePool(backend.memory.layout.num_pages)
         if isinstance(backend.memory, DeviceMemory):
             peers.equip(backend.memory.device, backend.memory.layout.page_bytes)
+        if topology.transfer.transport == NIXL:
+            peers.nixl = open_nixl(backend.memory)
         for name, model in backend.models.items():
             self.open(name, model)
 

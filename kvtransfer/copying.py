@@ -1,18 +1,26 @@
 """Checks for all transports that blocks are what the sender meant: before a copy, after it and at the destination."""
 
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
+from typing import Protocol
 
 import structlog
 
-from kvtransfer.memory import BlockCounters
 from kvtransfer.protocol import Buffer, ImportBlocks, Imported
 
 log = structlog.get_logger()
 
 
-def copy_unchanged(job: ImportBlocks, pool: BlockCounters, copy: Callable[[], None]) -> str | None:
+class CountedBlocks(Protocol):
+    """Blocks of a peer, with the generations that tell whether they were reused."""
+
+    def __len__(self) -> int: ...
+
+    def is_unchanged(self, blocks: Sequence[int], generations: Sequence[int]) -> bool: ...
+
+
+def copy_unchanged(job: ImportBlocks, pool: CountedBlocks, copy: Callable[[], None]) -> str | None:
     """Copy from the sender's ``pool`` and be finished with it; say what is wrong if it was not what was meant."""
     message = job.message
     if len(message.generations) != len(message.source_blocks) or not all(

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvtransfer.layout import KVLayout, PageLayout, align
-from mesh.wire.transfers import KVShape, MemoryRef
+from mesh.wire.transfers import KVShape, MemoryRef, NixlRef
 
 MAGIC = b"MSKVPL02"  # pages follow the counters
 MAGIC_DEVICE = b"MSKVPD02"  # pages lie on a GPU
@@ -133,6 +133,7 @@ class CountedPages(ABC):
         self._buffer[: HEADER.size] = HEADER.pack(magic, self._token, *numbers)
         self.generations: Counters = self._geometry.generations(self._buffer)
         self.dtypes: list[str | None] = [None] * layout.num_pages  # of what each page holds; None: zeros
+        self.nixl: NixlRef | None = None  # how agents of NIXL read it, once it is registered with one
 
     def __repr__(self) -> str:
         name = type(self).__name__
@@ -142,9 +143,18 @@ class CountedPages(ABC):
     def zero_page(self, page: int) -> None:
         """All of it is zeros when this returns."""
 
+    @property
+    def token(self) -> str:
+        return self._token.hex()
+
+    @property
+    def counted_bytes(self) -> Bytes:
+        """Header and counters, and the pages if they are here: all that peers can map."""
+        return np.frombuffer(self._buffer, np.uint8)
+
     def ref(self, host: str) -> MemoryRef:
         """Return how peers on ``host``, which must be this one, find the memory."""
-        return MemoryRef(host, self._path, self._geometry.size_bytes, self._token.hex())
+        return MemoryRef(host, self._path, self._geometry.size_bytes, self.token, nixl=self.nixl)
 
     def close(self) -> None:
         """Let no new peer in. The memory itself goes with the last array over it, and the last peer's mapping."""
@@ -249,11 +259,18 @@ def map_counted(ref: MemoryRef, magic: bytes) -> tuple[Geometry, mmap.mmap]:
     Raise `MemoryUnreachableError` unless it is the memory that ``ref`` means, of the kind that ``magic`` names.
     """
     buffer = _map(ref)
-    found, token, *numbers = HEADER.unpack(buffer[: HEADER.size])
-    geometry = Geometry(PageLayout(*numbers), has_pages=magic == MAGIC)
-    if found != magic or token.hex() != ref.token or geometry.size_bytes != ref.size_bytes:
+    geometry = geometry_of(buffer[: HEADER.size], ref, magic)
+    if geometry is None:
         raise MemoryUnreachableError(f"{ref.path} is another memory than the peer means (host {ref.host!r} here too?)")
     return geometry, buffer
+
+
+def geometry_of(header: bytes, ref: MemoryRef, magic: bytes) -> Geometry | None:
+    """Return what a header says of its memory; None: that is not the one that ``ref`` means, or of another kind."""
+    found, token, *numbers = HEADER.unpack(header)
+    geometry = Geometry(PageLayout(*numbers), has_pages=magic == MAGIC)
+    is_meant = found == magic and token.hex() == ref.token and geometry.size_bytes == ref.size_bytes
+    return geometry if is_meant else None
 
 
 def _map(ref: MemoryRef) -> mmap.mmap:

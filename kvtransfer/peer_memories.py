@@ -8,13 +8,15 @@ from kvtransfer.gpu.device import MESSAGE_BYTES, Device
 from kvtransfer.gpu.device_memory import PeerDeviceMemory
 from kvtransfer.gpu.nccl import NcclLimits, NcclLinks
 from kvtransfer.memory import MemoryUnreachableError, PeerMemory
+from kvtransfer.nixl.links import NixlLinks
 from mesh.wire.transfers import MemoryRef
 
 MAX_PEERS = 64
 
 
 class PeerMemories:
-    """The least recently used goes when there are too many. ``device``: this engine's GPU, if it computes on one.
+    """The least recently used goes when there are too many. ``device``: this engine's GPU, if it computes on one;
+    ``nixl``: its agent, if it was told to use NIXL.
 
     Safe to use from several threads. A memory that is forgotten while somebody copies from it is unmapped after the
     copy.
@@ -23,6 +25,7 @@ class PeerMemories:
     def __init__(self, max_peers: int = MAX_PEERS) -> None:
         self.device: Device | None = None
         self.links: NcclLinks | None = None
+        self.nixl: NixlLinks | None = None
         self._max_peers = max_peers
         self._lock = Lock()
         self._pools: OrderedDict[tuple[str, str], tuple[str, PeerMemory | PeerDeviceMemory]] = OrderedDict()
@@ -85,3 +88,5 @@ class PeerMemories:
                 del self._pools[key]
         if self.links is not None:
             self.links.forget(peer)
+        if self.nixl is not None:
+            self.nixl.forget(peer)

@@ -52,11 +52,11 @@ passed fails before it looks at the event, however late it is called. A request 
 from then on the peer has ``TransferLimits.patience_s`` only: a hand-over that makes no progress costs more than to
 compute the prompt anew. Until then all of a migration may take ``TransferLimits.migration_s``.
 
-Blocks in transit. With ``shm`` and ``cuda-ipc`` the receiver sees by generation numbers that a block was reused under
-it. With ``tcp`` the sender's own network thread reads the blocks some time after they were handed to it, so a transfer
-that fails *lingers*: its blocks are released when the peer has acknowledged all Blocks messages or the Abort, when it
-died (its connection is dropped with all that was queued), or after another ``deadline_s``, which is longer than the
-receiver keeps the reservation.
+Blocks in transit. With ``shm``, ``cuda-ipc`` and ``nixl`` the receiver sees by generation numbers that a block was
+reused under it. With ``tcp`` the sender's own network thread reads the blocks some time after they were handed to it,
+so a transfer that fails *lingers*: its blocks are released when the peer has acknowledged all Blocks messages or the
+Abort, when it died (its connection is dropped with all that was queued), or after another ``deadline_s``, which is
+longer than the receiver keeps the reservation.
 
 Endings. Each machine says exactly once that its blocks are free (ReleaseSource, ReleaseReserved) or adopted (Adopt),
 never while a copy into them is running. A machine that `is_over` can be forgotten, one that has adopted after a while:
@@ -68,7 +68,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from mesh.transports import CUDA_IPC, NCCL, SHM, TCP
+from mesh.transports import CUDA_IPC, NCCL, NIXL, SHM, TCP
 from mesh.wire.messages import Message
 from mesh.wire.requests import Epoch, RefusalCode, RequestSpec, TokenLogprobs
 from mesh.wire.transfers import (
@@ -86,7 +86,7 @@ from mesh.wire.transfers import (
 )
 
 # Whether the sender's own threads read blocks after the export. ``nccl`` sends a copy of them.
-READS_LATER = {CUDA_IPC: False, NCCL: False, SHM: False, TCP: True}
+READS_LATER = {CUDA_IPC: False, NCCL: False, NIXL: False, SHM: False, TCP: True}
 
 Buffer = bytes | bytearray | memoryview
 ToSender = Reserved | Extended | Declined | Taken | Committed | Abort

@@ -1,8 +1,8 @@
 """Moves block bytes between two engines. The transfer machines say which blocks; a transport says how.
 
 ``shm``: the receiver copies out of the sender's pool; only ids and generations are sent. ``tcp``: the block bytes are
-the payload frames of the message, views of the sender's pool that are not copied on their way to the network. Memory on
-GPUs has transports of its own (`kvtransfer.gpu.device_transports`).
+the payload frames of the message, views of the sender's pool that are not copied on their way to the network. ``nixl``:
+`kvtransfer.nixl.transport`. Memory on GPUs has transports of its own (`kvtransfer.gpu.device_transports`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,10 +15,11 @@ from kvtransfer.copying import checksum_fault, checksums, copy_unchanged, frames
 from kvtransfer.gpu.device_memory import DeviceKVMemory
 from kvtransfer.gpu.device_transports import device_transports
 from kvtransfer.memory import KVMemory, MemoryUnreachableError
+from kvtransfer.nixl.transport import HostPlaces, NixlTransport
 from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import Buffer, ExportBlocks, Exported, ImportBlocks, Imported
-from mesh.transports import SHM, TCP, Ends, fastest
-from mesh.wire.transfers import DeviceRef, MemoryRef
+from mesh.transports import NIXL, SHM, TCP, Ends, fastest
+from mesh.wire.transfers import MemoryRef
 
 
 class TransportError(ValueError):
@@ -112,6 +113,8 @@ def transports_of(
     else:
         shm = SharedMemoryTransport(memory, peers, has_checksums(SHM))
         transports = shm, TcpTransport(memory, has_checksums(TCP))
+        if peers.nixl is not None:
+            transports += (NixlTransport(memory, HostPlaces(memory), peers.nixl, has_checksums(NIXL)),)
     return {transport.name: transport for transport in transports}
 
 
@@ -120,9 +123,9 @@ def choose(
     memory: MemoryRef | None,
     host: str,
     can_open: Callable[[MemoryRef], bool],
-    here: DeviceRef | None = None,
+    here: MemoryRef | None = None,
 ) -> str:
-    """The receiver's choice; ``setting`` is the topology's, ``memory`` the sender's pool, ``here`` the GPU of the own.
+    """The receiver's choice; ``setting`` is the topology's, ``memory`` the sender's pool, ``here`` its own.
 
     Raise `TransportError` if the transport that is demanded cannot be had.
     """
@@ -134,8 +137,9 @@ def choose(
     return transport
 
 
-def _ends(memory: MemoryRef | None, host: str, can_open: Callable[[MemoryRef], bool], here: DeviceRef | None) -> Ends:
+def _ends(memory: MemoryRef | None, host: str, can_open: Callable[[MemoryRef], bool], own: MemoryRef | None) -> Ends:
     there = None if memory is None else memory.device
+    here = None if own is None else own.device
     is_one_host = memory is not None and memory.host == host
     is_readable = memory is not None and is_one_host and (there is None or here is not None) and can_open(memory)
     both = None if there is None or here is None else (there, here)
@@ -147,6 +151,7 @@ def _ends(memory: MemoryRef | None, host: str, can_open: Callable[[MemoryRef], b
         have_nccl=both is None or all(device.has_nccl for device in both),
         is_one_gpu=both is not None and both[0].uuid == both[1].uuid,
         allow_two_ranks=both is None or all(device.allows_two_ranks for device in both),
+        have_nixl=all(one is not None and one.nixl is not None for one in (memory, own)),
     )
 
 

@@ -2,20 +2,23 @@
 
 from dataclasses import dataclass
 
+from mesh.extras import missing_extra
+
 AUTO = "auto"
 CUDA_IPC = "cuda-ipc"
 NCCL = "nccl"
+NIXL = "nixl"
 SHM = "shm"
 TCP = "tcp"
-TRANSPORTS = (CUDA_IPC, NCCL, SHM, TCP)  # the fastest first
-SETTINGS = (AUTO, *TRANSPORTS)
+AUTOMATIC = (CUDA_IPC, NCCL, SHM, TCP)  # the fastest first
+SETTINGS = (AUTO, *AUTOMATIC, NIXL)
 
 
 @dataclass(frozen=True, slots=True)
 class Ends:
     """What is known of two engines, and of the memories of both. ``can_open``: the sender's, by the receiver.
 
-    ``have_nccl`` and ``is_one_gpu`` matter where both are on GPUs.
+    ``have_nccl`` and ``is_one_gpu`` matter where both are on GPUs; ``have_nixl``: agents of NIXL know both memories.
     """
 
     is_one_host: bool
@@ -25,6 +28,7 @@ class Ends:
     have_nccl: bool = True
     is_one_gpu: bool = False
     allow_two_ranks: bool = False  # of an NCCL communicator on one GPU
+    have_nixl: bool = True
 
     @property
     def are_gpus(self) -> bool:
@@ -32,13 +36,15 @@ class Ends:
 
 
 def why_not(transport: str, ends: Ends) -> str | None:
-    """Return why a transport of `TRANSPORTS` cannot be used between two ends; None if it can."""
+    """Return why a transport of `SETTINGS` cannot be used between two ends; None if it can."""
     if transport == CUDA_IPC:
         return _why_not_cuda_ipc(ends)
     if transport == NCCL:
         return _why_not_nccl(ends)
     if transport == SHM:
         return _why_not_shm(ends)
+    if transport == NIXL and not ends.have_nixl:
+        return 'not both engines run NIXL; give both transport = "nixl"'
     return None
 
 
@@ -71,9 +77,12 @@ def _why_not_mapped(ends: Ends) -> str | None:
 
 
 def fastest(setting: str, ends: Ends) -> tuple[str | None, dict[str, str]]:
-    """The transport to use, None if ``setting`` (of `SETTINGS`) cannot be had, and why faster ones cannot."""
+    """The transport to use, None if ``setting`` (of `SETTINGS`) cannot be had, and why faster ones cannot.
+
+    ``auto`` never takes ``nixl`` (docs/decisions/0053-nixl-is-asked-for.md).
+    """
     reasons: dict[str, str] = {}
-    for transport in TRANSPORTS if setting == AUTO else (setting,):
+    for transport in AUTOMATIC if setting == AUTO else (setting,):
         reason = why_not(transport, ends)
         if reason is None:
             return transport, reasons
@@ -81,9 +90,14 @@ def fastest(setting: str, ends: Ends) -> tuple[str | None, dict[str, str]]:
     return None, reasons
 
 
+def missing_transport(setting: str) -> str:
+    """Say in one line what a transport needs that is not installed for this interpreter; empty: nothing."""
+    return missing_extra(f'transport = "{NIXL}"', NIXL, NIXL) if setting == NIXL else ""
+
+
 def has_checksums(transport: str, setting: bool | None, num_hosts: int) -> bool:
     """Return whether KV blocks carry checksums by this transport. None: they do where they cross hosts unprotected.
 
-    CURVE authenticates what goes through ZeroMQ; of NCCL's traffic nobody would notice a changed bit.
+    CURVE authenticates what goes through ZeroMQ; of NCCL's and NIXL's traffic nobody would notice a changed bit.
     """
-    return setting if setting is not None else transport == NCCL and num_hosts > 1
+    return setting if setting is not None else transport in (NCCL, NIXL) and num_hosts > 1

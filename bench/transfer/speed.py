@@ -4,41 +4,43 @@
     python -m bench.transfer.speed --device cuda:0 [--rounds N] [--json FILE]
 
 Blocks end at their place in the receiver's pool, in messages as large as an engine's. Shared memory is held against a
-plain memory copy, TCP against a bare socket as the kernel makes it. On a GPU it is blocks of Llama-2-7B (16 tokens,
-bfloat16: 8 MiB) in no order, beside a plain copy there. All ways take turns; medians of the rounds count. NCCL has two
-ranks on one GPU with NCCL_MULTI_RANK_GPU_ENABLE=1 only, which this command sets.
+plain memory copy, TCP against a bare socket as the kernel makes it. NIXL is measured where it is installed; UCX_TLS=tcp
+keeps it to what it has between hosts without RDMA. On a GPU it is blocks of Llama-2-7B (16 tokens, bfloat16: 8 MiB) in
+no order, beside a plain copy there. All ways take turns; medians of the rounds count. CPU time is that of both
+processes. NCCL has two ranks on one GPU with NCCL_MULTI_RANK_GPU_ENABLE=1 only, which this command sets.
 """
 
+import importlib.util
 import multiprocessing
 import os
 import socket
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
 from random import Random
-from statistics import fmean
 
 import numpy as np
+import psutil
 import zmq
 
 from bench.harness.arguments import add_json, script_parser
-from bench.harness.clock import timed
 from bench.harness.files import write_json
 from bench.harness.tables import print_table
 from kvtransfer.freed_memory import keep_freed_memory
 from kvtransfer.gpu.device import MESSAGE_BYTES
 from kvtransfer.gpu.device_memory import DeviceKVMemory, DeviceMemory
 from kvtransfer.layout import PageLayout, block_bytes
-from kvtransfer.memory import KVMemory
+from kvtransfer.memory import KVMemory, PagedMemory
+from kvtransfer.nixl.transport import open_nixl
 from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import ExportBlocks, ImportBlocks, TransferLimits
 from kvtransfer.transports import transports_of
 from mesh.sockets.sockets import LOCAL_SEND_BYTES
-from mesh.transports import CUDA_IPC, NCCL, SHM, TCP
+from mesh.transports import CUDA_IPC, NCCL, NIXL, SHM, TCP
 from mesh.wire.messages import Codec, encode
 from mesh.wire.transfers import Blocks, KVShape
 
@@ -59,6 +61,7 @@ class Setting:
     device: str
     block_kib: int
     checksum: bool = False
+    nixl: bool = False
 
     @property
     def is_gpu(self) -> bool:
@@ -101,7 +104,10 @@ class End:
             self.memory = DeviceKVMemory(DeviceMemory(layout, gpu), setting.shape)
             peers.equip(gpu, layout.page_bytes)
         else:
-            self.memory = KVMemory.alone(setting.shape, setting.num_blocks)
+            paged = PagedMemory(PageLayout.of([setting.shape], setting.num_blocks))
+            self.memory = KVMemory(paged, setting.shape)
+            if setting.nixl:
+                peers.nixl = open_nixl(paged)
         self.transports = transports_of(self.memory, peers, lambda _: setting.checksum)
 
 
@@ -142,7 +148,7 @@ def receiver(setting: Setting) -> "Iterator[Receiver]":
         process = multiprocessing.get_context("spawn").Process(target=send, args=arguments, daemon=True)
         process.start()
         with server.accept()[0] as stream:
-            yield Receiver(setting, here, frames, stream)
+            yield Receiver(setting, here, frames, stream, psutil.Process(process.pid))
             here.send(None)
             process.join()
 
@@ -150,8 +156,16 @@ def receiver(setting: Setting) -> "Iterator[Receiver]":
 class Receiver:
     """Moves the peer's first blocks into its own pool, by one way or another."""
 
-    def __init__(self, setting: Setting, pipe: Connection, frames: "zmq.Socket[bytes]", stream: socket.socket) -> None:
+    def __init__(
+        self,
+        setting: Setting,
+        pipe: Connection,
+        frames: "zmq.Socket[bytes]",
+        stream: socket.socket,
+        sender: psutil.Process,
+    ) -> None:
         self.setting = setting
+        self._sender = sender
         self._pipe, self._frames, self._stream = pipe, frames, stream
         self._end, self._codec = End(setting), Codec[Blocks](Blocks)
         self._sources, self._places = setting.order(0), setting.order(1)
@@ -161,6 +175,11 @@ class Receiver:
             self._ones = np.ones_like(self._array)
             pipe.send((SHM, [self._sources]))
             self._shared, _ = self._receive()
+
+    def cpu_s(self) -> float:
+        """CPU time of both processes so far."""
+        sender = self._sender.cpu_times()
+        return time.process_time() + float(sender.user + sender.system)
 
     def _receive(self) -> tuple[Blocks, list[memoryview]]:
         body, *payload = self._frames.recv_multipart(copy=False)
@@ -229,16 +248,26 @@ class Row:
     way: str
     gb_per_s: float
     ratio: float  # to the plain copy
+    cpu_s_per_gb: float  # of both processes
 
     def cells(self) -> list[str]:
-        return [f"{self.block_kib} KiB", self.way, f"{self.gb_per_s:.2f}", f"{self.ratio:.2f}"]
+        return [
+            f"{self.block_kib} KiB",
+            self.way,
+            *(f"{one:.2f}" for one in (self.gb_per_s, self.ratio, self.cpu_s_per_gb)),
+        ]
 
 
-def measure(receiver: Receiver, move: Move) -> float:
-    """GB/s of a round."""
+def measure(receiver: Receiver, move: Move) -> tuple[float, float]:
+    """GB/s of a round, and CPU seconds for each GB."""
     setting = receiver.setting
     move(setting.num_blocks)
-    return setting.num_bytes / 1e9 / fmean(timed(partial(move, setting.num_blocks)) for _ in range(MOVES))
+    began, cpu_s = time.perf_counter(), receiver.cpu_s()
+    for _ in range(MOVES):
+        move(setting.num_blocks)
+    took_s = time.perf_counter() - began
+    moved_gb = MOVES * setting.num_bytes / 1e9
+    return moved_gb / took_s, (receiver.cpu_s() - cpu_s) / moved_gb
 
 
 @contextmanager
@@ -254,8 +283,10 @@ def ways_of(device: str, block_kib: int) -> Iterator[dict[str, tuple[Receiver, M
                 only.connect()
             yield {name: (only, move) for name, move in moves.items()}
         return
-    with receiver(setting) as plain, receiver(Setting(device, block_kib, checksum=True)) as checked:
-        yield {
+    with ExitStack() as stack:
+        plain = stack.enter_context(receiver(setting))
+        checked = stack.enter_context(receiver(Setting(device, block_kib, checksum=True)))
+        ways: dict[str, tuple[Receiver, Move]] = {
             "memcpy": (plain, plain.memcpy),
             "shm": (plain, plain.shm),
             "shm + checksum": (checked, checked.shm),
@@ -263,6 +294,10 @@ def ways_of(device: str, block_kib: int) -> Iterator[dict[str, tuple[Receiver, M
             "tcp": (plain, partial(plain.sent, TCP)),
             "tcp + checksum": (checked, partial(checked.sent, TCP)),
         }
+        if importlib.util.find_spec(NIXL) is not None:
+            agents = stack.enter_context(receiver(Setting(device, block_kib, nixl=True)))
+            ways[NIXL] = agents, partial(agents.sent, NIXL)
+        yield ways
 
 
 def gpu_ways(device: str) -> list[str]:
@@ -276,8 +311,11 @@ def compare(device: str, block_kib: int, num_rounds: int) -> list[Row]:
     """All ways, with blocks of that size."""
     with ways_of(device, block_kib) as ways:
         rounds = [[measure(*way) for way in ways.values()] for _ in range(num_rounds)]
-    medians = [statistics.median(way) for way in zip(*rounds, strict=True)]
-    return [Row(block_kib, name, rate, rate / medians[0]) for name, rate in zip(ways, medians, strict=True)]
+    medians = [tuple(map(statistics.median, zip(*way, strict=True))) for way in zip(*rounds, strict=True)]
+    return [
+        Row(block_kib, name, rate, rate / medians[0][0], cpu_s)
+        for name, (rate, cpu_s) in zip(ways, medians, strict=True)
+    ]
 
 
 def main() -> None:
@@ -292,7 +330,7 @@ def main() -> None:
     sizes = options.blocks if options.device == "cpu" else [block_bytes(LLAMA2_7B) // 1024]
     rows = [row for size in sizes for row in compare(options.device, size, options.rounds)]
     title = f"medians of {options.rounds} rounds"
-    print_table(title, ("block", "way"), ("GB/s", "of a copy"), [row.cells() for row in rows])
+    print_table(title, ("block", "way"), ("GB/s", "of a copy", "CPU s a GB"), [row.cells() for row in rows])
     write_json(options.json, {"rows": rows})
 
 

@@ -7,6 +7,7 @@ from engines.doctor.torch_report import TorchReport, ask_torch
 from engines.models.cache import Cache
 from mesh.doctor.findings import Finding, Health, Patient
 from mesh.extras import missing_extra
+from mesh.transports import NIXL, missing_transport
 
 TORCH = "torch"
 
@@ -20,7 +21,7 @@ def glance(patient: Patient) -> Iterator[Finding]:
 
 def examine(patient: Patient) -> Iterator[Finding]:
     if problem := missing_extra("the torch backend", "torch", "torch", "safetensors"):
-        yield Finding(TORCH, _without_torch(patient), problem.partition(":")[0], problem.partition(": ")[2])
+        yield Finding(TORCH, _without_torch(patient), *_in_two(problem))
         yield kernels.from_outside()
         report = TorchReport()
     else:
@@ -29,8 +30,17 @@ def examine(patient: Patient) -> Iterator[Finding]:
         yield kernels.from_inside(report)
     yield gpus.examine(gpus.list_gpus(), report, [one.device for one in patient.engines])
     yield models.cache(Cache.of_user())
+    if patient.topology is not None and patient.topology.transfer.transport == NIXL:
+        problem = missing_transport(NIXL)
+        yield Finding(NIXL, Health.BROKEN, *_in_two(problem)) if problem else Finding(NIXL, Health.OK, "is installed")
     if patient.topology is not None:
         yield from (models.model(service) for service in patient.topology.services)
+
+
+def _in_two(problem: str) -> tuple[str, str]:
+    """What is missing, and what mends it."""
+    text, _, mend = problem.partition(": ")
+    return text, mend
 
 
 def _without_torch(patient: Patient) -> Health:

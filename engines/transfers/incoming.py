@@ -115,7 +115,7 @@ class IncomingTransfers:
                 reserve.memory,
                 self._settings.host,
                 lambda ref: self._can_open(sender, ref),
-                None if service.memory is None else service.memory.device,
+                service.memory,
             )
         except TransportError as error:
             return self.decline(sender, reserve, RefusalCode.TRANSFER_FAILED, str(error))

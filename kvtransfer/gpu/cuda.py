@@ -20,6 +20,7 @@ import numpy as np
 from cupy.cuda import nccl, runtime
 
 from kvtransfer.gpu.device import Bytes, Communicator, Device, DeviceError, Offsets, Region, Stream
+from kvtransfer.nixl.agent import Segment
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # with the PCI address it names a GPU, in containers, too
 THREADS = 256
@@ -57,6 +58,10 @@ def grid(num_pieces: int, piece_bytes: int) -> tuple[int, int]:
 class CudaRegion:
     pointer: int
     num_bytes: int
+
+    @property
+    def address(self) -> int:
+        return self.pointer
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +127,7 @@ class CudaDevice:
         with _errors():
             self._device = cupy.cuda.Device(self.number)
             self.uuid = f"{BOOT_ID.read_text().strip()}-{runtime.deviceGetPCIBusId(self.number)}"
+        self.segment = Segment("VRAM", self.number)
         self.has_nccl = bool(nccl.available)
         is_enabled = os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1"
         self.allows_two_ranks = self.has_nccl and is_enabled and nccl.get_version() >= MULTI_RANK_VERSION

@@ -12,6 +12,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from kvtransfer.nixl.agent import Segment
+
 MESSAGE_BYTES = 64 * 2**20  # of KV in one `Blocks` message of an engine on a GPU: each costs a launch and two waits
 
 Bytes = NDArray[np.uint8]
@@ -27,6 +29,10 @@ class Region(Protocol):
 
     @property
     def num_bytes(self) -> int: ...
+
+    @property
+    def address(self) -> int:
+        """Where it begins, in the addresses of its segment."""
 
 
 class Event(Protocol):
@@ -64,6 +70,7 @@ class Device(Protocol):
     uuid: str
     has_nccl: bool
     allows_two_ranks: bool  # of one communicator on this GPU
+    segment: Segment  # of its regions, as NIXL names it
 
     def allocate(self, num_bytes: int) -> Region:
         """An allocation of its own, zeroed: handles mean whole allocations."""

@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from kvtransfer.gpu.device import Bytes, Device, DeviceError, Offsets, Region, Stream
 from kvtransfer.layout import KVLayout, PageLayout
@@ -54,7 +55,7 @@ class DeviceMemory(CountedPages):
     def ref(self, host: str) -> MemoryRef:
         shared = super().ref(host)
         device = DeviceRef(self.device.uuid, self._handle, self.device.has_nccl, self.device.allows_two_ranks)
-        return MemoryRef(shared.host, shared.path, shared.size_bytes, shared.token, device)
+        return replace(shared, device=device)
 
 
 class DeviceBlocks(BlockCounters):

@@ -3,7 +3,7 @@
 ``cuda-ipc``: between GPUs of one host; the receiver's GPU reads the sender's memory, one kernel for all blocks of a
 message. ``shm`` and ``tcp`` pass through pinned host memory, so that engines on GPUs and on processors exchange
 blocks; a GPU receives by ``shm``, what it sends to a processor goes by ``tcp``. ``nccl``:
-`kvtransfer.gpu.nccl_transport`.
+`kvtransfer.gpu.nccl_transport`; ``nixl``: `kvtransfer.nixl.transport`.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,9 +18,10 @@ from kvtransfer.gpu.device import Bytes, DeviceError
 from kvtransfer.gpu.device_memory import DeviceKVMemory
 from kvtransfer.gpu.nccl_transport import NcclTransport
 from kvtransfer.memory import MemoryUnreachableError
+from kvtransfer.nixl.transport import DevicePlaces, NixlTransport
 from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import Buffer, ExportBlocks, Exported, ImportBlocks, Imported
-from mesh.transports import CUDA_IPC, NCCL, SHM, TCP
+from mesh.transports import CUDA_IPC, NCCL, NIXL, SHM, TCP
 
 
 class Staging:
@@ -190,4 +191,7 @@ def device_transports(
     if peers.links is not None:
         while_there_is_no_channel = StagedTcpTransport(memory, staging, has_checksums(NCCL))
         transports.append(NcclTransport(memory, peers.links, while_there_is_no_channel))
+    if peers.nixl is not None:
+        places = DevicePlaces(memory, staging.read)
+        transports.append(NixlTransport(memory, places, peers.nixl, has_checksums(NIXL)))
     return transports

@@ -14,6 +14,7 @@ from mesh.directory import Endpoints, directory
 from mesh.errors import UserError
 from mesh.topology.backends import backend_rules
 from mesh.topology.schema import GatewaySpec, Topology
+from mesh.transports import missing_transport
 
 MAX_IPC_PATH_BYTES = 107  # of a Unix socket address
 
@@ -44,10 +45,15 @@ def _ipc_paths(endpoints: Iterable[Endpoints]) -> Iterable[Path]:
 
 
 def check_interpreters(topology: Topology, host: str) -> None:
-    """Raise `UserError` if an engine of this host names a Python that is not there, or lacks what it computes with."""
+    """Raise `UserError` if an engine of this host names a Python that is not there, or lacks what it computes with or
+    sends KV with.
+    """
     for engine in topology.engines:
         if engine.host == host and engine.python is None:
-            for problem in filter(None, [rules.missing(engine.backend) for rules in backend_rules()]):
+            lacks = [rules.missing(engine.backend) for rules in backend_rules()]
+            if engine.server is None:
+                lacks.append(missing_transport(topology.transfer.transport))
+            for problem in filter(None, lacks):
                 raise UserError(f"{engine.id}: {problem}")
         if engine.host == host and engine.python is not None and shutil.which(engine.python) is None:
             raise UserError(

@@ -11,6 +11,7 @@ from msgspec import Meta
 MAX_BODY_BYTES = 64 * 2**20  # of a message without its payload: a long prompt's log-probabilities are the longest
 MAX_FRAMES = 4096  # of a message: a payload has one a block
 MAX_NAME = 1024  # characters
+MAX_METADATA = 2**16  # bytes: how an agent of NIXL is reached; those of one memory have some hundred
 MAX_TOKENS = 2**24  # of a request
 MAX_DIMENSIONS = 2**16  # of a vector
 LARGEST = sys.float_info.max
@@ -31,4 +32,5 @@ Finite = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
 Estimate = Annotated[float, Meta(ge=-LARGEST)]  # infinite: nothing is in time
 Freeness = Annotated[float, Meta(le=LARGEST)]  # tokens; -inf: nothing may stay
 Name = Annotated[str, Meta(max_length=MAX_NAME)]
+Metadata = Annotated[bytes, Meta(max_length=MAX_METADATA)]
 Vector = Annotated[bytes, Meta(min_length=4, max_length=4 * MAX_DIMENSIONS)]  # float32, little-endian

@@ -1,9 +1,13 @@
 """The transfer protocol between engines (`kvtransfer.protocol`)."""
 
+from typing import Literal
+
 import msgspec
 
-from mesh.wire.bounds import Count, Finite, Name, NumTokens, Seconds, Tokens
+from mesh.wire.bounds import Count, Finite, Metadata, Name, NumTokens, Seconds, Tokens
 from mesh.wire.requests import Epoch, RefusalCode, RequestSpec, TokenLogprobs
+
+MemoryKind = Literal["DRAM", "VRAM"]  # as NIXL names them
 
 
 class DeviceRef(msgspec.Struct, frozen=True):
@@ -15,10 +19,25 @@ class DeviceRef(msgspec.Struct, frozen=True):
     allows_two_ranks: bool = False  # of one NCCL communicator on the GPU
 
 
+class NixlRef(msgspec.Struct, frozen=True):
+    """How agents of NIXL read a KV memory, from any host. The agent's name is the memory's token.
+
+    Header and counters begin at ``address`` of the host's memory, the pages at ``pages_address``, in memory of ``kind``
+    and, on a GPU, of device ``number``.
+    """
+
+    metadata: Metadata
+    address: Count
+    pages_address: Count
+    kind: MemoryKind = "DRAM"
+    number: Count = 0
+
+
 class MemoryRef(msgspec.Struct, frozen=True):
     """Tells a process on the same host where it can read a KV pool. ``token`` proves that both see the same memory.
 
-    With ``device``, only header and generations lie at ``path``; the pages are on that GPU.
+    With ``device``, only header and generations lie at ``path``; the pages are on that GPU. With ``nixl``, processes of
+    other hosts can read it, too.
     """
 
     host: Name
@@ -26,6 +45,7 @@ class MemoryRef(msgspec.Struct, frozen=True):
     size_bytes: Count
     token: Name
     device: DeviceRef | None = None
+    nixl: NixlRef | None = None
 
 
 class KVShape(msgspec.Struct, frozen=True):
@@ -91,9 +111,9 @@ class Declined(msgspec.Struct, frozen=True, tag=True):
 class Blocks(msgspec.Struct, frozen=True, tag=True):
     """Brings or announces the KV of ``num_tokens`` tokens from the block with logical index ``first_block`` on.
 
-    With transports ``shm`` and ``cuda-ipc``, ``source_blocks`` and ``generations`` say where the receiver copies from;
-    with ``tcp`` the block bytes are the payload frames, one a block; with ``nccl`` the first frame says how they come
-    (`kvtransfer.gpu.nccl`). ``checksums`` (one a block) are empty when the option is off.
+    With transports ``shm``, ``cuda-ipc`` and ``nixl``, ``source_blocks`` and ``generations`` say where the receiver
+    copies from; with ``tcp`` the block bytes are the payload frames, one a block; with ``nccl`` the first frame says
+    how they come (`kvtransfer.gpu.nccl`). ``checksums`` (one a block) are empty when the option is off.
     """
 
     transfer: Name

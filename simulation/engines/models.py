@@ -15,7 +15,8 @@ from kvtransfer.protocol import TransferLimits
 from kvtransfer.tiers.block_file import space_of
 from mesh.errors import UserError
 from mesh.topology.schema import EngineSpec, Topology
-from mesh.wire.transfers import KVShape, MemoryRef
+from mesh.transports import NIXL
+from mesh.wire.transfers import KVShape, MemoryRef, NixlRef
 from simulation.engines.copying import CopyModel
 from simulation.engines.physics import Physics
 from simulation.engines.servers import request_s
@@ -86,6 +87,13 @@ class SimulatedModels:
         """Return the tokens that KV memory holds, if the service has all of it."""
         return self._pages.num_pages * (self._page_bytes // block_bytes(self._shape(name))) * self._spec.block_size
 
+    @property
+    def _memory(self) -> MemoryRef:
+        """What peers are told of the KV memory, which does not exist."""
+        spec = self._spec
+        nixl = NixlRef(b"", 0, 0) if self._topology.transfer.transport == NIXL else None
+        return MemoryRef(spec.host, spec.id, self._profile.kv_memory_bytes, spec.id, nixl=nixl)
+
     def open(self, name: str) -> Service:
         """Open a service whose weights are here. Raise `UserError` if there is no room for them."""
         profile = profile_of(self._profile, name)
@@ -100,7 +108,7 @@ class SimulatedModels:
         service = self.services[name] = Service(
             ServiceQueue(name, pool),
             shape,
-            MemoryRef(self._spec.host, self._spec.id, self._profile.kv_memory_bytes, self._spec.id),
+            self._memory,
             frozenset(),
             self._topology.service(name).max_context or MAX_CONTEXT,
             LearntCost(cost.in_chunks(0 if pools else self._spec.chunk_tokens)),

@@ -88,3 +88,10 @@ def test_adapters_are_read_before_anything_starts(tmp_path: Path, memory: str, c
     if refused is not None:
         assert str(refused.value).startswith(f"{tmp_path}/mesh.toml: services.sql.adapter: ")
         assert words in str(refused.value)
+
+
+def test_a_transport_that_is_not_installed_here_is_remarked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "t.toml"
+    path.write_text('[services.s]\nmodel = "hf:org/name"\n[engines.e]\n[transfer]\ntransport = "nixl"\n')
+    monkeypatch.setattr("engines.checks.missing_transport", lambda setting: f"{setting} is missing")
+    assert check(load(path)) == ["nixl is missing"]

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kvtransfer.gpu.device import DeviceError
+from kvtransfer.nixl.agent import DRAM
 
 
 @dataclass
@@ -60,6 +61,10 @@ class FakeRegion:
     @property
     def num_bytes(self):
         return len(self.bytes)
+
+    @property
+    def address(self):
+        return self.bytes.ctypes.data
 
 
 class FakeEvent:
@@ -176,6 +181,7 @@ class FakeDevice:
     def __init__(self, world, gpu="gpu-0", has_nccl=True, allows_two_ranks=True):
         self.world, self.name, self.uuid = world, "cuda:0", gpu
         self.has_nccl, self.allows_two_ranks = has_nccl, allows_two_ranks
+        self.segment = DRAM  # where its regions are
         self.is_dead = False
         self.allocated, self.communicators, self.opened = [], [], []
         self.num_copies = 0

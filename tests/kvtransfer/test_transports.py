@@ -1,5 +1,6 @@
-"""One contract for every transport: real memory, a sender in another process, real sockets."""
+"""One contract for every transport: real memory, a sender in another process, real sockets, and NIXL where it is."""
 
+import importlib.util
 import subprocess
 import sys
 import zlib
@@ -11,9 +12,12 @@ import zmq
 
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import KVBlocks, KVMemory, PagedMemory
+from kvtransfer.nixl.links import AgentBlocks
+from kvtransfer.nixl.transport import open_nixl
 from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import SHM, TCP, ExportBlocks, ImportBlocks
 from kvtransfer.transports import TransportError, choose, transports_of
+from mesh.transports import NIXL
 from mesh.wire.transfers import Blocks, KVShape, MemoryRef
 from tests.seeds import each_seed
 
@@ -21,14 +25,20 @@ NUM_BLOCKS = 8
 
 SENDER = """
 import sys, msgspec, numpy as np, zmq
-from kvtransfer.memory import KVMemory
+from kvtransfer.layout import PageLayout
+from kvtransfer.memory import KVMemory, PagedMemory
+from kvtransfer.nixl.transport import open_nixl
 from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import ExportBlocks
 from kvtransfer.transports import transports_of
 from mesh.wire.transfers import Blocks, KVShape
 
 address, transport, checksum, shape = sys.argv[1:]
-memory = KVMemory.alone(msgspec.json.decode(shape, type=KVShape), 8)
+shape = msgspec.json.decode(shape, type=KVShape)
+paged = PagedMemory(PageLayout.of([shape], 8))
+memory, peers = KVMemory(paged, shape), PeerMemories()
+if transport == "nixl":
+    peers.nixl = open_nixl(paged)
 memory.array[:] = np.random.default_rng(0).integers(0, 256, memory.array.shape, np.uint8)
 socket = zmq.Context().socket(zmq.PAIR)
 socket.connect(address)
@@ -41,7 +51,7 @@ while True:
             memory[block] = 0
         socket.send(b"")
     else:
-        done = transports_of(memory, PeerMemories(), lambda _: checksum == "1")[transport].export_blocks(
+        done = transports_of(memory, peers, lambda _: checksum == "1")[transport].export_blocks(
             ExportBlocks("t", "s", transport, 0, blocks, "peer"))
         body = Blocks("t", 0, 0, len(blocks) * memory.layout.shape.block_size, blocks, done.generations, done.checksums)
         socket.send_multipart([msgspec.msgpack.encode(body), *done.payload], copy=False)
@@ -59,7 +69,7 @@ class Peer:
         self.context = zmq.Context()
         self.socket = self.context.socket(zmq.PAIR)
         self.socket.linger = 0
-        self.socket.rcvtimeo = 20_000
+        self.socket.rcvtimeo = 60_000
         port = self.socket.bind_to_random_port("tcp://127.0.0.1")
         encoded = msgspec.json.encode(shape).decode()
         arguments = [f"tcp://127.0.0.1:{port}", transport, str(int(checksum)), encoded]
@@ -87,8 +97,10 @@ class Peer:
 
 class Receiver:
     def __init__(self, transport: str, shape: KVShape) -> None:
-        self.memory = KVMemory.alone(shape, NUM_BLOCKS)
-        self.peers = PeerMemories()
+        paged = PagedMemory(PageLayout.of([shape], NUM_BLOCKS))
+        self.memory, self.peers = KVMemory(paged, shape), PeerMemories()
+        if transport == NIXL:
+            self.peers.nixl = open_nixl(paged)
         self.transport = transports_of(self.memory, self.peers, lambda _: False)[transport]
 
     def take(self, peer, message, payload, destinations):
@@ -96,7 +108,12 @@ class Receiver:
         return self.transport.import_blocks(job).ok
 
 
-@pytest.fixture(scope="module", params=[SHM, TCP])
+WITH_NIXL = pytest.param(
+    NIXL, marks=pytest.mark.skipif(importlib.util.find_spec(NIXL) is None, reason="the package nixl is not installed")
+)
+
+
+@pytest.fixture(scope="module", params=[SHM, TCP, WITH_NIXL])
 def transport(request):
     return request.param
 
@@ -153,26 +170,29 @@ def test_the_checksum_is_optional_and_killed_senders_are_survived(transport, sha
     unmapped = Receiver(transport, shape)
     assert receiver.take(peer, message, payload, [0])
     peer.kill()
-    assert receiver.take(peer, message, payload, [1])
-    np.testing.assert_array_equal(receiver.memory[1], content(receiver.memory)[4, 0])
+    assert receiver.take(peer, message, payload, [1]) == (transport != NIXL), "a dead process answers no agent"
+    if transport != NIXL:
+        np.testing.assert_array_equal(receiver.memory[1], content(receiver.memory)[4, 0])
     assert unmapped.take(peer, message, payload, [1]) == (transport == TCP)
     peer.close()
 
 
-class TestSharedMemory:
-    @pytest.fixture(scope="class")
-    def transport(self):
-        return SHM
+class TestReceiversThatPull:
+    @pytest.fixture(scope="class", params=[SHM, WITH_NIXL])
+    @classmethod
+    def transport(cls, request):
+        return request.param
 
-    @pytest.fixture
-    def peer(self, shape):
-        peer = Peer(SHM, False, shape)
+    @pytest.fixture(scope="class")
+    @classmethod
+    def peer(cls, transport, shape):
+        peer = Peer(transport, False, shape)
         yield peer
         peer.close()
 
     @pytest.fixture
-    def receiver(self, shape):
-        return Receiver(SHM, shape)
+    def receiver(self, transport, shape):
+        return Receiver(transport, shape)
 
     def test_a_block_that_was_freed_and_reused_is_noticed(self, peer, receiver):
         message, _ = peer.export([1, 2])
@@ -183,7 +203,8 @@ class TestSharedMemory:
     def test_a_block_that_is_reused_during_the_copy_is_noticed(self, peer, receiver, monkeypatch):
         message, _ = peer.export([1])
         answers = iter([True, False])
-        monkeypatch.setattr(KVBlocks, "is_unchanged", lambda *_: next(answers))
+        for blocks in (KVBlocks, AgentBlocks):
+            monkeypatch.setattr(blocks, "is_unchanged", lambda *_: next(answers))
         assert not receiver.take(peer, message, [], [0])
 
     def test_ids_that_make_no_sense_are_refused(self, peer, receiver):
@@ -193,10 +214,12 @@ class TestSharedMemory:
 
     def test_another_token_is_refused(self, peer, receiver):
         message, _ = peer.export([1])
-        peer.ref = msgspec.structs.replace(peer.ref, token="00" * 16)
-        assert not receiver.take(peer, message, [], [0])
-        peer.ref = None
-        assert not receiver.take(peer, message, [], [0])
+        ref = peer.ref
+        for wrong in (msgspec.structs.replace(ref, token="00" * 16), None):
+            peer.ref = wrong
+            assert not receiver.take(peer, message, [], [0])
+        peer.ref = ref
+        assert receiver.take(peer, message, [], [0])
 
 
 class TestTcp:

@@ -263,7 +263,7 @@ A, B = ref(gpu="a"), ref(gpu="b")
     ],
 )
 def test_the_fastest_transport_that_works_is_chosen(setting, memory, here, can_open, transport):
-    assert choose(setting, memory, "here", lambda _: can_open, here.device) == transport
+    assert choose(setting, memory, "here", lambda _: can_open, here) == transport
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_the_fastest_transport_that_works_is_chosen(setting, memory, here, can_o
 )
 def test_demanding_the_impossible_is_refused_with_the_reason(setting, memory, here, can_open, reason):
     with pytest.raises(TransportError, match=reason):
-        choose(setting, memory, "here", lambda _: can_open, here.device)
+        choose(setting, memory, "here", lambda _: can_open, here)
 
 
 # --- nccl -------------------------------------------------------------------------------------------------------------

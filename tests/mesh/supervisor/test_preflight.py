@@ -52,6 +52,15 @@ def test_a_runtime_folder_that_is_too_deep(topology, monkeypatch):
         check_ipc_paths(topology)
 
 
+def test_a_transport_that_is_not_installed_is_named_before_anything_starts(topology, monkeypatch):
+    wanted = replace(topology, transfer=replace(topology.transfer, transport="nixl"))
+    monkeypatch.setattr("mesh.extras.importlib.util.find_spec", lambda name: None if name == "nixl" else name)
+    with pytest.raises(UserError, match=r'e: transport = "nixl" needs nixl, not installed .*\[nixl\]'):
+        check_interpreters(wanted, "local")
+    check_interpreters(topology, "local")
+    monkeypatch.undo()
+
+
 def test_stale_sockets_go(topology):
     runtime = make_runtime_dir(topology)
     stale = [runtime / name for name in ("e.inbox", "e.status", "g.inbox", "g~.status")]

@@ -158,7 +158,9 @@ class Service:
         """Correct later predictions by what a step took."""
         self.cost.observe(load, measured_s)
 
-    def status(self, freeness: float, demand: Demand | None = None) -> ServiceStatus:
+    def status(
+        self, freeness: float, demand: Demand | None = None, tier_room: tuple[int, float] = (0, 0.0)
+    ) -> ServiceStatus:
         cost, queue = self.step_cost(), self.queue
         pool, fillers, num_free = queue.pool, queue.fillers, queue.num_free
         return ServiceStatus(
@@ -181,7 +183,8 @@ class Service:
             queue.num_not_begun,
             len(fillers.waiting),
             len(fillers.running),
-            *(() if self.speculation is None else self.speculation.counts),
+            *((0, 0, 0) if self.speculation is None else self.speculation.counts),
+            *tier_room,
         )
 
     def _held_by_priority(self) -> list[tuple[int, int]]:

@@ -75,7 +75,11 @@ class Account:
             host=self._settings.host,
             pid=self._settings.pid,
             services=[
-                service.status(freeness(service, now), _demand(service, requests, now) if has_expectations else None)
+                service.status(
+                    freeness(service, now),
+                    _demand(service, requests, now) if has_expectations else None,
+                    self._tiering.room(service),
+                )
                 for service in services
             ],
             num_running=num_running,

@@ -248,6 +248,16 @@ class Tiering:
         tiers = {tier: None for service in self._services.values() if service.tiers for tier in service.tiers.tiers}
         return [self._status(tier) for tier in tiers]
 
+    def room(self, service: Service) -> tuple[int, float]:
+        """Return how many tokens of a service tiers hold at most, and the seconds to load one, if it comes from the
+        slowest. Nothing where there are no tiers.
+        """
+        if service.tiers is None or not self._is_on:
+            return 0, 0.0
+        num_bytes, size = block_bytes(service.shape), service.pool.block_size
+        block_s = max([self._costs[tier].seconds(1, num_bytes) for tier in service.tiers.tiers])
+        return service.tiers.capacity_bytes // num_bytes * size, block_s / size
+
     def _status(self, tier: Tier) -> TierStatus:
         loaded, stored = self._loaded[tier], self._stored[tier]
         return TierStatus(

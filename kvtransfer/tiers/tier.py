@@ -20,6 +20,10 @@ class TierIndex(Protocol):
     def tiers(self) -> Collection[Tier]:
         """Return those that there are, the fastest first."""
 
+    @property
+    def capacity_bytes(self) -> int:
+        """Return what they hold at most, files' headers included."""
+
     def find(self, digest: bytes) -> Tier | None:
         """Return the fastest tier that holds the block of this chain digest; None: none does."""
 

@@ -47,6 +47,10 @@ class TieredBlocks:
     def tiers(self) -> Collection[Tier]:
         return self.folders.keys()
 
+    @property
+    def capacity_bytes(self) -> int:
+        return sum([folder.capacity_bytes for folder in self.folders.values()])
+
     def find(self, digest: bytes) -> Tier | None:
         """Return the fastest tier with a file of that name."""
         name = name_of(self._space, digest)

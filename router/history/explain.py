@@ -41,6 +41,7 @@ class EngineSeen(msgspec.Struct, frozen=True):
     num_tokens: int  # in flight
     watermark: float  # fraction of KV blocks in use
     status_age_s: float
+    num_loadable_tokens: int = 0  # of its prompt, that KV tiers of its host likely have and it has not
 
 
 class ExplainedDecision(msgspec.Struct, frozen=True, tag="decided"):
@@ -224,4 +225,5 @@ def describe(engine: EngineView, request: RequestView, now: float) -> EngineSeen
         num_tokens=engine.num_tokens,
         watermark=engine.services[request.service].watermark,
         status_age_s=now - engine.received_at,
+        num_loadable_tokens=request.loadable.get(engine.id, 0),
     )

@@ -249,8 +249,8 @@ class Routing:
             view = view.keeping(request.spec.service)
         seen_request = request.view
         if request.hints.prefix:
-            cached = self.prefixes.cached(seen_request.service, request.hints.prefix)
-            seen_request = msgspec.structs.replace(seen_request, cached=cached)
+            warm = self.prefixes.warm(seen_request.service, request.hints.prefix)
+            seen_request = msgspec.structs.replace(seen_request, cached=warm.cached, loadable=warm.loadable)
         for left_out in self._trials(request, view):
             decision, seen_view = self._decide_within(
                 policy, seen_request, request, view.without(left_out), avoided, now

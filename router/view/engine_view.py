@@ -267,9 +267,8 @@ class RequestView(msgspec.Struct, frozen=True):
     deadline: float  # d: when its first token (after a recovery: its next one) is due
     tpot_slo_s: float
     priority: int = 0
-    cached: Mapping[str, int] = msgspec.field(
-        default_factory=dict
-    )  # of its first tokens, likely in an engine's prefix cache
+    cached: Mapping[str, int] = {}  # of its first tokens, by engine: likely in its prefix cache, or as good as there
+    loadable: Mapping[str, int] = {}  # tokens beyond its prefix cache, likely in KV tiers, by engine
     num_generated: int = 0  # of ``num_tokens``: before a recovery
     answer_tokens: int = 0  # expected in all, those included; 0: nobody asked
     least_tokens: int = 0  # in all, that its answer will hardly be shorter than; 0: not known

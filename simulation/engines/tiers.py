@@ -63,6 +63,10 @@ class SimulatedTiers:
     def tiers(self) -> Collection[Tier]:
         return self._host.tiers.keys()
 
+    @property
+    def capacity_bytes(self) -> int:
+        return sum([tier.capacity_bytes for tier in self._host.tiers.values()])
+
     def find(self, digest: bytes) -> Tier | None:
         """Return the fastest tier that holds the block."""
         return self._find(name_of(self._space, digest))

@@ -79,9 +79,15 @@ def route(
             "prefill_s": prefill_s,
             "backlog_s": backlog_s,
             "cached_tokens": num_cached,
+            **_loadable(request, prefill_engine),
             "prefill_tokens_in_flight": prefill_engine.num_tokens,
             "decode_tokens_in_flight": decode_engine.num_tokens,
             "decode_watermark": decode_engine.services[request.service].watermark,
             **(numbers or {}),
         },
     )
+
+
+def _loadable(request: RequestView, engine: EngineView) -> Mapping[str, float]:
+    """What KV tiers have for it, if there are any."""
+    return {"loadable_tokens": request.loadable[engine.id]} if engine.id in request.loadable else {}

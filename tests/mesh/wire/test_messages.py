@@ -349,6 +349,8 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
                     "drafts_checked": 0,
                     "tokens_drafted": 0,
                     "drafts_accepted": 0,
+                    "tier_tokens": 0,
+                    "tier_token_s": 0.0,
                 }
             ],
             "num_running": 1,

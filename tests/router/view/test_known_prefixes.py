@@ -1,0 +1,89 @@
+"""What a gateway thinks that engines need not compute, tiers of their hosts included."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from engines.costs.linear import prefill_s
+from mesh.wire.control import ProcessState, Role
+from mesh.wire.frames import Sender
+from mesh.wire.status import DecodeCost, EngineStatus, PrefillCost, ServiceStatus
+from router.view.known_prefixes import KnownPrefixes
+from router.view.monitor import Monitor
+from router.view.prompt_hashes import PREFIX_STEP
+
+COST = PrefillCost(0.0, 1e-3)
+NAMES = (1, 2, 3, 4)
+
+
+@dataclass
+class Told:
+    """What an engine says of its host's tiers."""
+
+    host: str
+    tier_tokens: int = 10**6
+    token_s: float = 1e-4
+
+
+def known(**engines: Told) -> KnownPrefixes:
+    monitor = Monitor(60.0)
+    for name, told in engines.items():
+        service = ServiceStatus(
+            "chat", 100, 100, 16, COST, DecodeCost(0.01, 0.0), tier_tokens=told.tier_tokens, tier_token_s=told.token_s
+        )
+        status = EngineStatus(
+            1, ProcessState.READY, Role.MULTIPLEX, told.host, 1, [service], 0, 0, 0, 0.0, 0.0, 0.0, None
+        )
+        monitor.observe(Sender(name, 1), status, 0.0)
+    return KnownPrefixes(monitor)
+
+
+def test_what_one_engine_computed_the_others_of_its_host_can_load():
+    prefixes = known(one=Told("a"), two=Told("a"), three=Told("b"))
+    prefixes.sent("chat", NAMES, ["one"])
+    warm = prefixes.warm("chat", NAMES)
+    assert warm.loadable == {"two": 4 * PREFIX_STEP}
+    assert warm.cached == {"one": 4 * PREFIX_STEP, "two": pytest.approx(0.9 * 4 * PREFIX_STEP, abs=1)}
+
+
+def test_what_an_engine_has_itself_is_not_loaded():
+    prefixes = known(one=Told("a"), two=Told("a", token_s=5e-4))
+    prefixes.sent("chat", NAMES, ["one"])
+    prefixes.sent("chat", NAMES[:2], ["two"])
+    warm = prefixes.warm("chat", NAMES)
+    assert warm.loadable == {"two": 2 * PREFIX_STEP}
+    assert warm.cached["two"] == 3 * PREFIX_STEP
+
+
+def test_loads_that_take_longer_than_computing_count_nothing():
+    prefixes = known(one=Told("a"), two=Told("a", token_s=prefill_s(COST, 1) * 2))
+    prefixes.sent("chat", NAMES, ["one"])
+    assert prefixes.warm("chat", NAMES).cached == {"one": 4 * PREFIX_STEP}
+
+
+def test_an_engine_that_starts_again_has_lost_its_cache_and_its_host_nothing():
+    prefixes = known(one=Told("a"))
+    prefixes.sent("chat", NAMES, ["one"])
+    prefixes.forget("one")
+    assert prefixes.warm("chat", NAMES).loadable == {"one": 4 * PREFIX_STEP}
+
+
+def test_tiers_hold_no_more_than_they_can():
+    prefixes = known(one=Told("a", tier_tokens=2 * PREFIX_STEP), two=Told("a"))
+    prefixes.sent("chat", NAMES, ["one"])
+    assert prefixes.warm("chat", NAMES).loadable == {"two": 2 * PREFIX_STEP}
+
+
+def test_without_tiers_only_caches_count():
+    prefixes = known(one=Told("a", 0), two=Told("a", 0))
+    prefixes.sent("chat", NAMES, ["one"])
+    assert prefixes.warm("chat", NAMES) == ({"one": 4 * PREFIX_STEP}, {})
+    prefixes.sent("chat", NAMES, ["gone"])
+    assert prefixes.warm("code", NAMES) == ({}, {})
+
+
+def test_what_an_engine_refused_is_in_no_tier():
+    prefixes = known(one=Told("a"), two=Told("a"))
+    prefixes.sent("chat", NAMES[:1], ["one"])
+    prefixes.refused("chat", prefixes.sent("chat", NAMES, ["one"]))
+    assert prefixes.warm("chat", NAMES).loadable == {"two": PREFIX_STEP}

@@ -23,6 +23,7 @@ NEEDS = {
     TRANSFORMERS: ("transformers", ("torch", "transformers")),
 }  # backend: the extra, and modules of it
 PADDING = ("simulated", TRANSFORMERS)  # backends whose static batches are padded
+ONE_SERVICE = (VLLM, TRANSFORMERS)
 GPU_BACKENDS = frozenset({"torch", VLLM})
 ADAPTING = ("torch", VLLM, "simulated")  # backends that compute LoRA adapters
 SEEING = frozenset({VLLM, "simulated"})  # backends that see images, where the model does

@@ -67,7 +67,7 @@ class EngineCore:
         self._standing = standing = Standing(settings.role)
         self._is_stopping = False
         pace = Pace()
-        self._residency = residency = Residency(services, settings.limits, settings.loadable)
+        self.residency = residency = Residency(services, settings.limits, settings.loadable)
         services, schedulers = residency.services, residency.schedulers
         self._services = services
         self._discipline = discipline = make_discipline(
@@ -170,10 +170,10 @@ class EngineCore:
                 self._standing.hear_plan(order)
             case LoadService(service):
                 self._standing.has_news = True
-                return [*self._residency.load(service)]
+                return [*self.residency.load(service)]
             case UnloadService(service):
                 self._standing.has_news = True
-                self._residency.unload(service)
+                self.residency.unload(service)
             case ExpectAdapter(service, adapter) if service in self._services:
                 self._adapters.hint(adapter, service, self._services[service].adapter_sizes)
             case ForgetAdapter(service):
@@ -211,13 +211,13 @@ class EngineCore:
 
     def loaded(self, service: Service, now: float) -> list[Effect]:
         """Take what the effect `LoadModel` asked for."""
-        self._residency.loaded(service)
+        self.residency.loaded(service)
         self._standing.has_news = True
         return self._finish_event((), now)
 
     def not_loaded(self, service: str, reason: str, now: float) -> list[Effect]:
         """It cannot be had."""
-        self._residency.not_loaded(service, reason)
+        self.residency.not_loaded(service, reason)
         self._standing.has_news = True
         return self._finish_event((), now)
 
@@ -289,7 +289,7 @@ class EngineCore:
 
     def _drop(self) -> list[AdapterOrder | DropModel]:
         """Services that were to leave and are empty."""
-        dropped = self._residency.drop(self._is_empty)
+        dropped = self.residency.drop(self._is_empty)
         if dropped:
             self._standing.has_news = True
         return [*(order for model in dropped for order in self._adapters.forget(model.service)), *dropped]
@@ -300,7 +300,7 @@ class EngineCore:
         """Ask decode engines for blocks early enough that prefills need not wait for them, and not much earlier."""
         queue, departures, outcomes = service.queue, self._handovers.departures, list[EngineOutcome]()
         while queue.unreserved and departures.may_reserve(service.name):
-            most_urgent = self._residency.schedulers[service.name].most_urgent
+            most_urgent = self.residency.schedulers[service.name].most_urgent
             request = most_urgent(queue.unreserved, now, self._discipline.rank(now))
             queue.unreserved.remove(request)
             ahead_s = self._backlog.ahead_s(service, request, self._running.step, now)

@@ -1,6 +1,7 @@
 """Makes what an engine runs on: a backend, KV pools, transports. Runs in the compute thread, before ready."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import structlog
 
@@ -27,6 +28,7 @@ from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.tiers.block_file import space_of
 from kvtransfer.tiers.tiered_blocks import TieredBlocks
 from kvtransfer.transports import Transport, transports_of
+from mesh.added.stored import load_deployed
 from mesh.errors import UserError
 from mesh.suggestions import suggestion
 from mesh.topology.schema import EngineSpec, ServiceSpec, Topology
@@ -60,6 +62,20 @@ class Loaded:
             peers.nixl = open_nixl(backend.memory)
         for name, model in backend.models.items():
             self.open(name, model)
+
+    def learn(self, name: str) -> bool:
+        """Know a service that was added to the mesh since this engine started. Return whether it is such a one."""
+        others = [service for service in self._topology.services if service.name != name or not service.is_added]
+        if name in self.services or any(service.name == name for service in others):
+            return False
+        try:
+            offered = load_deployed(self._topology.path).services
+        except (UserError, OSError) as error:
+            log.error("does not know what was added to the mesh", reason=str(error))
+            return False
+        found = [service for service in offered if service.name == name and service.is_added]
+        self._topology = replace(self._topology, services=(*others, *found))
+        return bool(found)
 
     def fetch(self, name: str) -> LoadedModel:
         """One more model, from wherever it is. Takes long, and any thread. Raise `UserError` if it cannot be had."""

@@ -131,6 +131,10 @@ class EngineNode:
 
     # --- the mesh -----------------------------------------------------------------------------------------------------
 
+    def offer(self, service: str) -> None:
+        """The deployment has one more service, which may be loaded."""
+        self.core.residency.offer(service)
+
     def receive(
         self, sender: Sender, message: EngineMessage, payload: Sequence[Buffer], now: float
     ) -> list[NodeEffect]:

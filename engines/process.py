@@ -54,7 +54,7 @@ from mesh.process.garbage import spare_what_is_loaded
 from mesh.process.process import ProcessShell, first_line
 from mesh.sockets.sockets import Sockets
 from mesh.topology.schema import EngineSpec, Topology
-from mesh.wire.control import ProcessState
+from mesh.wire.control import LoadService, ProcessState
 from mesh.wire.messages import EngineMessage
 from mesh.wire.status import EngineStatus
 
@@ -190,6 +190,8 @@ class EngineProcess:
 
     async def _take_messages(self) -> None:
         async for sender, message, payload in self._sockets.messages():
+            if isinstance(message, LoadService) and self._loaded.learn(message.service):
+                self._node.offer(message.service)
             frames = [frame.buffer for frame in payload]
             self._carry_out(self._node.receive(sender, message, frames, self._clock.now()))
 

@@ -36,6 +36,10 @@ class Residency:
         for service in services.values():
             self._open(service)
 
+    def offer(self, name: str) -> None:
+        """One more service may be loaded."""
+        self._loadable = {*self._loadable, name}
+
     def load(self, name: str) -> list[LoadModel]:
         """Begin to; nothing if it is here or on its way. One that is being unloaded stays."""
         service = self.services.get(name)

@@ -38,6 +38,7 @@ COMMANDS = {
     "role": "mesh.cli.changes.role",
     "load": "mesh.cli.changes.services",
     "unload": "mesh.cli.changes.services",
+    "services": "mesh.cli.changes.added",
     "start": "mesh.cli.changes.running",
     "stop": "mesh.cli.changes.running",
 }

@@ -74,6 +74,7 @@ def _up_here(topology: "Topology", text: str, options: argparse.Namespace) -> in
         from mesh.supervisor.hosting import prepare_models
         from mesh.supervisor.preflight import check_interpreters, check_ipc_paths
         from mesh.supervisor.takeover import Takeover
+    from mesh.added.stored import load_deployed
     from mesh.addresses import supervisor_id
     from mesh.cli.first_steps.remarks import new_remarks
     from mesh.cli.view import make_view
@@ -81,14 +82,15 @@ def _up_here(topology: "Topology", text: str, options: argparse.Namespace) -> in
     from mesh.topology.further import check_further
 
     host, ties = _placed(topology, options.host)
-    remarks = check_further(topology)
+    deployed = load_deployed(options.file, text)  # with what was added to the mesh while it ran
+    remarks = check_further(deployed)
     check_ipc_paths(topology)
     check_interpreters(topology, host)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the supervisor handles both
     takeover = Takeover.plan(topology, host, text, print_line, replace_all=options.replace, ties=ties)
     for remark in remarks:
         print_line(f"note: {remark}")
-    if code := prepare_models(topology, host):
+    if code := prepare_models(deployed, host):
         return code
     for remark in new_remarks(topology, host, takeover.runtime):
         print_line(remark)

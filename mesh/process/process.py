@@ -20,6 +20,7 @@ import structlog
 import uvloop
 import zmq
 
+from mesh.added.stored import load_deployed
 from mesh.addresses import owner_of, runtime_dir
 from mesh.clock import Clock, SystemClock
 from mesh.directory import Directory, directory
@@ -30,7 +31,7 @@ from mesh.process.runtime_folder import make_runtime_dir
 from mesh.process.ties import NO_TIES, Ties
 from mesh.sockets.curve import CurveKey
 from mesh.sockets.sockets import Sockets
-from mesh.topology.parse import load, read_text
+from mesh.topology.parse import read_text
 from mesh.topology.schema import Topology
 from mesh.wire.frames import Sender
 
@@ -88,7 +89,7 @@ def run_process(
     ties = Ties.of(arguments)
     ties.end_with_parent()
     try:
-        topology = load(arguments.topology, None if arguments.text is None else read_text(arguments.text))
+        topology = load_deployed(arguments.topology, None if arguments.text is None else read_text(arguments.text))
         _check_id(topology, arguments.id, tuple(ids(topology)))
         runtime = make_runtime_dir(topology)
         file = logs.log_file(runtime, arguments.id)

@@ -65,6 +65,21 @@ class Rollout:
             for daemon in paused:
                 daemon.want(True)
 
+    async def renew(self, process: str, tasks: asyncio.TaskGroup) -> str | None:
+        """Replace one process that runs by a new one. Return why that was not done; None: it was, or needed not be."""
+        command = self._commands.get(process)
+        if command is None:
+            return f"no process {process!r} is here"
+        if command.kind == GATEWAY:
+            return await self._succeed_gateway(command, tasks)
+        child = self._children.get(process)
+        if child is None or child.status.pid is None:
+            return None  # it reads the deployment when it starts
+        if command.kind == ENGINE:
+            return await self._replace_engine(command, child.status.pid)
+        child.renew()
+        return None
+
     def adopt_rest(self) -> None:
         """The mesh stops: what would have ended last ends with the others."""
         for record in self._plan.removed:
@@ -140,7 +155,10 @@ class Rollout:
         return all(child.status.state in SERVING for child in others if child.command.process not in names)
 
     async def _succeed_gateway(self, command: ChildCommand, tasks: asyncio.TaskGroup) -> str | None:
-        old = next(child for child in self._children if owner_of(child.command.process) == command.process)
+        ours = [child for child in self._children if owner_of(child.command.process) == command.process]
+        old = next((child for child in ours if child.status.state != "leaving"), None)
+        if old is None:
+            return f"{command.process}: not replaced, as it is ending"
         seat = other_seat(old.command.process)
         if not await self._children.until(lambda: self._children.get(seat) is None, 2 * self._timing.drain_s + KILL_S):
             return f"{command.process}: not replaced, as the one before it has not ended"

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
@@ -21,12 +22,14 @@ from mesh.supervisor.processes.surroundings import Surroundings
 from mesh.supervisor.processes.watchdog import LOOK_S, Watchdog
 from mesh.supervisor.rollout import Rollout
 from mesh.topology.timing import Timing
-from mesh.wire.control import SetRunning, Stop
+from mesh.wire.control import Renew, SetRunning, Stop
 from mesh.wire.hosts import HostPlace, HostsMoved
 from mesh.wire.messages import SupervisorMessage
 from mesh.wire.status import ChildStatus, SupervisorStatus
 
 STEP_DOWN = signal.SIGUSR1  # to the process of a supervisor, from the one that takes over on the same host
+
+MOST_RENEWALS = 64  # that wait for their turn
 
 log = structlog.get_logger()
 
@@ -80,6 +83,7 @@ class Supervisor:
         self._rollout = Rollout(self._children, commands, plan, timing)
         self._names = [name for command in commands for name in command.names]
         self._seq = 0
+        self._renewals: asyncio.Queue[str] = asyncio.Queue(MOST_RENEWALS)
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
         self._step_down = asyncio.Event()
@@ -118,7 +122,7 @@ class Supervisor:
         why. Raise `UserError` if one of a new mesh cannot start at all.
         """
         async with asyncio.TaskGroup() as tasks:
-            jobs = (self._heartbeat.run(), self._obey(), self._listen(), self._watch())
+            jobs = (self._heartbeat.run(), self._obey(), self._listen(), self._watch(), self._renew(tasks))
             background = [tasks.create_task(job) for job in jobs]
             self._children.begin(tasks)
             self._rollout.begin()
@@ -184,6 +188,17 @@ class Supervisor:
                         child.want(running)
                     elif running:
                         self._on_demand(process)
+                case Renew(process):
+                    log.info("asked to renew", child=process, sender=received.sender.process)
+                    with suppress(asyncio.QueueFull):  # it is asked for again
+                        self._renewals.put_nowait(process)
+
+    async def _renew(self, tasks: asyncio.TaskGroup) -> None:
+        """One process after the other, once all run."""
+        while True:
+            process = await self._renewals.get()
+            if problem := await self._rollout.renew(process, tasks):
+                log.error("not renewed", child=process, reason=problem)
 
     async def _listen(self) -> None:
         self._sockets.subscribe(self._names)

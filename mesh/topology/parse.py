@@ -2,7 +2,6 @@
 
 import os
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from mesh.access.keys import KeyLimits
+from mesh.added.tables import AddedTable, check_engines, names_for
 from mesh.batches import BatchesSpec
 from mesh.rules import PlacementMode
 from mesh.suggestions import suggestion
@@ -22,7 +22,7 @@ from mesh.topology.engine_tables import take_servers, with_counts
 from mesh.topology.hosts import Spread, names_of, read_cluster, read_hosts
 from mesh.topology.lines import LineIndex
 from mesh.topology.placed import Placed
-from mesh.topology.reading import as_table, check_sections, named_tables, read_table, require
+from mesh.topology.reading import as_table, check_sections, named_tables, parse_toml, read_table, require
 from mesh.topology.report import Report, TopologyError
 from mesh.topology.schema import (
     WHOLE_PROMPTS,
@@ -55,7 +55,6 @@ DEFAULT_TPOT_S = 0.25
 NO_TPOT_S = 3600.0  # of services that make no tokens: no promise
 DEFAULT_GATEWAY = "gateway"
 
-_SYNTAX_LINE = re.compile(r" \(at line (\d+), column (\d+)\)$")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -72,20 +71,28 @@ class _Source:
         return os.path.normpath(self.path.absolute().parent / os.path.expanduser(os.path.expandvars(path)))
 
 
-def load(path: Path, text: str | None = None, counts: Mapping[str, int] | None = None) -> Topology:
+def load(
+    path: Path,
+    text: str | None = None,
+    counts: Mapping[str, int] | None = None,
+    added: Sequence[AddedTable] = (),
+) -> Topology:
     """Read a deployment. Raise `TopologyError` with all faults of the file.
 
     ``text``: what the file held when it was read before, by `read_text`; it may hold something else by now.
-    ``counts``: numbers of engines that replace those of the file, by table.
+    ``counts``: numbers of engines that replace those of the file, by table. ``added``: services beside those of the
+    file.
     """
     text = read_text(path) if text is None else text
-    document = with_counts(path, _parse_toml(path, text), counts or {})
+    document = with_counts(path, parse_toml(path, text), counts or {})
     source = _Source(path, document, Report(path, LineIndex(text)))
     check_sections(document, SECTIONS, source.report)
+    _note_added(source, added)
     cluster = read_cluster(document, source.report)
     hosts = read_hosts(document, cluster, source.report)
     (services, adapters), spread = _services(source), Spread(hosts)
-    engines, gateways = _engines(source, services, spread), _gateways(source, spread)
+    engines, gateways = _engines(source, services, spread, added), _gateways(source, spread)
+    services += tuple(_added_service(source, one) for one in added)
     placement = _placement(source, spread)
     topology = Topology(
         path=path.absolute(),
@@ -125,16 +132,6 @@ def read_text(path: Path) -> str:
         raise TopologyError([f"{path}: cannot be read: {error.strerror or error}"]) from None
     except UnicodeDecodeError as error:
         raise TopologyError([f"{path}: is no text in UTF-8: byte {error.start} does not fit"]) from None
-
-
-def _parse_toml(path: Path, text: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        message, line = str(error), len(text.splitlines())
-        if place := _SYNTAX_LINE.search(message):
-            message, line = message[: place.start()], int(place[1])
-        raise TopologyError([f"{path}:{line}: not valid TOML: {message}"]) from None
 
 
 def _mesh(source: _Source, num_processes: int) -> dict[str, Any]:
@@ -234,6 +231,20 @@ def _services(source: _Source) -> tuple[tuple[ServiceSpec, ...], tuple[ServiceSp
     return services, tuple(_adapters(source, adapters, {service.name: service for service in services}))
 
 
+def _added_service(source: _Source, one: AddedTable) -> ServiceSpec:
+    return replace(_service(replace(source, path=one.path), one.name, one.table), is_added=True)
+
+
+def _note_added(source: _Source, added: Sequence[AddedTable]) -> None:
+    """Services of other files must have names of their own, and engines that there are."""
+    services, engines = (source.document.get(section, {}) for section in ("services", "engines"))
+    for one in added:
+        if one.name in services:
+            source.report.add(one.where, f"is in {one.path}, too; use another name there")
+        source.report.note(one.where, one.path, one.lines)
+    check_engines(added, engines, source.report)
+
+
 def is_adapter(table: Mapping[str, object]) -> bool:
     """Say whether a service's table is of a LoRA adapter."""
     return not table.keys().isdisjoint(("base", "adapter"))
@@ -275,7 +286,9 @@ def _service(source: _Source, name: str, table: object) -> ServiceSpec:
     return ServiceSpec(name=name, model=model, slo=Slo(**slo), **fields)
 
 
-def _engines(source: _Source, services: Sequence[ServiceSpec], spread: Spread) -> list[Placed[EngineSpec]]:
+def _engines(
+    source: _Source, services: Sequence[ServiceSpec], spread: Spread, added: Sequence[AddedTable]
+) -> list[Placed[EngineSpec]]:
     engines: list[Placed[EngineSpec]] = []
     tables = named_tables(source.document, "engines", source.report)
     for name, table in tables.items():
@@ -287,6 +300,8 @@ def _engines(source: _Source, services: Sequence[ServiceSpec], spread: Spread) -
         servers = take_servers(fields, given, where, elsewhere, source.resolve, source.report)
         for rules in backend_rules():
             fields = {**rules.defaults(fields), **fields}
+        several = not servers and all(fields.get("backend") not in rules.ONE_SERVICE for rules in backend_rules())
+        fields["services"] += names_for(added, name, takes_several=several)
         if fields.get("scheduling") is Scheduling.PADDED:
             fields.setdefault("chunk_tokens", WHOLE_PROMPTS)
         if "/" in (fields.get("python") or ""):

@@ -1,16 +1,30 @@
 """Reads one table of a topology file by its keys, and says what is wrong with it."""
 
 import re
+import tomllib
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 from mesh.suggestions import suggestion
 from mesh.topology.keys import Keys
 from mesh.topology.lines import KeyPath
-from mesh.topology.report import Report
+from mesh.topology.report import Report, TopologyError
 
+_SYNTAX_LINE = re.compile(r" \(at line (\d+), column (\d+)\)$")
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}\Z")
 _SERVICE_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.:/-]*$")
+
+
+def parse_toml(path: Path, text: str) -> dict[str, Any]:
+    """Raise `TopologyError` with the line of what is no TOML."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        message, line = str(error), len(text.splitlines())
+        if place := _SYNTAX_LINE.search(message):
+            message, line = message[: place.start()], int(place[1])
+        raise TopologyError([f"{path}:{line}: not valid TOML: {message}"]) from None
 
 
 def read_table(table: object, where: KeyPath, keys: Keys, report: Report) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mesh.errors import UserError
-from mesh.topology.lines import LineIndex
+from mesh.topology.lines import KeyPath, LineIndex
 
 
 class TopologyError(UserError):
@@ -22,10 +22,16 @@ class Report:
         self._path = path
         self._lines = lines
         self._faults: list[tuple[int, str]] = []
+        self._elsewhere: dict[KeyPath, tuple[Path, LineIndex]] = {}
+
+    def note(self, table: KeyPath, path: Path, lines: LineIndex) -> None:
+        """This table is in another file."""
+        self._elsewhere[table] = path, lines
 
     def add(self, key: Sequence[str], problem: str) -> None:
-        line = self._lines.line(key)
-        self._faults.append((line, f"{self._path}:{line}: {'.'.join(key)}: {problem}"))
+        path, lines = self._elsewhere.get(tuple(key[:2]), (self._path, self._lines))
+        line = lines.line(key)
+        self._faults.append((line, f"{path}:{line}: {'.'.join(key)}: {problem}"))
 
     @property
     def is_empty(self) -> bool:

@@ -83,6 +83,7 @@ class ServiceSpec:
     task: Task = Task.GENERATE
     late: Lateness | None = None  # what becomes of late requests that do not say; None: what the policy does
     dimensions: tuple[int, ...] = ()  # to which a client may have vectors cut, where the model was trained for it
+    is_added: bool = False  # to a mesh that ran
     speculation: DraftMethod | None = None  # how tokens are drafted; None: decodes take one step each
     max_draft_tokens: int = 7  # of a decode at a time
 

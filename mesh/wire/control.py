@@ -170,6 +170,14 @@ class Stop(msgspec.Struct, frozen=True, tag=True):
     now: bool = False
 
 
+class Renew(msgspec.Struct, frozen=True, tag=True):
+    """Tells a supervisor to replace a process of its host by a new one, which reads the deployment again, as it
+    replaces what a changed file concerns: requests do not notice.
+    """
+
+    process: Name
+
+
 class SetRunning(msgspec.Struct, frozen=True, tag=True):
     """Tells a supervisor to start this process of its host, or to let it drain and end, and to keep it so."""
 

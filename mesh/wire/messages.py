@@ -13,6 +13,7 @@ from mesh.wire.control import (
     LoadService,
     Locate,
     Migrate,
+    Renew,
     RequestPlaces,
     SetPolicy,
     SetRole,
@@ -61,7 +62,7 @@ EngineMessage = (
 )
 EngineAnswer = Accepted | Refused | Moved | SlicesEnded | Held | NotHeld | StepTokens | Failed
 GatewayMessage = EngineAnswer | SetPolicy | Locate | DrainServer | AddAdapter | RemoveAdapter
-SupervisorMessage = Stop | SetRunning
+SupervisorMessage = Stop | SetRunning | Renew
 BroadcastMessage = EngineStatus | GatewayStatus | PlacementStatus | SupervisorStatus
 VisitorAnswer = RequestPlaces | AdapterAnswer  # for the process that asked alone
 # `HostsMoved` goes to any process.

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 def open_mesh(file: Path, engine: str, service: str | None = None) -> "Topology":
     """The deployment, which has the engine, and the service if one is named, and may be running."""
+    from mesh.added.stored import load_deployed
     from mesh.cli.cluster import require_running
-    from mesh.topology.parse import load
 
-    topology = load(file)
+    topology = load_deployed(file)
     names = [spec.id for spec in topology.engines]
     if engine not in names:
         raise UserError(f"{file}: no engine {engine!r}; {suggestion(engine, names)}")

@@ -36,6 +36,14 @@ def services(mesh: VirtualMesh, engine: str) -> dict[str, ServiceStatus]:
     return {service.name: service for service in mesh.engines[engine].core.status(mesh.now).services}
 
 
+def test_what_is_offered_later_may_be_loaded():
+    residency = Residency({}, Limits(max_running=1, chunk_tokens=1), {SERVICE})
+    assert residency.load(OTHER) == []
+    assert OTHER in residency.failed
+    residency.offer(OTHER)
+    assert residency.load(OTHER) == [LoadModel(OTHER)]
+
+
 def test_a_loaded_service_serves(make_spec: MakeSpec):
     mesh = two_engines(a=(SERVICE,))
     spec = make_spec("r", 9, 5, service=OTHER)

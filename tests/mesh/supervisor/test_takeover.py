@@ -173,6 +173,22 @@ async def test_a_gateway_gets_a_successor_under_its_other_name_and_back(topology
             assert set(pids(third)) == {"e", "g"}
 
 
+async def test_whoever_is_to_be_renewed_reads_the_deployment_again(topology, command):
+    """Engines and the daemon start again, gateways get successors, one after the other."""
+    commands = [command("e", "ready"), command("g", "heir"), command("placement", "ready")]
+    async with running(topology, commands, lease_s=0.0) as run:
+        await ready(run)
+        before = pids(run)
+        for process in ("nobody", "e", "g", "placement", "g"):
+            run.supervisor._renewals.put_nowait(process)
+        await run.until(lambda: "g~" in run.states[-1])
+        await run.until(lambda: {"g", "e", "placement"} <= run.states[-1].keys() and "g~" not in run.states[-1])
+        await run.until(lambda: all(child.state == "running" for child in run.states[-1].values()))
+        after = pids(run)
+        assert after.keys() == before.keys()
+        assert all(after[process] != before[process] for process in before)
+
+
 async def test_a_gateway_whose_successor_cannot_start_stays(topology, command):
     async with running(topology, [command("e", "ready"), command("g", "heir")]) as first:
         await ready(first)

@@ -23,6 +23,7 @@ from mesh.wire.control import (
     Migrate,
     PolicyChoice,
     ProcessState,
+    Renew,
     RequestPlace,
     RequestPlaces,
     Role,
@@ -271,6 +272,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
     (Committed("t1", 17), {"type": "Committed", "transfer": "t1", "num_kept_tokens": 17}),
     (Abort("t1", "client left"), {"type": "Abort", "transfer": "t1", "reason": "client left"}),
     (Stop(now=True), {"type": "Stop", "now": True}),
+    (Renew("gateway"), {"type": "Renew", "process": "gateway"}),
     (SetRunning("decode-1", running=False), {"type": "SetRunning", "process": "decode-1", "running": False}),
     (
         SetPolicy(PolicyChoice("tropical", {"watermark": 0.5}, 3)),

@@ -191,7 +191,7 @@ def _tally(simulation: Simulation, invariants: Invariants, records: Sequence[Rec
         tally[MIGRATIONS, "completed"] += moved.num_completed
         tally[MIGRATIONS, "broken off"] += moved.num_aborted
         tally[SERVICES, "loaded"] += core.num_loaded
-        tally[SERVICES, "could not be read"] += core._residency.num_errors
+        tally[SERVICES, "could not be read"] += core.residency.num_errors
         tally[SERVICES, "unloaded"] += core.num_dropped
     return tally
 

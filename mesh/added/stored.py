@@ -1,0 +1,49 @@
+"""Keeps the added services of a mesh: in one file of its runtime folder, which every process reads when it starts."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from mesh.added.tables import AddedTable, fitting, read_tables, text_of
+from mesh.addresses import runtime_dir
+from mesh.process.whole_file import write_whole
+from mesh.topology.parse import load, read_text
+from mesh.topology.report import TopologyError
+from mesh.topology.schema import Topology
+
+MOST_BYTES: Final = 2**20
+
+
+def stored_file(topology: Topology) -> Path:
+    return runtime_dir(topology) / "added-services.toml"
+
+
+def stored_tables(topology: Topology) -> tuple[AddedTable, ...]:
+    """Return what was added to a mesh, as far as its file leaves room for it. Raise `TopologyError` if that cannot be
+    read.
+    """
+    path = stored_file(topology)
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise TopologyError([f"{path}: more than {MOST_BYTES} bytes; remove it"])
+    except FileNotFoundError:
+        return ()
+    others = [service for service in topology.offered if not service.is_added]
+    names = {name for service in others for name in (service.name, *service.aliases)}
+    return fitting(read_tables(path, read_text(path)), names, {engine.pool for engine in topology.own_engines})
+
+
+def store_tables(topology: Topology, tables: Sequence[AddedTable]) -> None:
+    """Keep these, and nothing else. Raise `OSError`."""
+    path = stored_file(topology)
+    if tables:
+        write_whole(path, text_of(tables).encode())
+    else:
+        path.unlink(missing_ok=True)
+
+
+def load_deployed(path: Path, text: str | None = None) -> Topology:
+    """Read a deployment with what was added to it while it runs. ``text``: see `load`. Raise `TopologyError`."""
+    topology = load(path, text)
+    tables = stored_tables(topology)
+    return load(path, text, added=tables) if tables else topology

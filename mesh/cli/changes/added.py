@@ -1,0 +1,136 @@
+"""``mesh services``: which services a running mesh serves; adds others to it while it runs, and removes those again."""
+
+import argparse
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mesh.cli.arguments import add_topology, print_line, split_topology
+from mesh.errors import UserError
+
+if TYPE_CHECKING:
+    from mesh.added.tables import AddedTable
+    from mesh.cli.arguments import Subparsers
+    from mesh.topology.schema import Topology
+    from mesh.wire.messages import BroadcastMessage
+
+ADD = "mesh services add [FILE] SERVICES.toml [--replace]"
+REMOVE = "mesh services remove [FILE] NAME ..."
+TIMEOUT_S = 600.0
+
+
+def register(subparsers: "Subparsers") -> None:
+    parser = subparsers.add_parser("services", help="list the services of a running mesh, add others, remove those")
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    listing = actions.add_parser("list", help="which services there are, and which engines serve them")
+    add_topology(listing, running=True)
+    listing.set_defaults(run=_list)
+    add = actions.add_parser("add", usage=f"{ADD} [--timeout SECONDS]", help="serve more services")
+    text = "the deployment; a file with [services.NAME] tables as in a deployment's, and engines = [...] in them"
+    add.add_argument("words", nargs="+", metavar="FILE", help=text)
+    add.add_argument(
+        "--replace", action="store_true", help="replace engines whose memory is laid out for others, one at a time"
+    )
+    add.set_defaults(run=_add)
+    remove = actions.add_parser("remove", usage=f"{REMOVE} [--timeout SECONDS]", help="serve added services no more")
+    remove.add_argument("words", nargs="+", metavar="FILE NAME", help="the deployment; which of the added services")
+    remove.set_defaults(run=_remove)
+    for action in (add, remove):
+        action.add_argument(
+            "--timeout", type=float, default=TIMEOUT_S, metavar="SECONDS", help=f"(default: {TIMEOUT_S:g})"
+        )
+
+
+def _list(options: argparse.Namespace) -> int:
+    from mesh.added.stored import load_deployed
+    from mesh.cli.cluster import require_running, statuses_of
+
+    topology = load_deployed(options.file)
+    require_running(topology, options.file)
+    statuses = asyncio.run(statuses_of(topology))
+    for service in topology.services:
+        engines = serving(statuses, service.name)
+        where = f"served by {', '.join(engines)}" if engines else "served by no engine"
+        print_line(f"{service.name}: {where}{', added while the mesh runs' if service.is_added else ''}")
+    return 0
+
+
+def _add(options: argparse.Namespace) -> int:
+    from mesh.added.stored import stored_tables
+    from mesh.added.tables import read_tables
+    from mesh.cli.changes.adding import add_tables
+    from mesh.supervisor.hosting import prepare_models
+    from mesh.topology.further import check_further
+    from mesh.topology.parse import load, read_text
+
+    file, path = _two_files(options.words)
+    topology = load(file)
+    _check_can_change(topology, file)
+    before, new = stored_tables(topology), read_tables(path, read_text(path))
+    for one in new:
+        if one.name in [other.name for other in before]:
+            raise UserError(f"{path}: services.{one.name}: was added already; `mesh services remove {one.name}` first")
+    wanted = load(file, added=(*before, *new))
+    known = check_further(load(file, added=before))
+    for remark in check_further(wanted):
+        if remark not in known:
+            print_line(f"note: {remark}")
+    if code := prepare_models(wanted, topology.hosts[0].name):
+        return code
+    asyncio.run(add_tables(topology, wanted, before, new, options.timeout, replace=options.replace))
+    return 0
+
+
+def _remove(options: argparse.Namespace) -> int:
+    from mesh.added.stored import stored_tables
+    from mesh.cli.changes.adding import remove_tables
+    from mesh.suggestions import suggestion
+    from mesh.topology.parse import load
+
+    file, names = split_topology(options.words)
+    if not names:
+        raise UserError(f"which service? usage: {REMOVE}")
+    topology = load(file)
+    _check_can_change(topology, file)
+    before = stored_tables(topology)
+    for name in names:
+        if any(name == service.name for service in topology.offered):
+            raise UserError(f"{name} is a service of {file}, and stays; take it out there, and `mesh up {file}`")
+        if all(name != one.name for one in before):
+            raise UserError(f"no service {name!r} was added; {suggestion(name, [one.name for one in before])}")
+    asyncio.run(remove_tables(topology, before, names, options.timeout))
+    return 0
+
+
+def _two_files(words: Sequence[str]) -> tuple[Path, Path]:
+    """The deployment, and what is to be added to it."""
+    if len(words) > 2:
+        raise UserError(f"one file of services is needed; usage: {ADD}")
+    file, _ = split_topology(words[:-1])
+    return file, Path(words[-1])
+
+
+def _check_can_change(topology: "Topology", file: Path) -> None:
+    from mesh.cli.cluster import require_running
+
+    if len(topology.hosts) > 1 or topology.cluster is not None:
+        raise UserError(f"{file}: has several hosts; write the services into it, and `mesh up` on each of them")
+    require_running(topology, file)
+
+
+def serving(statuses: "Mapping[str, BroadcastMessage]", service: str) -> list[str]:
+    """Return the engines that serve it, as they say."""
+    from mesh.wire.status import EngineStatus
+
+    engines = {name: status for name, status in statuses.items() if isinstance(status, EngineStatus)}
+    return sorted(
+        name
+        for name, status in engines.items()
+        if any(one.name == service and not one.is_leaving for one in status.services)
+    )
+
+
+def missing_tables(tables: "Sequence[AddedTable]", names: Sequence[str]) -> "tuple[AddedTable, ...]":
+    """Return the tables of other services than these."""
+    return tuple(one for one in tables if one.name not in names)

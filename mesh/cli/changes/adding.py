@@ -1,0 +1,224 @@
+"""Carries out ``mesh services add`` and ``remove``: engines load or unload, and gateways get successors.
+
+Order of adding: what is added is written where every process reads it when it starts; the placement daemon starts
+again; engines load; gateways get successors, which know the services. What fails undoes all. Removing goes the other
+way: gateways know the services no more, and then engines let go of them.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+
+from mesh.added.stored import store_tables
+from mesh.added.tables import AddedTable, on_engines
+from mesh.addresses import owner_of, supervisor_id
+from mesh.cli.arguments import print_line
+from mesh.cli.changes.added import missing_tables
+from mesh.cli.cluster import collect, hear_all, visitor
+from mesh.errors import CommandError
+from mesh.sockets.sockets import Sockets
+from mesh.topology.schema import Topology
+from mesh.wire.control import LoadService, ProcessState, Renew, UnloadService
+from mesh.wire.messages import BroadcastMessage, SupervisorMessage
+from mesh.wire.status import EngineStatus, GatewayStatus, SupervisorStatus
+
+REPEAT_S = 2.0  # until an order is said again that nobody seems to have heard
+
+Statuses = Mapping[str, BroadcastMessage]
+
+
+async def add_tables(
+    topology: Topology,
+    wanted: Topology,
+    before: Sequence[AddedTable],
+    new: Sequence[AddedTable],
+    timeout_s: float,
+    *,
+    replace: bool,
+) -> None:
+    """Return once all gateways serve them. Raise `CommandError`: all is as before.
+
+    ``wanted``: the topology with them. ``replace``: engines that cannot load them as they are.
+    """
+    async with visitor(topology) as sockets:
+        change = _Change(topology, sockets, timeout_s, replaces=replace)
+        await change.check_supervised()
+        store_tables(topology, (*before, *new))
+        loaded: list[tuple[str, str]] = []
+        try:
+            await change.renew_daemon()
+            kept = [await change.load(wanted, one, loaded) for one in new]
+            store_tables(topology, (*before, *kept))
+            await change.renew_gateways()
+        except BaseException:
+            store_tables(topology, before)
+            change.undo(loaded)
+            raise
+    for one in new:
+        engines = [engine for engine, service in loaded if service == one.name]
+        print_line(f"{one.name} is served now by {', '.join(engines)}; `mesh services remove {one.name}` takes it away")
+
+
+async def remove_tables(
+    topology: Topology, before: Sequence[AddedTable], names: Sequence[str], timeout_s: float
+) -> None:
+    """Return once nothing of them is left. Raise `CommandError` if requests still run after ``timeout_s``."""
+    async with visitor(topology) as sockets:
+        change = _Change(topology, sockets, timeout_s)
+        await change.check_supervised()
+        store_tables(topology, missing_tables(before, names))
+        try:
+            await change.renew_daemon()
+            await change.renew_gateways()
+        except BaseException:
+            store_tables(topology, before)
+            raise
+        for name in names:
+            await change.unload(name)
+    for name in names:
+        print_line(f"{name} is not served any more")
+
+
+class _Change:
+    """One change of a running mesh. ``timeout_s``: for all of it. ``replaces``: engines that could not load."""
+
+    def __init__(
+        self, topology: Topology, sockets: Sockets[SupervisorMessage], timeout_s: float, *, replaces: bool = False
+    ) -> None:
+        self._topology = topology
+        self._sockets = sockets
+        self._supervisor = supervisor_id(topology.hosts[0].name)
+        self._timeout_s = timeout_s
+        self._replaces = replaces
+        self._ends_at = asyncio.get_running_loop().time() + timeout_s
+
+    async def check_supervised(self) -> None:
+        """Raise `CommandError` unless there is somebody to replace processes."""
+        if not isinstance((await collect(self._topology, self._sockets)).get(self._supervisor), SupervisorStatus):
+            raise CommandError(f"nobody supervises the mesh: `mesh up {self._topology.path}` does")
+
+    async def load(self, wanted: Topology, one: AddedTable, loaded: list[tuple[str, str]]) -> AddedTable:
+        """Let engines load a service, and note which did. Return its table with those of engines that have it."""
+        name = one.name
+        tables = {engine.id: engine.pool for engine in wanted.own_engines if name in engine.services}
+        heard = await collect(self._topology, self._sockets)
+        engines = {engine for engine in tables if _is_ready(heard.get(engine))}
+        if not engines:
+            raise CommandError(f"{name}: none of {', '.join(sorted(tables))} runs")
+        print_line(f"loading {name} on {', '.join(sorted(engines))}")
+        known = {engine: _num_errors(heard[engine], name) for engine in engines}
+        failed = await self._until_loaded(name, known)
+        if failed and self._replaces:
+            print_line(f"replacing {', '.join(sorted(failed))}, one at a time: {next(iter(failed.values()))}")
+            await self._renew(failed)
+            failed = {}
+        loaded += [(engine, name) for engine in sorted(engines - failed.keys())]
+        lacking = {tables[engine] for engine in failed}
+        kept = [table for table in dict.fromkeys(tables.values()) if table not in lacking]
+        if failed and (one.engines is not None or not kept):
+            engine, reason = next(iter(failed.items()))
+            raise CommandError(f"{engine} did not load {name}: {reason} (--replace does that, one engine at a time)")
+        for engine, reason in failed.items():
+            print_line(f"{engine} does not serve {name}: {reason}")
+        for engine in [engine for engine in engines - failed.keys() if tables[engine] in lacking]:
+            loaded.remove((engine, name))  # what starts again reads the table, which is one for all its engines
+            self._sockets.send(engine, UnloadService(name))
+        return on_engines(one, kept)
+
+    async def _until_loaded(self, name: str, known: Mapping[str, int]) -> dict[str, str]:
+        """Wait for all engines. Return why some did not load it. ``known``: the numbers of their failures before."""
+        left, failed = set(known), dict[str, str]()
+
+        def tell() -> None:
+            for engine in left:
+                self._sockets.send(engine, LoadService(name))
+
+        async for engine, status in self._statuses(tell, f"{name} is not loaded everywhere"):
+            if engine not in left or not isinstance(status, EngineStatus):
+                continue
+            if any(one.name == name and not one.is_leaving for one in status.services):
+                left.discard(engine)
+            elif _num_errors(status, name) > known[engine]:
+                failed[engine] = next(one.reason for one in status.failed_loads if one.service == name)
+                left.discard(engine)
+            if not left:
+                return failed
+        raise AssertionError("statuses end by a timeout")
+
+    def undo(self, loaded: Sequence[tuple[str, str]]) -> None:
+        """Take away what was loaded. The daemon, which may have been told, reads the deployment again."""
+        for engine, service in loaded:
+            self._sockets.send(engine, UnloadService(service))
+        if self._topology.placement is not None:
+            self._sockets.send(self._supervisor, Renew(self._topology.placement.id))
+
+    async def unload(self, name: str) -> None:
+        """Return once no engine has anything of it."""
+        heard = await collect(self._topology, self._sockets)
+        left = {engine for engine, status in heard.items() if _has(status, name)}
+
+        def tell() -> None:
+            for engine in left:
+                self._sockets.send(engine, UnloadService(name))
+
+        if left:
+            what = f"{name} takes no requests any more, but some still run"
+            async for engine, status in self._statuses(tell, what):
+                if engine in left and not _has(status, name):
+                    left.discard(engine)
+                if not left:
+                    return
+
+    async def renew_daemon(self) -> None:
+        """Let the placement daemon, if there is one, read the deployment again."""
+        if self._topology.placement is not None:
+            await self._renew([self._topology.placement.id])
+
+    async def renew_gateways(self) -> None:
+        """Return once each gateway has a successor, which serves."""
+        await self._renew([gateway.id for gateway in self._topology.gateways])
+
+    async def _renew(self, processes: Collection[str]) -> None:
+        heard = await hear_all(self._topology, self._sockets)
+        before = {status.pid for status in heard.values()}
+        left = {owner_of(name) for name in heard if owner_of(name) in processes}
+        for process in sorted(left):
+            self._sockets.send(self._supervisor, Renew(process))
+        if left:
+            async for name, status in self._statuses(lambda: None, f"not renewed: {', '.join(sorted(left))}"):
+                if owner_of(name) in left and status.pid not in before and _serves(status):
+                    left.discard(owner_of(name))
+                if not left:
+                    return
+
+    async def _statuses(self, tell: Callable[[], None], what: str) -> AsyncIterator[tuple[str, BroadcastMessage]]:
+        """What is heard until time is up: then raise `CommandError` that begins with ``what``. Orders are repeated."""
+        loop = asyncio.get_running_loop()
+        tell()
+        told_at = loop.time()
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(self._ends_at):
+                async for sender, status in self._sockets.broadcasts():
+                    if loop.time() - told_at > REPEAT_S:
+                        tell()
+                        told_at = loop.time()
+                    yield sender.process, status
+        raise CommandError(f"{what} after {self._timeout_s:g} s (`mesh status`, `mesh logs`)")
+
+
+def _has(status: BroadcastMessage | None, service: str) -> bool:
+    return isinstance(status, EngineStatus) and any(one.name == service for one in status.services)
+
+
+def _is_ready(status: BroadcastMessage | None) -> bool:
+    return isinstance(status, EngineStatus) and status.state is ProcessState.READY
+
+
+def _num_errors(status: BroadcastMessage, service: str) -> int:
+    """The number of the last load of a service that failed; 0: none did."""
+    failed = status.failed_loads if isinstance(status, EngineStatus) else ()
+    return next((one.number for one in failed if one.service == service), 0)
+
+
+def _serves(status: BroadcastMessage) -> bool:
+    return not isinstance(status, EngineStatus | GatewayStatus) or status.state is ProcessState.READY

@@ -1,0 +1,116 @@
+"""Services that are added to a mesh while it runs: engines load them, gateways serve them, restarts know them."""
+
+import os
+import signal
+from pathlib import Path
+
+import httpx
+import pytest
+
+from bench.models.tiny_llama import write_tiny_model
+from tests.end_to_end.conftest import Mesh, StartMesh
+from tests.end_to_end.tiny import DEADLINE_S, Client, engine, until
+
+pytestmark = pytest.mark.timeout(300)
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+MESH = """
+[mesh]
+heartbeat_ms = 100
+[services.base]
+model = "{model}"
+ttft_ms = 30000
+tpot_ms = 1000
+[engines.e]
+count = 2
+kv_memory = "4MiB"
+[gateways.gateway]
+port = {port}
+"""
+
+
+def table(name: str, model: Path, more: str = "") -> str:
+    return f'[services.{name}]\nmodel = "{model}"\nttft_ms = 30000\ntpot_ms = 1000\n{more}'
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_model(tmp_path_factory.mktemp("models") / "model")
+
+
+@pytest.fixture(scope="module")
+def mesh(start_mesh: StartMesh, model: Path) -> Mesh:
+    return start_mesh(MESH.replace("{model}", str(model)))
+
+
+def ask(mesh: Mesh, service: str) -> httpx.Response:
+    body = {"model": service, "prompt": "abc", "max_tokens": 4, "ignore_eos": True, "seed": 1}
+    return httpx.post(f"{mesh.url}/v1/completions", json=body, timeout=DEADLINE_S)
+
+
+def names(mesh: Mesh) -> list[str]:
+    return [one["id"] for one in httpx.get(f"{mesh.url}/v1/models").json()["data"]]
+
+
+def change(mesh: Mesh, *words: str) -> str:
+    done = mesh.run("services", words[0], str(mesh.topology), *words[1:])
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_an_added_service_is_served_survives_restarts_and_can_be_removed(mesh: Mesh, model: Path, tmp_path: Path):
+    path = tmp_path / "more.toml"
+    path.write_text(table("more", model, 'aliases = ["mehr"]\n'))
+    assert ask(mesh, "more").status_code == 404
+    before = ask(mesh, "base").json()["choices"]
+    assert "more is served now by e-0, e-1" in change(mesh, "add", str(path))
+    assert {"base", "more"} <= set(names(mesh))
+    assert [ask(mesh, name).json()["choices"] for name in ("more", "mehr", "base")] == [before] * 3
+    again = mesh.run("services", "add", str(mesh.topology), str(path))
+    assert (again.returncode, "was added already" in again.stderr) == (2, True)
+
+    pids = [int(str(engine(mesh, name)["pid"])) for name in ("e-0", "e-1")]
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: all(engine(mesh, name)["state"] == "ready" for name in ("e-0", "e-1")))
+    until(lambda: all(engine(mesh, name)["pid"] not in pids for name in ("e-0", "e-1")))
+    until(lambda: ask(mesh, "more").status_code == 200)
+    listed = change(mesh, "list").splitlines()
+    assert listed == ["base: served by e-0, e-1", "more: served by e-0, e-1, added while the mesh runs"]
+
+    payload = {"model": "more", "prompt": "abc", "max_tokens": 400, "seed": 3, "ignore_eos": True}
+    running = Client(mesh.url, payload).begin()
+    assert "more is not served any more" in change(mesh, "remove", "more")
+    assert running.end(), "it ends as it would"
+    answer = ask(mesh, "more")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
+    assert ask(mesh, "base").json()["choices"] == before
+    assert change(mesh, "list").splitlines() == ["base: served by e-0, e-1"]
+
+
+def test_nothing_changes_where_engines_cannot_load_it_as_they_are(mesh: Mesh, tmp_path: Path):
+    """Their memory is laid out in pages for the blocks of what they have."""
+    path = tmp_path / "wide.toml"
+    path.write_text(table("wide", DEPLOY / "models" / "byte-llama"))
+    failed = mesh.run("services", "add", str(mesh.topology), str(path))
+    assert (failed.returncode, "(--replace does that, one engine at a time)" in failed.stderr) == (1, True)
+    assert change(mesh, "list").splitlines() == ["base: served by e-0, e-1"]
+    assert names(mesh) == ["base"]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("remove", "base"), "base is a service of "),
+        (("remove", "moore"), "no service 'moore' was added"),
+        (("remove",), "which service? usage: mesh services remove"),
+        (("add", "no.toml"), "no.toml: no such file"),
+        (("add", "a.toml", "b.toml"), "one file of services is needed; usage: mesh services add"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_done_is_a_line(mesh: Mesh, words: tuple[str, ...], problem: str):
+    done = mesh.run("services", words[0], str(mesh.topology), *words[1:])
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert problem in done.stderr

@@ -32,6 +32,7 @@ from router.placement.change.reports import Pending, with_plan, without_plan
 from router.placement.change.restoring import restored
 from router.placement.effects import Abandon, Ask, Effect, Note, Tell
 from router.placement.observe.bursts import window_s
+from router.placement.observe.conduct import Conduct
 from router.placement.observe.failures import FailedLoads
 from router.placement.observe.interval import ReplacementInterval, Threshold
 from router.placement.observe.roster import Roster
@@ -104,8 +105,7 @@ class PlacementDaemon:
         """Return the memory that a successor needs."""
         interval, seen = self._interval, self._seen.seen or Observed(0.0, {}, {})
         planned = self._number, interval.seconds, interval.estimate, self._settled, sorted(self._roster.wanted)
-        tallies, spreads = list(seen.services.values()), dict(seen.spreads)
-        return Memory(*planned, tallies, seen.span_s, self._seen.num_intervals, spreads)
+        return Memory(*planned, list(seen.services.values()), seen.span_s, self._seen.num_intervals, dict(seen.spreads))
 
     def status(self, now: float) -> PlacementStatus:
         """The next status to publish."""
@@ -154,9 +154,8 @@ class PlacementDaemon:
         return [*self._scale(now), *self._place(now), *self._note_failed_loads()]
 
     def _note_failed_loads(self) -> list[Effect]:
-        if self.doing is Doing.STARTING:
-            return []
-        return [Note(line, is_problem=True) for line in self._failed_loads.look(self._roster.statuses, self._number)]
+        failed = [] if self.doing is Doing.STARTING else self._failed_loads.look(self._roster.statuses, self._number)
+        return [Note(line, is_problem=True) for line in failed]
 
     def _scale(self, now: float) -> list[Effect]:
         if self._scaler is None:
@@ -308,6 +307,7 @@ class PlacementDaemon:
             self._roster.remembered,
             seen,
             self._slos,
+            Conduct.of(self._topology),
             services=self._roster.wanted,
             threshold=Threshold.of(self._spec),
             improve_s=self._spec.improve_s,

@@ -12,6 +12,7 @@ from mesh.topology.schema import PlacementSpec, Topology
 from mesh.wire.status import EngineStatus, GatewayStatus
 from router.placement.change.obstacles import Obstacles
 from router.placement.observe.bursts import window_s
+from router.placement.observe.conduct import Conduct
 from router.placement.observe.interval import Threshold
 from router.placement.observe.running_mesh import present_plan, waiting
 from router.placement.observe.service_monitor import Observed, ServiceMonitor
@@ -71,6 +72,7 @@ def dry_run(topology: Topology, heard: HeardMesh, *, improve_s: float, num_worke
         known,
         heard.observed,
         slos,
+        Conduct.of(topology),
         threshold=Threshold.of(spec),
         max_services=spec.max_services,
         obstacles=obstacles,

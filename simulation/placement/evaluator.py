@@ -15,6 +15,7 @@ from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, Scheduling
 from mesh.topology.timing import Timing
 from mesh.wire.control import Role
 from router.history.records import Outcome, Record
+from router.placement.observe.conduct import Conduct
 from router.placement.observe.requirements import Catalogue
 from router.placement.observe.traffic import Traffic
 from router.placement.search.cells import Cell, cells, islands
@@ -33,7 +34,7 @@ from simulation.quiet import quiet_engines
 MANY = 10**6  # requests that may wait: plans are judged by latency, not by what they refuse
 LEAST_BLOCK, LAST_BLOCK = 16, 1 / 50  # tokens; of a mean request at most, which makes half of one a hundredth
 TIMING = Timing(heartbeat_s=5.0, lease_s=60.0, reply_s=60.0)  # nobody dies here, and statuses follow changes anyway
-FEWEST_REQUESTS = PolicySpec("join_shortest_queue")
+FEWEST_REQUESTS = Conduct(PolicySpec("join_shortest_queue"), Scheduling.DB)  # SeaLLM's
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +47,7 @@ class Setting:
     catalogue: Catalogue
     asked: Mapping[str, SimulatedRequests]
     slo_factor: float | None
-    max_running: int
-    chunk_tokens: int
-    scheduling: Scheduling
+    conduct: Conduct
     seed: int
 
 
@@ -70,7 +69,7 @@ class Simulated:
     """Scores of plans for a traffic. Cells are simulated once each, by ``pool`` if there is one.
 
     A plan is scored as the sum of its `cells`, each by itself, so what a plan shares with those before it costs
-    nothing. `exact` simulates engines that share services together, dispatching to the one with the fewest requests.
+    nothing. `exact` simulates engines that share services together. ``conduct``: how engines and gateways serve.
     """
 
     def __init__(
@@ -83,12 +82,10 @@ class Simulated:
         pool: Executor | None = None,
         num_workers: int = 1,
         seed: int = 0,
-        max_running: int = 128,
-        chunk_tokens: int = 2048,
-        scheduling: Scheduling = Scheduling.DB,
+        conduct: Conduct = FEWEST_REQUESTS,
     ) -> None:
         asked = asked_of(catalogue, traffic, slos, seed)
-        self._setting = Setting(catalogue, asked, slo_factor, max_running, chunk_tokens, scheduling, seed)
+        self._setting = Setting(catalogue, asked, slo_factor, conduct, seed)
         self._demand = {name: demand(name, asked[name], catalogue, traffic.span_s) for name in asked}
         self._pool = pool
         self._num_workers = num_workers
@@ -143,8 +140,8 @@ class LocalSimulators:
     def __init__(self, slo_factor: float | None = None) -> None:
         self._slo_factor = slo_factor
 
-    def evaluator(self, catalogue: Catalogue, traffic: Traffic, slos: Mapping[str, Slo]) -> Simulated:
-        return Simulated(catalogue, traffic, slos, slo_factor=self._slo_factor)
+    def evaluator(self, catalogue: Catalogue, traffic: Traffic, slos: Mapping[str, Slo], conduct: Conduct) -> Simulated:
+        return Simulated(catalogue, traffic, slos, slo_factor=self._slo_factor, conduct=conduct)
 
     def close(self) -> None:
         """Nothing is left."""
@@ -171,14 +168,10 @@ class Simulators:
         catalogue: Catalogue,
         traffic: Traffic,
         slos: Mapping[str, Slo],
-        *,
-        slo_factor: float | None = None,
-        seed: int = 0,
+        conduct: Conduct,
     ) -> Simulated:
-        """Make an evaluator. ``slo_factor``: see `Setting`. Engines schedule by doubling budget."""
-        return Simulated(
-            catalogue, traffic, slos, slo_factor=slo_factor, pool=self._pool, num_workers=self._num_workers, seed=seed
-        )
+        """Make an evaluator of plans of a mesh that serves so."""
+        return Simulated(catalogue, traffic, slos, pool=self._pool, num_workers=self._num_workers, conduct=conduct)
 
     def close(self) -> None:
         if self._pool is not None:
@@ -208,10 +201,11 @@ def simulate(setting: Setting, cell: Cell) -> Verdicts:
 
 
 def _run(setting: Setting, cell: Cell, trace: Sequence[TraceRequest]) -> list[Record]:
-    topology, profiles = _topology(setting, cell)
-    if all(engine.role is Role.MULTIPLEX for engine in topology.engines):
+    (topology, profiles), conduct = _topology(setting, cell), setting.conduct
+    if conduct.is_by_fewest_requests and all(engine.role is Role.MULTIPLEX for engine in topology.engines):
         return DirectEngines(topology, profiles, seed=setting.seed, physics=Physics()).run(trace)
-    simulation = Simulation(topology, profiles, seed=setting.seed, physics=Physics(), slo=SloRule(), coasts=True)
+    coasts = conduct.rescheduling is None
+    simulation = Simulation(topology, profiles, seed=setting.seed, physics=Physics(), slo=SloRule(), coasts=coasts)
     records: list[Record] = []
     simulation.run(topology.services[0].name, trace, records.append)
     return records
@@ -237,24 +231,35 @@ def _shared(values: Sequence[Value], share: Fraction) -> list[Value]:
 
 
 def _topology(setting: Setting, cell: Cell) -> tuple[Topology, dict[str, Profile]]:
-    engines, profiles = [], dict[str, Profile]()
+    engines, profiles, conduct = [], dict[str, Profile](), setting.conduct
     for number, (num_devices, services, role) in enumerate(cell.engines):
         spec = EngineSpec(
             f"engine-{number:03}",
             role,
             services,
             block_size=_block_size([setting.asked[name] for name in services]),
-            max_running=setting.max_running,
+            max_running=conduct.max_running,
             max_waiting=MANY,
-            chunk_tokens=setting.chunk_tokens,
-            scheduling=setting.scheduling,
+            chunk_tokens=conduct.chunk_tokens,
+            slice_tokens=conduct.slice_tokens,
+            scheduling=conduct.scheduling,
+            prefix_caching=conduct.prefix_caching,
         )
         engines.append(spec)
         profiles[spec.id] = SharedProfile.of({name: setting.catalogue.profile(name, num_devices) for name in services})
     gateway = GatewaySpec("gateway", max_requests=MANY, max_waiting=MANY)
     named = tuple(_service(name, setting.asked[name]) for name, _ in cell.shares)
     return (
-        Topology("plan", Path("plan"), named, tuple(engines), (gateway,), policy=FEWEST_REQUESTS, timing=TIMING),
+        Topology(
+            "plan",
+            Path("plan"),
+            named,
+            tuple(engines),
+            (gateway,),
+            policy=conduct.policy,
+            rescheduling=conduct.rescheduling,
+            timing=TIMING,
+        ),
         profiles,
     )
 

@@ -29,7 +29,7 @@ from router.placement.search.partition import partitions
 from router.placement.search.plan import Group, Plan
 from router.placement.search.score import Evaluate
 from router.placement.search.search import search
-from simulation.placement.evaluator import Simulated
+from simulation.placement.evaluator import FEWEST_REQUESTS, Simulated
 
 TYPICAL_BATCH = 16  # decodes that share an iteration, where load is estimated
 
@@ -63,7 +63,8 @@ def make_plan(planner: Planner, world: World, scene: Scene, effort: Effort) -> P
 
     def evaluator(scheduling: Scheduling) -> Simulated:
         slos = dict.fromkeys(catalogue.services, setting.SLO)
-        return Simulated(catalogue, asked, slos, slo_factor=setting.SLO_FACTOR, scheduling=scheduling, seed=scene.seed)
+        conduct = replace(FEWEST_REQUESTS, scheduling=scheduling)
+        return Simulated(catalogue, asked, slos, slo_factor=setting.SLO_FACTOR, conduct=conduct, seed=scene.seed)
 
     match planner:
         case Planner.SEARCH:

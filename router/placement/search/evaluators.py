@@ -6,6 +6,7 @@ from typing import Protocol
 
 from mesh.errors import UserError
 from mesh.topology.schema import Slo
+from router.placement.observe.conduct import Conduct
 from router.placement.observe.requirements import Catalogue
 from router.placement.observe.traffic import Traffic
 from router.placement.search.search import Evaluator
@@ -17,7 +18,9 @@ SIMULATED = "simulated"
 class Evaluators(Protocol):
     """Makes evaluators, until it is closed."""
 
-    def evaluator(self, catalogue: Catalogue, traffic: Traffic, slos: Mapping[str, Slo]) -> Evaluator: ...
+    def evaluator(
+        self, catalogue: Catalogue, traffic: Traffic, slos: Mapping[str, Slo], conduct: Conduct
+    ) -> Evaluator: ...
 
     def close(self) -> None: ...
 

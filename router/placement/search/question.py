@@ -10,6 +10,7 @@ from mesh.topology.schema import Slo
 from mesh.wire.status import EngineStatus
 from router.placement.change.obstacles import Obstacles
 from router.placement.change.replacement import EvaluatorFor, Proposal, Verdict, judge, risk_of
+from router.placement.observe.conduct import Conduct
 from router.placement.observe.interval import Threshold
 from router.placement.observe.requirements import Catalogue, Cluster, check_fits
 from router.placement.observe.running_mesh import catalogue_of, cluster_of, with_weights
@@ -35,8 +36,9 @@ LEAST_SHARING = 2  # services that may share an engine unless somebody says othe
 class Question:
     """Asks whether another plan than the ``present`` one is worth the change, for requests like those of ``asked``.
 
-    Engines stay as they are: ``cluster`` and ``present`` have the same ones. Local search takes ``improve_s``. A plan
-    that has ``obstacles`` is told of at best. ``risk``: of a change that is worth it by chance only.
+    Engines stay as they are: ``cluster`` and ``present`` have the same ones. They serve as they do now, by ``conduct``.
+    Local search takes ``improve_s``. A plan that has ``obstacles`` is told of at best. ``risk``: of a change that is
+    worth it by chance only.
     """
 
     number: int
@@ -45,6 +47,7 @@ class Question:
     catalogue: Catalogue
     asked: Traffic
     slos: Mapping[str, Slo]
+    conduct: Conduct
     threshold: Threshold
     improve_s: float
     seed: int = 0
@@ -102,6 +105,7 @@ def make_question(
     known: Iterable[EngineStatus],
     observed: Observed,
     slos: Mapping[str, Slo],
+    conduct: Conduct,
     *,
     services: Iterable[str] = (),
     threshold: Threshold | None = None,
@@ -130,6 +134,7 @@ def make_question(
         catalogue,
         asked,
         slos,
+        conduct,
         threshold or Threshold(),
         improve_s,
         seed,
@@ -194,7 +199,7 @@ def _evaluators_of(question: Question, evaluators: Evaluators) -> EvaluatorFor:
         known = next((evaluator for traffic, evaluator in made if traffic == wanted), None)
         if known is not None:
             return known
-        made.append((wanted, evaluators.evaluator(question.catalogue, wanted, question.slos)))
+        made.append((wanted, evaluators.evaluator(question.catalogue, wanted, question.slos, question.conduct)))
         return made[-1][1]
 
     return evaluator_for

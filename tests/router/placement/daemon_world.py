@@ -36,7 +36,7 @@ class FluidEvaluators:
     def __init__(self, capacity: float) -> None:
         self._capacity = capacity
 
-    def evaluator(self, catalogue, traffic, slos):
+    def evaluator(self, catalogue, traffic, slos, conduct):
         return Fluid(traffic, self._capacity)
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ TOPOLOGY = Topology(
 
 
 class FluidEvaluators:
-    def evaluator(self, catalogue, traffic, slos):
+    def evaluator(self, catalogue, traffic, slos, conduct):
         return Fluid(traffic)
 
     def close(self):

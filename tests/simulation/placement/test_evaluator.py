@@ -10,7 +10,10 @@ from statistics import fmean
 import pytest
 
 from bench.placement import setting as placement_setting
+from mesh.rules import Trigger
+from mesh.topology.schema import PolicySpec, Rescheduling
 from mesh.wire.control import Role
+from router.placement.observe.conduct import Conduct
 from router.placement.observe.traffic import Arrival, Traffic
 from router.placement.search.cells import cells, islands
 from router.placement.search.greedy import Scored, greedy
@@ -181,6 +184,26 @@ def test_equal_engines_are_simulated_once():
     assert evaluate.num_simulated == 2
     evaluate([plan(["chat"], ["code"], ["chat"], ["chat"], ["code"])])
     assert evaluate.num_simulated == 2
+
+
+def test_a_plan_is_worth_what_the_meshs_own_policy_makes_of_it():
+    """In overload, who refuses what would be late lets nobody wait for long."""
+    crowded, held = traffic(rate=14.0), plan(["chat", "code"], ["chat", "code"])
+    fewest = Conduct(PolicySpec("join_shortest_queue"))
+    own = [
+        Simulated(CATALOGUE, crowded, SLOS, conduct=conduct).exact([held])[0].normalized_latency
+        for conduct in (fewest, replace(fewest, policy=PolicySpec("foresight")))
+    ]
+    assert own[1] < 0.6 * own[0]
+
+
+@pytest.mark.parametrize("rescheduling", [None, Rescheduling(triggers=tuple(Trigger))])
+def test_slices_and_moves_are_part_of_it(rescheduling):
+    conduct = Conduct(PolicySpec("tropical"), slice_tokens=64, rescheduling=rescheduling)
+    judge, held = Simulated(CATALOGUE, traffic(), SLOS, conduct=conduct), plan(["chat", "code"], ["chat"])
+    [parts], [exact] = judge([held]), judge.exact([held])
+    assert parts.num_requests == exact.num_requests > 0
+    assert exact.attainment > 0.9
 
 
 def test_more_engines_serve_better():

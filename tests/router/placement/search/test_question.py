@@ -5,10 +5,11 @@ from dataclasses import replace as changed
 import pytest
 from msgspec.structs import replace
 
-from mesh.topology.schema import Slo
+from mesh.topology.schema import PolicySpec, Slo
 from mesh.wire.status import ServiceTally
 from router.placement.change.obstacles import Obstacles
 from router.placement.change.replacement import Verdict, risk_of
+from router.placement.observe.conduct import Conduct
 from router.placement.observe.running_mesh import present_plan
 from router.placement.observe.service_monitor import Observed
 from router.placement.search.chance import num_samples
@@ -17,6 +18,7 @@ from tests.router.cluster import M0, make_status
 from tests.router.placement.worlds import Fluid
 
 SPAN_S = 10.0
+CONDUCT = Conduct(PolicySpec("join_shortest_queue"))
 
 
 class Counting:
@@ -25,7 +27,7 @@ class Counting:
     def __init__(self):
         self.made = []
 
-    def evaluator(self, catalogue, traffic, slos):
+    def evaluator(self, catalogue, traffic, slos, conduct):
         self.made.append(Fluid(traffic))
         return self.made[-1]
 
@@ -42,7 +44,7 @@ def question(held, **rates):
     counts = {name: round(rate * SPAN_S) for name, rate in rates.items()}
     tallies = {name: ServiceTally(name, n, 10 * n, 100 * n, n, 0, n, 5 * n, 25 * n, 1.0) for name, n in counts.items()}
     slos = dict.fromkeys(rates, Slo(1.0, 0.1))
-    return make_question(1, present_plan(engines), engines.values(), Observed(SPAN_S, tallies), slos)
+    return make_question(1, present_plan(engines), engines.values(), Observed(SPAN_S, tallies), slos, CONDUCT)
 
 
 def asked(held, **rates):

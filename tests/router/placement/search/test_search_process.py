@@ -11,8 +11,9 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from mesh.topology.schema import Slo
+from mesh.topology.schema import PolicySpec, Slo
 from mesh.wire.status import ServiceTally
+from router.placement.observe.conduct import Conduct
 from router.placement.observe.running_mesh import present_plan
 from router.placement.observe.service_monitor import Observed
 from router.placement.search import search_process as searching
@@ -22,6 +23,7 @@ from simulation.placement.evaluator import Simulated
 from tests.router.cluster import M0, make_status
 
 DEADLINE_S = 60.0
+CONDUCT = Conduct(PolicySpec("join_shortest_queue"))
 
 
 HELD = {"e0": ["a"], "e1": ["b"]}
@@ -37,12 +39,13 @@ def question(improve_s=0.0, num_tokens=10, held=HELD, per_engine=20):
         for name, n in tallies.items()
     }
     slos = dict.fromkeys(counted, Slo(0.2, 0.02))
-    return make_question(1, present_plan(engines), engines.values(), Observed(10.0, counted), slos, improve_s=improve_s)
+    observed = Observed(10.0, counted)
+    return make_question(1, present_plan(engines), engines.values(), observed, slos, CONDUCT, improve_s=improve_s)
 
 
 class Here:
-    def evaluator(self, catalogue, traffic, slos):
-        return Simulated(catalogue, traffic, slos)
+    def evaluator(self, catalogue, traffic, slos, conduct):
+        return Simulated(catalogue, traffic, slos, conduct=conduct)
 
     def close(self):
         pass

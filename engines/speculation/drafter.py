@@ -1,18 +1,29 @@
 """Keeps what drafting knows of one request: where its tokens came before, and how often drafts were right."""
 
-from collections.abc import Sequence
+from typing import Protocol
 
 from engines.speculation.acceptance import OWN_FADED, OWN_KEPT, OWN_WEIGHT, Acceptance
-from engines.speculation.prompt_lookup import PromptLookup
+
+
+class Lookup(Protocol):
+    """Finds what may follow a request's tokens. See `engines.speculation.prompt_lookup.PromptLookup`."""
+
+    length: int
+
+    def look(self) -> int:
+        """Take in what is new. Return `length`: of what has come before; 0: nothing."""
+
+    def draft(self, at_most: int) -> list[int]:
+        """Return so many tokens that may follow, where there is a `length`."""
 
 
 class Drafter:
-    """Drafts for one request. ``tokens`` is its own list, which only grows."""
+    """Drafts for one request."""
 
     __slots__ = ("acceptance", "lookup")
 
-    def __init__(self, tokens: Sequence[int]) -> None:
-        self.lookup = PromptLookup(tokens)
+    def __init__(self, lookup: Lookup) -> None:
+        self.lookup = lookup
         self.acceptance = Acceptance(OWN_KEPT, OWN_FADED)
 
     def chance(self, level: int, expected: float) -> float:

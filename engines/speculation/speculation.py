@@ -1,6 +1,6 @@
 """Gives the decodes of a step drafts, and learns from what becomes of them: the speculation of one service."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from engines.costs.linear import decode_step_s
@@ -10,10 +10,15 @@ from engines.scheduling.scheduler import Share
 from engines.scheduling.slack import tightest
 from engines.speculation.acceptance import EXPECTED, FADED, KEPT, WEIGHT, Acceptance, level_of
 from engines.speculation.choice import Candidate, drafts_for
-from engines.speculation.drafter import Drafter
+from engines.speculation.drafter import Drafter, Lookup
+from engines.speculation.prompt_lookup import PromptLookup
 from mesh.topology.schema import ServiceSpec
 from mesh.wire.requests import Sampling
 from mesh.wire.status import DecodeCost
+
+
+def lookup_in_prompt(request: EngineRequest) -> Lookup:
+    return PromptLookup(request.tokens)
 
 
 class SpeculationCounts(NamedTuple):
@@ -33,9 +38,10 @@ class _Place(NamedTuple):
 
 
 class Speculation:
-    """Drafts up to ``most`` tokens a decode."""
+    """Drafts up to ``most`` tokens a decode. ``make_lookup``: of a request that may have drafts."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, make_lookup: Callable[[EngineRequest], Lookup] = lookup_in_prompt) -> None:
+        self._make_lookup = make_lookup
         self.counts = SpeculationCounts(0, 0, 0)
         self._most = most
         self._acceptance = Acceptance(KEPT, FADED)
@@ -64,7 +70,7 @@ class Speculation:
                 continue
             drafter = request.drafter
             if drafter is None:
-                drafter = request.drafter = Drafter(request.tokens)
+                drafter = request.drafter = Drafter(self._make_lookup(request))
             if length := drafter.lookup.look():
                 level = level_of(length)
                 chance = drafter.chance(level, self._expected(level))
@@ -134,9 +140,11 @@ class Speculation:
             self._acceptance.checked(level, num_drafts, num_accepted)
 
 
-def speculation_of(spec: ServiceSpec) -> Speculation | None:
+def speculation_of(
+    spec: ServiceSpec, make_lookup: Callable[[EngineRequest], Lookup] = lookup_in_prompt
+) -> Speculation | None:
     """Return what a service's table asks for."""
-    return None if spec.speculation is None else Speculation(spec.max_draft_tokens)
+    return None if spec.speculation is None else Speculation(spec.max_draft_tokens, make_lookup)
 
 
 def _can_check(request: EngineRequest) -> bool:

@@ -200,6 +200,12 @@ def _add_physics(group: argparse._ArgumentGroup) -> None:
         metavar="P",
         help="probability that what a grammar allows is known too late, and a token is computed again (default: 0)",
     )
+    group.add_argument(
+        "--draft-acceptance",
+        type=_share,
+        metavar="P",
+        help="probability that a draft is right, of services that speculate, mean over requests (default: 0.6)",
+    )
     group.add_argument("--noise", type=_positive, metavar="X", help="relative spread of step times (default: none)")
 
 

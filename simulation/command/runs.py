@@ -86,6 +86,7 @@ def _physics(options: argparse.Namespace) -> Physics:
         weight_bytes_per_s=weight_bytes_per_s,
         late_masks=options.late_masks or 0.0,
         noise=options.noise or 0.0,
+        **({} if options.draft_acceptance is None else {"draft_acceptance": options.draft_acceptance}),
     )
 
 

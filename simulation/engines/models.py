@@ -9,6 +9,7 @@ from engines.memory.packed_pool import block_pool
 from engines.memory.pages import PagePool
 from engines.memory.weight_room import WeightRoom
 from engines.scheduling.queue import ServiceQueue
+from engines.speculation.speculation import speculation_of
 from engines.status import Service
 from kvtransfer.layout import block_bytes, page_bytes
 from kvtransfer.protocol import TransferLimits
@@ -18,6 +19,7 @@ from mesh.topology.schema import EngineSpec, Topology
 from mesh.transports import NIXL
 from mesh.wire.transfers import KVShape, MemoryRef, NixlRef
 from simulation.engines.copying import CopyModel
+from simulation.engines.drafts import lookups
 from simulation.engines.physics import Physics
 from simulation.engines.servers import request_s
 from simulation.engines.shared_profiles import Profile, SharedProfile, profile_of
@@ -99,7 +101,8 @@ class SimulatedModels:
         profile = profile_of(self._profile, name)
         self._room.take(name, profile.weight_bytes)
         shape, cost = self._shape(name), profile.cost
-        pools = self._topology.service(name).pools
+        spec = self._topology.service(name)
+        pools = spec.pools
         slots, quota = self._page_bytes // block_bytes(shape), self._spec.kv_quotas.get(name)
         pool = block_pool(self._pages, self._spec.block_size, slots, quota=quota)
         if self._host_tiers is not None:
@@ -110,12 +113,13 @@ class SimulatedModels:
             shape,
             self._memory,
             frozenset(),
-            self._topology.service(name).max_context or MAX_CONTEXT,
+            spec.max_context or MAX_CONTEXT,
             LearntCost(cost.in_chunks(0 if pools else self._spec.chunk_tokens)),
             weight_bytes=profile.weight_bytes,
             pools=pools,
             whole_prompts=pools,  # as of most models that do
             tiers=self.tiers.get(name),
+            speculation=speculation_of(spec, lookups(self._physics.draft_acceptance)),
         )
         steps = self.steps[name] = StepModel(cost, self._physics, self._random)
         steps.pace = self._pace

@@ -328,7 +328,7 @@ class WatchedCore(ObservedCore):
     def finish_step(self, result: StepResult, now: float) -> list[Effect]:
         assert self._running.step is not None, "a step finished that was not started"
         chunks = [
-            chunk if chunk.token is None else ChunkResult(_draw(share.request), chunk.logprobs)
+            chunk if chunk.token is None else _drawn(share.request, chunk)
             for share, chunk in zip(self._running.step.shares, result.chunks, strict=True)
         ]
         return super().finish_step(StepResult(chunks, result.elapsed_s), now)
@@ -372,8 +372,10 @@ class WatchedTimelines(Timelines):
         super().left(timeline, outcome, reason, now)
 
 
-def _draw(request: EngineRequest) -> int:
-    return TracedToken(request.num_generated, *request.epoch).token
+def _drawn(request: EngineRequest, chunk: ChunkResult) -> ChunkResult:
+    first = request.num_generated
+    token, *others = [TracedToken(first + place, *request.epoch).token for place in range(1 + len(chunk.further))]
+    return ChunkResult(token, chunk.logprobs, further=[ChunkResult(other) for other in others])
 
 
 def _disown(owners: dict[Key, WatchedCore], key: Key, core: WatchedCore) -> None:

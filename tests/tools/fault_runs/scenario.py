@@ -12,7 +12,7 @@ from random import Random
 
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.profiles import EngineProfile
-from mesh.rules import Lateness, Trigger
+from mesh.rules import DraftMethod, Lateness, Trigger
 from mesh.topology.schema import (
     EngineSpec,
     GatewaySpec,
@@ -140,6 +140,8 @@ def draw(seed: int, only: Iterable[str] = (*KINDS, *ORDERS), among: Sequence[str
         topology = replace(topology, rescheduling=_rescheduling(Random(f"{seed}/rescheduling")))
     if "late" in kinds:
         topology = replace(topology, services=tuple(_with_lateness(topology.services, Random(f"{seed}/late"))))
+    if "drafts" in kinds:
+        topology = replace(topology, services=tuple(_with_drafts(topology.services, Random(f"{seed}/drafts"))))
     if "pace" in kinds:
         topology = replace(topology, timing=_timing(Random(f"{seed}/pace")))
     if "adapters" in kinds:
@@ -160,6 +162,7 @@ def draw(seed: int, only: Iterable[str] = (*KINDS, *ORDERS), among: Sequence[str
             kv_bytes_per_s=random.choice([25e9, 20e6, 4e6]),
             noise=random.choice([0.0, 0.1]),
             late_masks=masks.choice([0.0, 0.1, 0.5]),
+            draft_acceptance=Random(f"{seed}/acceptance").choice([0.0, 0.5, 0.9, 1.0]),
         ),
         num_blocks=random.choice([54, 64, 100, 400]),
         faults=tuple(thing for thing in things if not isinstance(thing, Order)),
@@ -236,6 +239,14 @@ def _with_lateness(services: Iterable[ServiceSpec], random: Random) -> Iterator[
     """Some would rather have late answers than none, and some the reverse."""
     for service in services:
         yield replace(service, late=random.choice([None, Lateness.SERVE, Lateness.REJECT]))
+
+
+def _with_drafts(services: Iterable[ServiceSpec], random: Random) -> Iterator[ServiceSpec]:
+    """In half the runs, some services speculate."""
+    speculation = random.choice([None, DraftMethod.PROMPT_LOOKUP])
+    for service in services:
+        is_drafted = random.random() < 0.8
+        yield replace(service, speculation=speculation if is_drafted else None, max_draft_tokens=random.randint(1, 7))
 
 
 def _timing(random: Random) -> Timing:

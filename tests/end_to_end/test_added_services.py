@@ -105,6 +105,7 @@ def test_nothing_changes_where_engines_cannot_load_it_as_they_are(mesh: Mesh, tm
         (("remove", "moore"), "no service 'moore' was added"),
         (("remove",), "which service? usage: mesh services remove"),
         (("add", "no.toml"), "no.toml: no such file"),
+        (("remove", "more", "--host", "west"), "has no host 'west'; say which one this is with --host local"),
         (("add", "a.toml", "b.toml"), "one file of services is needed; usage: mesh services add"),
     ],
     ids=str,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mesh.cli.arguments import add_topology, print_line, split_topology
+from mesh.cli.arguments import add_topology, choose_host, print_line, split_topology
 from mesh.errors import UserError
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def register(subparsers: "Subparsers") -> None:
     remove.add_argument("words", nargs="+", metavar="FILE NAME", help="the deployment; which of the added services")
     remove.set_defaults(run=_remove)
     for action in (add, remove):
+        action.add_argument("--host", metavar="NAME", help="which host this machine is, if there are several")
         action.add_argument(
             "--timeout", type=float, default=TIMEOUT_S, metavar="SECONDS", help=f"(default: {TIMEOUT_S:g})"
         )
@@ -59,14 +60,14 @@ def _list(options: argparse.Namespace) -> int:
 def _add(options: argparse.Namespace) -> int:
     from mesh.added.stored import stored_tables
     from mesh.added.tables import read_tables
-    from mesh.cli.changes.adding import add_tables
+    from mesh.cli.changes.adding import Here, add_tables
     from mesh.supervisor.hosting import prepare_models
     from mesh.topology.further import check_further
     from mesh.topology.parse import load, read_text
 
     file, path = _two_files(options.words)
     topology = load(file)
-    _check_can_change(topology, file)
+    host = _host_to_change(topology, file, options.host)
     before, new = stored_tables(topology), read_tables(path, read_text(path))
     for one in new:
         if one.name in [other.name for other in before]:
@@ -76,15 +77,15 @@ def _add(options: argparse.Namespace) -> int:
     for remark in check_further(wanted):
         if remark not in known:
             print_line(f"note: {remark}")
-    if code := prepare_models(wanted, topology.hosts[0].name):
+    if code := prepare_models(wanted, host):
         return code
-    asyncio.run(add_tables(topology, wanted, before, new, options.timeout, replace=options.replace))
+    asyncio.run(add_tables(Here(topology, host, options.timeout, options.replace), wanted, before, new))
     return 0
 
 
 def _remove(options: argparse.Namespace) -> int:
     from mesh.added.stored import stored_tables
-    from mesh.cli.changes.adding import remove_tables
+    from mesh.cli.changes.adding import Here, remove_tables
     from mesh.suggestions import suggestion
     from mesh.topology.parse import load
 
@@ -92,14 +93,14 @@ def _remove(options: argparse.Namespace) -> int:
     if not names:
         raise UserError(f"which service? usage: {REMOVE}")
     topology = load(file)
-    _check_can_change(topology, file)
+    host = _host_to_change(topology, file, options.host)
     before = stored_tables(topology)
     for name in names:
         if any(name == service.name for service in topology.offered):
             raise UserError(f"{name} is a service of {file}, and stays; take it out there, and `mesh up {file}`")
         if all(name != one.name for one in before):
             raise UserError(f"no service {name!r} was added; {suggestion(name, [one.name for one in before])}")
-    asyncio.run(remove_tables(topology, before, names, options.timeout))
+    asyncio.run(remove_tables(Here(topology, host, options.timeout), before, names))
     return 0
 
 
@@ -111,12 +112,13 @@ def _two_files(words: Sequence[str]) -> tuple[Path, Path]:
     return file, Path(words[-1])
 
 
-def _check_can_change(topology: "Topology", file: Path) -> None:
+def _host_to_change(topology: "Topology", file: Path, wanted: str | None) -> str:
     from mesh.cli.cluster import require_running
 
-    if len(topology.hosts) > 1 or topology.cluster is not None:
-        raise UserError(f"{file}: has several hosts; write the services into it, and `mesh up` on each of them")
+    if topology.cluster is not None:
+        raise UserError(f"{file}: its hosts come and go with a cluster; write the services into it")
     require_running(topology, file)
+    return choose_host(topology, wanted)
 
 
 def serving(statuses: "Mapping[str, BroadcastMessage]", service: str) -> list[str]:

@@ -8,6 +8,7 @@ way: gateways know the services no more, and then engines let go of them.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from mesh.added.stored import store_tables
 from mesh.added.tables import AddedTable, on_engines
@@ -27,21 +28,27 @@ REPEAT_S = 2.0  # until an order is said again that nobody seems to have heard
 Statuses = Mapping[str, BroadcastMessage]
 
 
-async def add_tables(
-    topology: Topology,
-    wanted: Topology,
-    before: Sequence[AddedTable],
-    new: Sequence[AddedTable],
-    timeout_s: float,
-    *,
-    replace: bool,
-) -> None:
-    """Return once all gateways serve them. Raise `CommandError`: all is as before.
+@dataclass(frozen=True, slots=True)
+class Here:
+    """A mesh, and which of its hosts this machine is: its processes are changed, in ``timeout_s`` altogether.
 
-    ``wanted``: the topology with them. ``replace``: engines that cannot load them as they are.
+    ``replaces``: engines that cannot load a service as they are.
     """
+
+    topology: Topology
+    host: str
+    timeout_s: float
+    replaces: bool = False
+
+
+async def add_tables(here: Here, wanted: Topology, before: Sequence[AddedTable], new: Sequence[AddedTable]) -> None:
+    """Return once all gateways here serve them. Raise `CommandError`: all is as before.
+
+    ``wanted``: the topology with them.
+    """
+    topology = here.topology
     async with visitor(topology) as sockets:
-        change = _Change(topology, sockets, timeout_s, replaces=replace)
+        change = _Change(here, sockets)
         await change.check_supervised()
         store_tables(topology, (*before, *new))
         loaded: list[tuple[str, str]] = []
@@ -55,16 +62,15 @@ async def add_tables(
             change.undo(loaded)
             raise
     for one in new:
-        engines = [engine for engine, service in loaded if service == one.name]
-        print_line(f"{one.name} is served now by {', '.join(engines)}; `mesh services remove {one.name}` takes it away")
+        engines = ", ".join(engine for engine, service in loaded if service == one.name) or "engines of other hosts"
+        print_line(f"{one.name} is served now by {engines}; `mesh services remove {one.name}` takes it away")
 
 
-async def remove_tables(
-    topology: Topology, before: Sequence[AddedTable], names: Sequence[str], timeout_s: float
-) -> None:
-    """Return once nothing of them is left. Raise `CommandError` if requests still run after ``timeout_s``."""
+async def remove_tables(here: Here, before: Sequence[AddedTable], names: Sequence[str]) -> None:
+    """Return once nothing of them is left. Raise `CommandError` if requests still run when time is up."""
+    topology = here.topology
     async with visitor(topology) as sockets:
-        change = _Change(topology, sockets, timeout_s)
+        change = _Change(here, sockets)
         await change.check_supervised()
         store_tables(topology, missing_tables(before, names))
         try:
@@ -80,35 +86,37 @@ async def remove_tables(
 
 
 class _Change:
-    """One change of a running mesh. ``timeout_s``: for all of it. ``replaces``: engines that could not load."""
+    """One change of what runs here."""
 
-    def __init__(
-        self, topology: Topology, sockets: Sockets[SupervisorMessage], timeout_s: float, *, replaces: bool = False
-    ) -> None:
-        self._topology = topology
+    def __init__(self, here: Here, sockets: Sockets[SupervisorMessage]) -> None:
+        self._here = here
+        self._topology = topology = here.topology
         self._sockets = sockets
-        self._supervisor = supervisor_id(topology.hosts[0].name)
-        self._timeout_s = timeout_s
-        self._replaces = replaces
-        self._ends_at = asyncio.get_running_loop().time() + timeout_s
+        self._supervisor = supervisor_id(here.host)
+        self._daemons = [one.id for one in (topology.placement,) if one is not None and one.host == here.host]
+        self._gateways = [gateway.id for gateway in topology.gateways if gateway.host == here.host]
+        self._engines = {engine.id for engine in topology.own_engines if engine.host == here.host}
+        self._ends_at = asyncio.get_running_loop().time() + here.timeout_s
 
     async def check_supervised(self) -> None:
         """Raise `CommandError` unless there is somebody to replace processes."""
         if not isinstance((await collect(self._topology, self._sockets)).get(self._supervisor), SupervisorStatus):
-            raise CommandError(f"nobody supervises the mesh: `mesh up {self._topology.path}` does")
+            raise CommandError(f"nobody supervises host {self._here.host}: `mesh up {self._topology.path}` does")
 
     async def load(self, wanted: Topology, one: AddedTable, loaded: list[tuple[str, str]]) -> AddedTable:
         """Let engines load a service, and note which did. Return its table with those of engines that have it."""
         name = one.name
         tables = {engine.id: engine.pool for engine in wanted.own_engines if name in engine.services}
         heard = await collect(self._topology, self._sockets)
-        engines = {engine for engine in tables if _is_ready(heard.get(engine))}
-        if not engines:
+        engines = {engine for engine in tables.keys() & self._engines if _is_ready(heard.get(engine))}
+        if not engines and not tables.keys() - self._engines:
             raise CommandError(f"{name}: none of {', '.join(sorted(tables))} runs")
+        if not engines:
+            return on_engines(one, dict.fromkeys(tables.values()))
         print_line(f"loading {name} on {', '.join(sorted(engines))}")
         known = {engine: _num_errors(heard[engine], name) for engine in engines}
         failed = await self._until_loaded(name, known)
-        if failed and self._replaces:
+        if failed and self._here.replaces:
             print_line(f"replacing {', '.join(sorted(failed))}, one at a time: {next(iter(failed.values()))}")
             await self._renew(failed)
             failed = {}
@@ -149,13 +157,13 @@ class _Change:
         """Take away what was loaded. The daemon, which may have been told, reads the deployment again."""
         for engine, service in loaded:
             self._sockets.send(engine, UnloadService(service))
-        if self._topology.placement is not None:
-            self._sockets.send(self._supervisor, Renew(self._topology.placement.id))
+        for daemon in self._daemons:
+            self._sockets.send(self._supervisor, Renew(daemon))
 
     async def unload(self, name: str) -> None:
         """Return once no engine has anything of it."""
         heard = await collect(self._topology, self._sockets)
-        left = {engine for engine, status in heard.items() if _has(status, name)}
+        left = {engine for engine in self._engines if _has(heard.get(engine), name)}
 
         def tell() -> None:
             for engine in left:
@@ -170,15 +178,16 @@ class _Change:
                     return
 
     async def renew_daemon(self) -> None:
-        """Let the placement daemon, if there is one, read the deployment again."""
-        if self._topology.placement is not None:
-            await self._renew([self._topology.placement.id])
+        """Let the placement daemon, if it is here, read the deployment again."""
+        await self._renew(self._daemons)
 
     async def renew_gateways(self) -> None:
         """Return once each gateway has a successor, which serves."""
-        await self._renew([gateway.id for gateway in self._topology.gateways])
+        await self._renew(self._gateways)
 
     async def _renew(self, processes: Collection[str]) -> None:
+        if not processes:
+            return
         heard = await hear_all(self._topology, self._sockets)
         before = {status.pid for status in heard.values()}
         left = {owner_of(name) for name in heard if owner_of(name) in processes}
@@ -203,7 +212,7 @@ class _Change:
                         tell()
                         told_at = loop.time()
                     yield sender.process, status
-        raise CommandError(f"{what} after {self._timeout_s:g} s (`mesh status`, `mesh logs`)")
+        raise CommandError(f"{what} after {self._here.timeout_s:g} s (`mesh status`, `mesh logs`)")
 
 
 def _has(status: BroadcastMessage | None, service: str) -> bool:

@@ -1,124 +1,120 @@
-"""How many engines keep the promise at a rate of requests: packing beside what does not pack (Aladdin, figures 11, 12).
+"""How many engines keep the promise at a rate of requests: packing beside what does not pack (Aladdin, section 6).
 
-    python -m bench.papers.aladdin [--device a100] [--models llama2-7b ...] [--rates 5 10] [--percent 99 100]
-        [--contenders NAME ...] [--thetas 0.9 0.75] [--seeds 2]
+    python -m bench.papers.aladdin [--ask links engines decodes testbed] [--device a100] [--models llama2-13b ...]
+        [--rates 10 20 30 40] [--percent 99 100] [--by-rule] [--link 10 20] [--contenders NAME ...] [--thetas 0.9 0.75]
+        [--seeds 3] [--jobs N] [--out DIR]
 
-SLOs are Aladdin's (table 2): a promise counts as kept if so many percent of the requests get both their first token and
-their tokens in time. Requests come at random (Poisson), with ShareGPT's lengths as Llumnix's table has them, and those
-of the first ``--warm-up`` seconds are served, but not counted. Of each contender the fewest engines are searched for
-that keep the promise, by growing steps and halving. ``default``, ``JSQ`` and ``power of two`` are the paper's: prompts
+``links``: what links between devices make of the paper's tables 2 and 3. ``engines``: of each contender the fewest
+that keep the promise (figure 11), searched by growing steps and halving. ``decodes``: the same where prompts cost
+nothing, as on the decode engines of a split service (figure 12). ``testbed``: one machine of four devices under
+growing load (figures 9 and 10): attainment and the P99 of TPOT.
+
+SLOs are Aladdin's (table 2), or with ``--by-rule`` what its rule gives for these engines. A promise counts as kept if
+so many percent of the requests get both their first token and their tokens in time, and the backlog does not grow.
+Requests come at random (Poisson), with ShareGPT's lengths as Llumnix's table has them, and those of the first
+``--warm-up`` seconds are served, but not counted. ``default``, ``JSQ`` and ``power of two`` are the paper's: prompts
 are computed before decodes, first come, first served (vLLM without chunked prefills); ``default`` is on engines of the
-largest parallelism, the others on those that equation 6 calls best (`mesh advise`). A100s exchange activations over
-PCIe, as the paper's do. ``..., chunked``: the same on this project's engines as they are. Packing has the best of the
-``--thetas``.
+largest parallelism, the others on those of table 3. A100s exchange activations over ``--link``, in GB/s and us.
+``..., chunked``: the same on this project's engines as they are. Packing has the best of the ``--thetas``.
 
 *The least* is what the load takes on average (`mesh advise --rate`): promises are kept to almost all requests if
 nobody waits and nothing is uneven, so no placement can do with fewer for long.
+
+Runs are kept below ``--out``: interrupted, or with another question, the bench goes on where it was.
 """
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Iterator, Sequence
 from itertools import product
 
-from bench.harness.arguments import add_seeds, script_parser
+from bench.harness.arguments import add_out, add_seeds, script_parser
+from bench.harness.long_runs import LongRuns
 from bench.harness.tables import print_table
-from bench.papers.aladdin.setting import CONTENDERS, MODELS, Setting, attainment
-from bench.simulated import run_cases
+from bench.papers.aladdin import testbed
+from bench.papers.aladdin.links import link_rows
+from bench.papers.aladdin.search import Found, Search, rows, savings, search
+from bench.papers.aladdin.setting import CONTENDERS, LARGEST, MODELS, PCIE, Case, Link, Result, Setting, run_case
+from bench.simulated import write_results
 from mesh.jobs.arguments import add_jobs
 
-MOST_ENGINES = 64
+ASKED = ("links", "engines", "decodes", "testbed")
+SECONDS_A_REQUEST, RUNS_OF_A_SEARCH = 0.008, 6
+WIDTH = 160
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
-    """The fewest engines of one contender in one setting, for each percentage."""
-
-    setting: Setting
-    contender: str
-    percents: tuple[float, ...]
-    thetas: tuple[float | None, ...]
-
-
-Found = tuple[int, float | None] | None  # how many engines, with which theta; None: not `MOST_ENGINES`
-
-
-def search(asked: Search) -> dict[float, Found]:
-    """Try each number of engines once, whatever percentage is asked for."""
-
-    @cache
-    def attained(theta: float | None, count: int) -> float:
-        return attainment(asked.setting, CONTENDERS[asked.contender], theta, count)
-
-    bound = asked.setting.bound(CONTENDERS[asked.contender])
-    first = max(1, round(1.2 * min(bound, MOST_ENGINES / 2)))
-    found: dict[float, Found] = {}
-    for percent in asked.percents:
-        counts: list[tuple[int, float | None]] = []
-        for theta in asked.thetas if CONTENDERS[asked.contender].tunes else (None,):
-            count = fewest(lambda count: attained(theta, count) >= percent / 100, first)  # noqa: B023
-            counts += [] if count is None else [(count, theta)]
-        found[percent] = min(counts, key=lambda one: one[0], default=None)
-    return found
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = _parse(arguments)
+    if "links" in options.ask:
+        headings = "70B's prefill of 4096 tokens, ms", "1.3 x TPOT, ms", "best devices an engine"
+        title = "links between A100s; * as in the paper's tables 2 and 3, within 5 %"
+        print_table(title, ("link",), headings, link_rows(), WIDTH)
+    for asked in ("engines", "decodes"):
+        if asked in options.ask:
+            _search(asked, options)
+    if "testbed" in options.ask:
+        _testbed(options)
 
 
-def fewest(keeps: Callable[[int], bool], first: int) -> int | None:
-    """Return the smallest number that keeps the promise, if more never break it; None: not even `MOST_ENGINES` do."""
-    low, high, step = 0, first, 1
-    while not keeps(high):
-        if high >= MOST_ENGINES:
-            return None
-        low, high, step = high, min(high + step, MOST_ENGINES), 2 * step
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if keeps(middle) else (middle, high)
-    return high
-
-
-def rows(results: Mapping[Search, Mapping[float, Found]]) -> Iterator[Sequence[str]]:
-    for asked, by_percent in results.items():
-        setting, contender = asked.setting, CONTENDERS[asked.contender]
-        size, least = setting.size(contender), setting.bound(contender)
-        for percent, found in by_percent.items():
-            count, theta = found or (None, None)
-            engines = (f">{MOST_ENGINES}", "") if count is None else (str(count), str(count * size))
-            words = setting.model, asked.contender, f"{setting.rate:g}", str(setting.seed), f"{percent:g}"
-            yield *words, *engines, f"{least * size:.1f}", "" if theta is None else f"{theta:g}"
-
-
-def main() -> None:
-    options = _parse()
+def _search(asked: str, options: argparse.Namespace) -> None:
     searches = [
         Search(setting, contender, tuple(sorted(options.percent)), tuple(options.thetas))
-        for setting, contender in product(_settings(options), options.contenders)
+        for setting, contender in product(_settings(options, asked == "decodes"), options.contenders)
     ]
+    runs = LongRuns(search, list[Found], lambda one: RUNS_OF_A_SEARCH * _about_s(one.setting))
+    found = runs.run(searches, options.jobs, options.out)
     numbers = ("rate", "seed", "%", "engines", "devices", "the least", "theta")
-    found = rows(run_cases(search, searches, options.jobs))
-    print_table("engines and devices that keep the promise", ("model", "contender"), numbers, found, width=160)
+    print_table(f"{asked}: the fewest that keep the promise", ("model", "contender"), numbers, rows(found), WIDTH)
+    headings = ("rate", "%", "devices", "the least", "packing saves, %", "packing in slack saves, %")
+    title = f"{asked}: means of {options.seeds} seeds, and what packing saves, with 95 % intervals of paired seeds"
+    print_table(title, ("model", "contender"), headings, savings(found), WIDTH)
+    write_results(options.out / f"{asked}.json", found)
 
 
-def _settings(options: argparse.Namespace) -> Sequence[Setting]:
-    return [
-        Setting(options.device, model, rate, options.warm_up, options.duration, seed)
-        for model, rate, seed in product(options.models, options.rates, range(options.seeds))
-    ]
+def _testbed(options: argparse.Namespace) -> None:
+    cases = []
+    for setting, name, share in product(_settings(options, False), testbed.CONTENDERS, testbed.LOADS):
+        size = setting.size(CONTENDERS[name])
+        loaded = testbed.loaded(setting, share)
+        cases.append(Case(loaded, name, options.thetas[0] if CONTENDERS[name].tunes else None, LARGEST // size))
+    cases = [*dict.fromkeys(cases)]
+    found = LongRuns(run_case, Result, lambda one: _about_s(one.setting)).run(cases, options.jobs, options.out)
+    headings = ("req/s", "kept, %", "TPOT P99, ms", "")
+    print_table("four devices", ("model", "contender"), headings, testbed.rows(found), WIDTH)
+    print_table("packing at its best load", ("model", "against"), testbed.GAINS, testbed.gains(found), WIDTH)
+    write_results(options.out / "testbed.json", found)
 
 
-def _parse() -> argparse.Namespace:
+def _about_s(setting: Setting) -> float:
+    return SECONDS_A_REQUEST * setting.rate * (setting.warm_up_s + setting.duration_s)
+
+
+def _settings(options: argparse.Namespace, only_decodes: bool) -> Iterator[Setting]:
+    link = Link(options.link[0] * 1e9, options.link[1] * 1e-6)
+    for model, rate, seed in product(options.models, options.rates, range(options.seeds)):
+        times = options.warm_up, options.duration
+        yield Setting(options.device, model, rate, *times, seed, link, options.by_rule, only_decodes)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = script_parser("bench.papers.aladdin", __doc__)
+    parser.add_argument("--ask", nargs="+", choices=ASKED, default=list(ASKED), help="(default: all)")
     parser.add_argument("--device", choices=sorted({device for device, _ in MODELS}), default="a100")
     parser.add_argument("--models", nargs="+", metavar="MODEL", help="of llama2-7b, -13b, -70b (default: all)")
-    parser.add_argument("--rates", type=float, nargs="+", default=[5.0, 10.0], metavar="R", help="requests/s")
+    rates = [10.0, 20.0, 30.0, 40.0]
+    parser.add_argument("--rates", type=float, nargs="+", default=rates, metavar="R", help="requests/s")
     parser.add_argument("--percent", type=float, nargs="+", default=[99.0, 100.0], help="that meet both promises")
-    parser.add_argument("--thetas", type=float, nargs="+", default=[0.75, 0.9], metavar="T", help="that packing tries")
+    parser.add_argument("--by-rule", action="store_true", help="promise 1.3 times the TPOT of a lone request")
+    link = [PCIE.bytes_per_s / 1e9, PCIE.hop_s * 1e6]
+    parser.add_argument("--link", type=float, nargs=2, default=link, metavar=("GB/S", "US"), help="(default: 10 20)")
+    parser.add_argument("--thetas", type=float, nargs="+", default=[0.9, 0.75], metavar="T", help="that packing tries")
     parser.add_argument("--warm-up", type=float, default=30.0, metavar="SECONDS", help="(default: 30)")
     parser.add_argument("--duration", type=float, default=60.0, metavar="SECONDS", help="after it (default: 60)")
     names = [*CONTENDERS]
     parser.add_argument("--contenders", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names))
-    add_seeds(parser, 2)
+    add_seeds(parser, 3)
     add_jobs(parser)
-    options = parser.parse_args()
+    add_out(parser, "aladdin")
+    options = parser.parse_args(arguments)
     known = [model for device, model in MODELS if device == options.device]
     options.models = options.models or known
     if unknown := set(options.models) - set(known):

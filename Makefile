@@ -112,8 +112,8 @@ figures: $(STAMP)  # those of docs/results; with DATA, the papers' comparisons a
 ifdef DATA
 	@test -d "$(DATA)" || { echo "make: DATA is not a folder; give the one with the files that docs/results/index.md names"; exit 1; }
 	@mkdir -p $(FIGURES)
-	$(BIN)/python -m bench.papers.tropical --mooncake $(DATA)/conversation_trace.jsonl.gz --arxiv $(DATA)/arxiv_4k_llama2.csv \
-	    --requests 100 --seeds 1 --out $(FIGURES)/tropical
+	$(BIN)/python -m bench.papers.tropical --mooncake $(DATA)/conversation_trace.jsonl.gz \
+	    --only colocated disaggregated tropical elastic --requests 100 --seeds 1 --out $(FIGURES)/tropical
 	$(BIN)/python -m bench.papers.seallm --arrivals $(DATA)/azure2021_199.csv --rates 5 10 --seconds 40 --assignments 1 \
 	    --history 100 --batches 2 --out $(FIGURES)/seallm
 	$(BIN)/python -m bench.papers.scls --ask rates --rates 20 --seconds 30 --out $(FIGURES)/slices

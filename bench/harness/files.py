@@ -6,7 +6,7 @@ import msgspec
 
 
 def write_json(path: Path | None, figures: object) -> None:
-    """``figures`` may be of dataclasses and structs. Folders that are missing are made. No path: nothing is written."""
+    """``figures`` may hold dataclasses, structs and paths. Folders that are missing are made. No path: nothing."""
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(figures)) + b"\n")
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(figures, enc_hook=str)) + b"\n")

@@ -8,6 +8,7 @@ from statistics import fmean
 from scipy import stats
 
 CONFIDENCE = 0.95
+ALIKE = 1e-9  # differences no further apart than this, relative to their mean, are one
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +27,12 @@ class Compared:
 
 def difference(ours: Sequence[float], theirs: Sequence[float]) -> Compared:
     """Ours less theirs, of the same seeds."""
-    mean = fmean(one - other for one, other in zip(ours, theirs, strict=True))
+    differences = [one - other for one, other in zip(ours, theirs, strict=True)]
+    mean = fmean(differences)
     if len(ours) < 2:
         return Compared(mean)
+    if max(differences) - min(differences) <= ALIKE * abs(mean):
+        return Compared(mean, mean, mean)
     bounds = stats.ttest_rel(ours, theirs).confidence_interval(CONFIDENCE)
     return Compared(mean, float(bounds.low), float(bounds.high))
 

@@ -39,9 +39,10 @@ class Spread:
 
     def requests(self, count: int, random: Random) -> list[TraceRequest]:
         """Draw ``count`` requests of each data set."""
-        return [self._request(means, random) for means in TABLE_1 for _ in range(count)]
+        return [self.request(means, random) for means in TABLE_1 for _ in range(count)]
 
-    def _request(self, means: LengthMeans, random: Random) -> TraceRequest:
+    def request(self, means: LengthMeans, random: Random) -> TraceRequest:
+        """Draw one of a data set."""
         most = LONGEST if self.context is None else self.context
         answer = min(self._tokens(means.answer, random), most // 2)
         room = LONGEST if self.context is None else self.context - answer

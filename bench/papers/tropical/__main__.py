@@ -1,76 +1,158 @@
-"""Tropical's figure: how many requests a pair of engines serves with 90 % of them inside their SLOs, by policy.
+"""Tropical's figure: how many requests engines serve with 90 % of them inside their SLOs, by policy.
 
-    python -m bench.papers.tropical --mooncake FILE --arxiv FILE [--requests 600] [--seeds 3] [--out DIR]
+    python -m bench.papers.tropical --mooncake FILE [--models NAME ...] [--workloads Mooncake LongBench-like]
+        [--engines 2] [--only NAME ...] [--requests 600] [--seeds 5] [--jobs N] [--out DIR]
 
-In simulation: Llama-2-70B on A100s with tensor parallelism 4 and InternLM2.5-20B with 2, two engines each, TTFT SLO 5
-times the unloaded prefill, TPOT SLO 100 ms; Mooncake's conversation with its own arrivals (at another rate), and
-arXiv summaries (long input, short output) with Poisson arrivals. Each policy is searched for the highest rate at which
-the promise holds; colocated engines with chunked prefill are tried with several chunk sizes, and the best one counts.
-Baselines run as their papers have them, and with early rejection besides.
+In simulation: InternLM2.5-20B on A100s with tensor parallelism 2 and Llama-2-70B with 4, two engines each or more, TTFT
+SLO 5 times the unloaded prefill, TPOT SLO 100 ms; Mooncake's conversation with its own arrivals (at another rate), and
+lengths like LongBench's with Poisson arrivals. Each policy is searched, seed by seed, for the highest rate at which the
+promise holds; colocated engines with chunked prefill are tried with several chunk sizes, and the best one counts.
+Baselines run as their papers have them, and with early rejection besides. At the rate that tropical serves, all are
+compared once more: P90 of TTFT beside disaggregated, of TPOT beside colocated, and how long requests take and wait.
+
+Runs are kept below ``--out``: interrupted, or with another question, the bench goes on where it was.
 """
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
-from random import Random
+from statistics import fmean
+from typing import TypeVar
 
-from bench.harness.arguments import add_out, add_seeds, script_parser
-from bench.harness.jobs import run_jobs
+from bench.harness.arguments import add_out, add_seeds, errors_in_a_line, script_parser
+from bench.harness.long_runs import LongRuns
+from bench.harness.paired import Compared, ratio
 from bench.harness.tables import print_table
-from bench.papers.tropical.setting import CONTENDERS, MODELS, PROMISE, Search, Workload, run_search
+from bench.papers.tropical.setting import (
+    CONTENDERS,
+    MODELS,
+    PERCENTS,
+    PROMISE,
+    Case,
+    Latencies,
+    Rated,
+    Workload,
+    measure,
+    search,
+)
 from bench.simulated import write_results
 from mesh.jobs.arguments import add_jobs
 from simulation.capacity import FoundCapacity
-from simulation.loads.traces import load_lengths, load_trace
 
-OURS = ("tropical", "elastic")
-PAPERS = ("colocated", "disaggregated")  # what the paper compares with: vLLM and DistServe as they were
-Found = Sequence[tuple[Search, FoundCapacity]]
+OURS = "tropical", "elastic"  # policies
+PAPERS = "colocated", "disaggregated"  # what the paper compares with: vLLM and DistServe as they were
+MEASURED = "tropical"  # at whose rate latencies are compared
+SECONDS_A_REQUEST, RUNS_OF_A_SEARCH = 0.002, 8
+WIDTH = 140
 
-
-def main() -> None:
-    options = _parse()
-    searches = list(_searches(options))
-    found = list(zip(searches, run_jobs(run_search, searches, options.jobs, "searches"), strict=True))
-    numbers = ("req/s", "x best baseline", "x the paper's", "runs")
-    title, words = f"requests a second at {PROMISE:.0%} attainment", ("model", "workload", "policy", "chunk")
-    print_table(title, words, numbers, _rows(found))
-    write_results(options.out / "capacities.json", {search.name: capacity for search, capacity in found})
+Group = tuple[str, str]  # model and workload
+Result = TypeVar("Result")
 
 
-def _parse() -> argparse.Namespace:
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = _parse(arguments)
+    cases = list(_cases(options))
+    with errors_in_a_line():
+        searches = LongRuns(search, FoundCapacity, lambda one: RUNS_OF_A_SEARCH * SECONDS_A_REQUEST * one.num_requests)
+        found = searches.run(cases, options.jobs, options.out)
+    rates = by_contender(found, lambda one: one.rate)
+    headings = "requests/s", "x the best baseline", "x the paper's best"
+    title = (
+        f"requests/s at {PROMISE:.0%}, {options.engines} engines, means of {options.seeds} seeds of {options.requests}"
+    )
+    print_table(title, ("model", "workload", "policy"), headings, capacity_rows(rates), WIDTH)
+    write_results(options.out / "capacities.json", found)
+    rated = [Rated(case, _measured_rate(rates, case)) for case in cases if _measured_rate(rates, case) > 0]
+    at_rate = LongRuns(measure, Latencies, lambda one: SECONDS_A_REQUEST * one.case.num_requests)
+    latencies = {one.case: result for one, result in at_rate.run(rated, options.jobs, options.out).items()}
+    measured = "kept, %", "TTFT P90, s", "tropical: x shorter", "TPOT P90, ms", "tropical: x shorter", "e2e P50, P90, s"
+    title = f"at the requests/s that {MEASURED} serves"
+    print_table(title, ("model", "workload", "policy"), (*measured, "wait P90, s"), latency_rows(latencies), WIDTH)
+    write_results(options.out / "latencies.json", latencies)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = script_parser("bench.papers.tropical", __doc__)
     parser.add_argument("--mooncake", type=Path, required=True, metavar="FILE", help="conversation_trace.jsonl(.gz)")
-    parser.add_argument("--arxiv", type=Path, required=True, metavar="FILE", help="input_tokens, output_tokens")
+    parser.add_argument(
+        "--models", nargs="+", choices=MODELS, default=[*MODELS], metavar="NAME", help=", ".join(MODELS)
+    )
+    names = [Workload(Path()).name, Workload().name]
+    parser.add_argument("--workloads", nargs="+", choices=names, default=names, help="(default: both)")
+    parser.add_argument("--engines", type=int, default=2, metavar="N", help="half of which prefill (default: 2)")
+    parser.add_argument("--only", nargs="+", choices=CONTENDERS, default=[], metavar="NAME", help="; ".join(CONTENDERS))
     parser.add_argument("--requests", type=int, default=600, metavar="N", help="of each run (default: 600)")
-    add_seeds(parser, 3)
+    add_seeds(parser, 5)
     add_jobs(parser)
     add_out(parser, "tropical_figure")
-    return parser.parse_args()
+    options = parser.parse_args(arguments)
+    if options.engines < 2:
+        parser.error(f"--engines {options.engines}: disaggregated needs an engine for each phase; use 2 or more")
+    return options
 
 
-def _searches(options: argparse.Namespace) -> Iterator[Search]:
-    mooncake = Workload("Mooncake", load_trace(options.mooncake, Random("spread")), has_arrivals=True)
-    arxiv = Workload("arXiv", load_lengths(options.arxiv), has_arrivals=False)
-    for model in MODELS:
-        for workload in (mooncake, arxiv):
-            for contender in CONTENDERS:
-                yield Search(model, workload, contender, options.requests, options.seeds)
+def _cases(options: argparse.Namespace) -> Iterator[Case]:
+    seeds = range(options.seeds)
+    for model, name, contender, seed in product(options.models, options.workloads, options.only or CONTENDERS, seeds):
+        trace = options.mooncake if name == Workload(options.mooncake).name else None
+        workload = Workload(trace, MODELS[model].context)
+        yield Case(model, workload, contender, options.requests, seed, options.engines)
 
 
-def _rows(found: Found) -> Iterator[Sequence[str]]:
+def by_contender(
+    found: Mapping[Case, Result], value: Callable[[Result], float]
+) -> dict[Group, dict[str, Sequence[float]]]:
+    """Values of all seeds, by model and workload, then by contender."""
+    groups: dict[Group, dict[str, list[float]]] = {}
+    for case, result in found.items():
+        group = groups.setdefault((case.model, case.workload.name), {})
+        group.setdefault(case.contender, []).append(value(result))
+    return {group: dict(own) for group, own in groups.items()}
+
+
+def _measured_rate(rates: Mapping[Group, Mapping[str, Sequence[float]]], case: Case) -> float:
+    own = rates[case.model, case.workload.name].get(MEASURED)
+    return fmean(own) if own else 0.0
+
+
+def capacity_rows(rates: Mapping[Group, Mapping[str, Sequence[float]]]) -> Iterator[Sequence[str]]:
     """Rates, beside the best of the policies that are not ours, and beside the better of the paper's."""
-    for search, capacity in found:
-        load, contender = (search.model, search.workload.name), search.contender
-        rivals = [(one.contender, its.rate) for one, its in found if (one.model, one.workload.name) == load]
-        best = max(rate for rival, rate in rivals if rival.policy not in OURS)
-        papers = max(rate for rival, rate in rivals if rival.name in PAPERS)
-        numbers = f"{capacity.rate:.3f}", _ratio(capacity, best), _ratio(capacity, papers), str(len(capacity.trials))
-        yield *load, contender.name, str(contender.chunk_tokens), *numbers
+    for group, own in rates.items():
+        rivals = [name for name in own if CONTENDERS[name].policy not in OURS]
+        best, papers = (
+            max(names, key=lambda name: fmean(own[name]), default=None)
+            for names in (rivals, [name for name in rivals if name in PAPERS])
+        )
+        for name, values in own.items():
+            ratios = ("" if other in (None, name) else ratio(values, own[other]).text() for other in (best, papers))
+            mark = " (best baseline)" if name == best else ""
+            yield *group, f"{name}{mark}", f"{fmean(values):.3f}", *ratios
 
 
-def _ratio(capacity: FoundCapacity, rate: float) -> str:
-    return f"{capacity.rate / rate:.2f}" if rate else "-"
+def latency_rows(found: Mapping[Case, Latencies]) -> Iterator[Sequence[str]]:
+    """Means of seeds; how many times shorter tropical's P90 are is of pairs."""
+    groups: dict[Group, dict[str, list[Latencies]]] = {}
+    for case, result in found.items():
+        groups.setdefault((case.model, case.workload.name), {}).setdefault(case.contender, []).append(result)
+    median, tail = PERCENTS.index(50), PERCENTS.index(90)
+    for group, by_name in groups.items():
+        ours = by_name[MEASURED]
+        for name, own in by_name.items():
+            times = ["", ""]
+            if name != MEASURED:
+                times = [compared.text() for compared in _shorter(ours, own)]
+            e2e = ", ".join(f"{fmean(one.e2e_s[index] for one in own):.1f}" for index in (median, tail))
+            ttft, tpot = fmean(one.ttft_p90_s for one in own), 1e3 * fmean(one.tpot_p90_s for one in own)
+            kept, wait = 100 * fmean(one.attainment for one in own), fmean(one.queued_s[tail] for one in own)
+            cells = f"{kept:.1f}", f"{ttft:.2f}", times[0], f"{tpot:.0f}", times[1], e2e, f"{wait:.2f}"
+            yield *group, name, *cells
+
+
+def _shorter(ours: Sequence[Latencies], theirs: Sequence[Latencies]) -> Iterator[Compared]:
+    """How many times shorter our P90 of TTFT is, and of TPOT."""
+    yield ratio([one.ttft_p90_s for one in theirs], [one.ttft_p90_s for one in ours])
+    yield ratio([one.tpot_p90_s for one in theirs], [one.tpot_p90_s for one in ours])
 
 
 if __name__ == "__main__":

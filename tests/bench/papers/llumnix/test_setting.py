@@ -1,11 +1,13 @@
 """Llumnix's setting: what it measures besides records, what its engines cost, and small runs of it."""
 
 import tomllib
+from dataclasses import replace
 from importlib.resources import files
 
 import pytest
 
-from bench.papers.llumnix.setting import INFAAS, KV_TOKENS, ROUND_ROBIN, Case, make_profile, run_case
+from bench.papers.llumnix import __main__ as command
+from bench.papers.llumnix.setting import INFAAS, KV_TOKENS, LLUMNIX, ROUND_ROBIN, Case, Result, make_profile, run_case
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.profiles import load_profile
 
@@ -42,3 +44,42 @@ def test_preemptions_are_seen():
     busy = run_case(Case("M-M", 12.0, ROUND_ROBIN, 0, 250, num_engines=2))
     assert busy.preempted > 0
     assert busy.moves == 0
+
+
+def test_without_a_cache_and_with_time_between_steps_everything_takes_longer():
+    case = Case("M-M", 12.0, ROUND_ROBIN, 0, 200, num_engines=2)
+    slow, fast = run_case(case), run_case(replace(case, step_s=0.0, caches=True))
+    assert slow.tpot_s[0] > fast.tpot_s[0] + 0.9 * case.step_s
+    assert slow.ttft_s[1] > fast.ttft_s[1]
+
+
+def test_rows_are_of_pairs_and_end_with_the_best_rate():
+    def result(ttft_s):
+        return Result(10, 0, (ttft_s, 2 * ttft_s), (0.03, 0.04), (9.0, 20.0), 0.05, 0.1, grows=False)
+
+    found = {
+        Case("S-L", rate, contender, 0, 10): result(ttft_s)
+        for rate, contender, ttft_s in (
+            (4.0, INFAAS, 2.0),
+            (4.0, LLUMNIX, 1.0),
+            (5.0, INFAAS, 9.0),
+            (5.0, LLUMNIX, 3.0),
+        )
+    }
+    rows = list(command.better_rows(found))
+    assert [row[1:5] for row in rows] == [
+        ("4", "infaas", "2.00", "2.00"),
+        ("5", "infaas", "3.00", "3.00"),
+        ("best", "infaas", "3.00 at 5", "3.00 at 5"),
+    ]
+    assert rows[0][-1] == "5.0, 5.0"
+
+
+def test_the_command_does_nothing_twice(tmp_path, capsys, monkeypatch):
+    asked = ["--only", "S-S", "--rates", "10", "--requests", "60", "--engines", "2", "--seeds", "1", "--jobs", "1"]
+    asked += ["--contenders", "infaas", "llumnix", "--coast", "--out", str(tmp_path)]
+    command.main(asked)
+    assert "TTFT P99" in capsys.readouterr().out
+    monkeypatch.setattr("bench.papers.llumnix.setting.make_simulation", None)
+    command.main(asked)
+    assert "2 runs, 2 of them done before" in capsys.readouterr().out

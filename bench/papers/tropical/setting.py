@@ -186,21 +186,28 @@ class Rated:
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """Quantiles at `PERCENTS` of what requests took in all and of how long they waited, and two P90. Seconds."""
+    """Quantiles at `PERCENTS` of what requests took in all, and of how many times as long as their prefill on an idle
+    engine the first token took, which is what queueing makes of it; and two P90. Seconds.
+    """
 
     attainment: float
     ttft_p90_s: float
     tpot_p90_s: float
     e2e_s: tuple[float, ...]
-    queued_s: tuple[float, ...]
+    stretch: tuple[float, ...]
 
 
 def measure(rated: Rated) -> Latencies:
     """Serve the case's requests at that rate."""
     summary = rated.case.run(rated.rate)
-    ttft, tpot, e2e, queued = map(_known, (summary.ttft, summary.tpot, summary.e2e, summary.queued))
-    quantiles = [tuple(one.percentile(percent) for percent in PERCENTS) for one in (e2e, queued)]
-    return Latencies(summary.attainment, ttft.percentile(90), tpot.percentile(90), *quantiles)
+    ttft, tpot, e2e, ratios = map(_known, (summary.ttft, summary.tpot, summary.e2e, summary.ttft_ratio))
+    return Latencies(
+        attainment=summary.attainment,
+        ttft_p90_s=ttft.percentile(90),
+        tpot_p90_s=tpot.percentile(90),
+        e2e_s=tuple(map(e2e.percentile, PERCENTS)),
+        stretch=tuple(TTFT_FACTOR * ratios.percentile(percent) for percent in PERCENTS),
+    )
 
 
 def _known(spread: Distribution | None) -> Distribution:

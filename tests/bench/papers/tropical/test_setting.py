@@ -84,9 +84,10 @@ def test_half_of_the_engines_prefill_where_engines_are_split(num_engines):
 
 def test_latencies_have_their_quantiles():
     found = measure(Rated(CASE, 0.1))
-    assert len(found.e2e_s) == len(found.queued_s) == len(PERCENTS)
+    assert len(found.e2e_s) == len(found.stretch) == len(PERCENTS)
     assert list(found.e2e_s) == sorted(found.e2e_s)
     assert found.ttft_p90_s <= found.e2e_s[-1]
+    assert found.stretch[0] == pytest.approx(1.0, rel=0.05)
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------

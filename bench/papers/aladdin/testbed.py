@@ -30,7 +30,9 @@ def rows(results: Results) -> Iterator[Sequence[str]]:
 
 
 def gains(results: Results) -> Iterator[Sequence[str]]:
-    """What packing gains over each other at the load where it gains most, as the paper's "up to"."""
+    """What packing gains over each other at the load where it gains most, as the paper's "up to". Violations are
+    compared where packing has some.
+    """
     by_seed = _by_seed(results)
     pairs: dict[tuple[str, str, str], list[tuple[Sequence[Result], Sequence[Result]]]] = {}
     for case, own in by_seed.items():
@@ -40,18 +42,17 @@ def gains(results: Results) -> Iterator[Sequence[str]]:
             if other.setting == case.setting and not ALL[other.contender].tunes:
                 pairs.setdefault((case.setting.model, case.contender, other.contender), []).append((own, theirs))
     for (model, ours, rival), of_loads in pairs.items():
-        violations = max(_times(_lost(theirs), _lost(own)) for own, theirs in of_loads)
-        kept = max(100 * ((1 - _lost(own)) / max(1e-9, 1 - _lost(theirs)) - 1) for own, theirs in of_loads)
+        violations = max((_lost(theirs) / _lost(own) for own, theirs in of_loads if _lost(own)), default=inf)
+        kept = max(_more(1 - _lost(own), 1 - _lost(theirs)) for own, theirs in of_loads)
         tpot = max(100 * (1 - _tpot(own) / _tpot(theirs)) for own, theirs in of_loads)
         cells = f"{violations:.1f}", f"{kept:.0f}", f"{tpot:.0f}"
         told = (f"{cell} ({word})" if word else cell for cell, word in zip(cells, PAPER[rival], strict=True))
         yield model, f"{ours} against {rival}", *told
 
 
-def _times(theirs: float, ours: float) -> float:
-    if not theirs:
-        return 1.0
-    return theirs / ours if ours else inf
+def _more(ours: float, theirs: float) -> float:
+    """In per cent."""
+    return 100 * (ours / theirs - 1) if theirs else inf
 
 
 def _lost(results: Sequence[Result]) -> float:

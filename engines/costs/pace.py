@@ -1,4 +1,7 @@
-"""Measures how long decodes wait from one token to the next: steps, what prefills add, what the shell takes."""
+"""Measures how long decodes wait from one token to the next: steps, what prefills add, what the shell takes.
+
+A step that accepts drafts counts as so many steps as each of its decodes got tokens, on average.
+"""
 
 STEPS = 8  # about how many the mean is of
 
@@ -10,7 +13,7 @@ class Pace:
         self.seconds = 0.0  # 0: nothing decodes
         self._last_at: float | None = None
 
-    def stepped(self, now: float, num_steps: int = 1) -> None:
+    def stepped(self, now: float, num_steps: float = 1) -> None:
         """The last of ``num_steps`` such steps ended now."""
         if self._last_at is not None:
             mean_s = (now - self._last_at) / num_steps

@@ -15,7 +15,9 @@ from mesh.wire.transfers import KVShape
 
 
 class Draw(msgspec.Struct, frozen=True):
-    """Draw the token that follows a chunk. ``tokens`` is the request's own list, which grows: read, never kept."""
+    """Draw the token that follows a chunk. ``tokens`` is the request's own list, which grows: read, never kept. After
+    them come ``drafts``, if there are any, up to the ``position``.
+    """
 
     sampling: Sampling
     tokens: Sequence[int]  # prompt, then generated
@@ -23,6 +25,7 @@ class Draw(msgspec.Struct, frozen=True):
     position: int  # of the sampled token in them; with the seed it keys the random generator
     request: str = ""  # whose answer it is
     pooling: Pooling | None = None  # what is wanted is a vector of the prompt, whose last token the chunk has
+    drafts: Sequence[int] = ()  # taken to be right
 
     @property
     def num_generated(self) -> int:

@@ -198,7 +198,7 @@ class Iterations:
         repeated = running.repeated(result)
         step.service.learn(running.load(step), result.elapsed_s)
         if len(step.prompts) < len(step.shares):
-            self._pace.stepped(now)
+            self._pace.stepped(now, _tokens_a_decode(result) if step.service.speculation is not None else 1)
         if repeated is not None:
             return self._book_steady(step, *repeated, now)
         running.end()
@@ -334,6 +334,11 @@ class Iterations:
         for request in [share.request for share in alive]:
             outcomes += self._requests.give_up(request, reason, FailureCode.STEP, now)
         return outcomes
+
+
+def _tokens_a_decode(result: StepResult) -> float:
+    """Tokens that each decode got, on average."""
+    return 1 + sum([len(chunk.further) for chunk in result.chunks]) / len(result.chunks)
 
 
 def _still_runs(request: EngineRequest) -> bool:

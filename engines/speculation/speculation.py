@@ -13,7 +13,6 @@ from engines.speculation.choice import Candidate, drafts_for
 from engines.speculation.drafter import Drafter, Lookup
 from engines.speculation.prompt_lookup import PromptLookup
 from mesh.topology.schema import ServiceSpec
-from mesh.wire.requests import Sampling
 from mesh.wire.status import DecodeCost
 
 
@@ -148,19 +147,8 @@ def speculation_of(
 
 
 def _can_check(request: EngineRequest) -> bool:
-    """Whether the next tokens of one that is here to stay depend on nothing but those that are there: penalties count
-    tokens, and a grammar has to follow each.
-    """
-    return request.transfer is None and not request.is_filler and not _looks_back(request.spec.sampling)
-
-
-def _looks_back(sampling: Sampling) -> bool:
-    return bool(
-        sampling.grammar
-        or sampling.repetition_penalty != 1.0
-        or sampling.presence_penalty
-        or sampling.frequency_penalty
-    )
+    """Whether it is here to stay, and has no grammar, which would have to follow each draft."""
+    return request.transfer is None and not request.is_filler and not request.spec.sampling.grammar
 
 
 def _num_held_for(request: EngineRequest, count: int, pool: BlockPool, spare_blocks: int) -> int:

@@ -7,7 +7,9 @@ drafts, be it greedy or sampled: there is nothing to accept at random, and no di
 
 from collections.abc import Callable, Sequence
 
-from engines.scheduling.batch import Chunk, ChunkResult, Draw
+import msgspec
+
+from engines.scheduling.batch import Chunk, ChunkResult
 
 Compute = Callable[[Sequence[Chunk]], Sequence[ChunkResult]]
 
@@ -32,14 +34,13 @@ def rows_of(chunk: Chunk) -> list[Chunk]:
     draw = chunk.draw
     if not chunk.drafts or draw is None:
         return [chunk]
-    tokens = [*draw.tokens[: draw.position], *chunk.drafts]
     return [
         Chunk(
             chunk.request,
             (token,),
             chunk.start + place,
             chunk.blocks,
-            Draw(draw.sampling, tokens, draw.num_prompt, draw.position + place, draw.request),
+            msgspec.structs.replace(draw, position=draw.position + place, drafts=chunk.drafts[:place]),
             adapter=chunk.adapter,
         )
         for place, token in enumerate((*chunk.tokens, *chunk.drafts))

@@ -167,7 +167,7 @@ class EngineStatus(msgspec.Struct, frozen=True, tag=True):
     min_tpot_slo_s: Promise | None = None  # the tightest promise of those; None: there are none
     foreseen: list[ForeseenSlack] = []  # of those, the ones that may run out first; none: answers are not predicted
     prefills: list[PendingPrefill] = []  # the first of them to be due, as many as `MOST_PREFILLS`
-    pace_s: Seconds = 0.0  # from one step with decodes to the next, of late; 0: nothing decodes
+    pace_s: Seconds = 0.0  # from one token of a decode to the next, of late; 0: nothing decodes
     num_role_changes: Count = 0
     num_devices: Count = 1  # that the engine computes on (tensor times pipeline parallelism)
     max_running: Count = 0  # requests of one service that hold KV at a time; 0: not known

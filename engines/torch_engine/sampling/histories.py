@@ -36,6 +36,16 @@ class Tally:
         for token in known:
             self._add(token)
 
+    def plus(self, tokens: Sequence[int]) -> "Tally":
+        """Return one that counts these, too. This one stays as it is."""
+        if not tokens:
+            return self
+        other = Tally(self._vocab_size, self.ids.device)
+        other.ids, other.counts = self.ids.clone(), self.counts.clone()
+        other._counted, other._places = self._counted.copy(), self._places.copy()
+        other.add(tokens)
+        return other
+
     def _add(self, token: int) -> None:
         place = self._places.setdefault(token, len(self._places))
         if place == len(self.ids):
@@ -56,7 +66,7 @@ class History:
     def is_of(self, draw: Draw) -> bool:
         """The very list: another one may differ in what was counted, even of a request with the same name."""
         is_same = self._tokens is draw.tokens and self._num_prompt == draw.num_prompt
-        return is_same and self._num_counted <= draw.position
+        return is_same and self._num_counted <= draw.position - len(draw.drafts)
 
     def count(self, position: int) -> None:
         """Count the tokens before ``position`` that are not counted yet."""
@@ -75,11 +85,11 @@ class Histories:
         return len(self._kept)
 
     def of(self, draw: Draw, row: Tensor) -> History:
-        """Return the history up to the token that is to be sampled from ``row`` [vocabulary]."""
+        """Return the history up to the token that is to be sampled from ``row`` [vocabulary], but for drafts."""
         history = self._kept.pop(draw.request, None)
         if history is None or not history.is_of(draw):
             history = History(draw, len(row), row.device)
-        history.count(draw.position)
+        history.count(draw.position - len(draw.drafts))
         self._kept[draw.request] = history
         return history
 

@@ -84,9 +84,10 @@ class Sampler:
             ids = torch.tensor(list(biases), dtype=torch.long, device=row.device)
             row[ids] += torch.tensor(list(biases.values()), device=row.device)
         if sampling.repetition_penalty != 1.0:
-            _penalise_repetition(row, sampling.repetition_penalty, self._histories.of(draw, row).seen.ids)
+            seen = self._histories.of(draw, row).seen.plus(draw.drafts)
+            _penalise_repetition(row, sampling.repetition_penalty, seen.ids)
         if (sampling.presence_penalty or sampling.frequency_penalty) and draw.num_generated:
-            _penalise_generated(row, sampling, self._histories.of(draw, row).generated)
+            _penalise_generated(row, sampling, self._histories.of(draw, row).generated.plus(draw.drafts))
         if draw.num_generated < sampling.min_tokens:
             ends = [*sampling.stop_token_ids, *(() if sampling.ignore_eos else self._eos_token_ids)]
             row[_known(ends, len(row))] = float("-inf")

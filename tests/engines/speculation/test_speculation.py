@@ -3,14 +3,13 @@
 import random
 
 import msgspec
-import pytest
 
 from engines.core import EngineCore
 from engines.speculation.speculation import Speculation
 from mesh.wire.control import Migrate, Role
 from mesh.wire.requests import RequestSpec, Sampling
 from tests.engines.conftest import MakeSpec
-from tests.engines.virtual import BLOCK_SIZE, SERVICE, VirtualMesh, continuation
+from tests.engines.virtual import BLOCK_SIZE, SERVICE, STEP_S, VirtualMesh, continuation
 from tests.seeds import each_seed
 
 FEW = 2  # tokens of the vocabulary: what came before comes again
@@ -50,20 +49,9 @@ def test_an_answer_is_the_same_in_fewer_steps(make_spec: MakeSpec):
     assert (status.drafts_checked, status.tokens_drafted, status.drafts_accepted) == counts
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"repetition_penalty": 1.1},
-        {"presence_penalty": 0.5},
-        {"frequency_penalty": 0.5},
-        {"grammar": '{"grammars": []}'},
-    ],
-)
-def test_nothing_is_drafted_where_a_token_depends_on_more_than_its_place(
-    make_spec: MakeSpec, changes: dict[str, object]
-):
+def test_nothing_is_drafted_where_a_grammar_has_to_follow_each_token(make_spec: MakeSpec):
     spec = make_spec("r", 8, max_tokens=60)
-    sampling = msgspec.structs.replace(spec.sampling, **changes)
+    sampling = msgspec.structs.replace(spec.sampling, grammar='{"grammars": []}')
     mesh = run_alone(msgspec.structs.replace(spec, sampling=sampling), drafts=5)
     assert mesh.streams["r"] == answer(spec)
     assert speculation(mesh.engines["e"].core).counts.num_checks == 0
@@ -79,6 +67,15 @@ def test_an_answer_ends_with_its_first_end_token_among_the_drafts(make_spec: Mak
         assert mesh.streams["r"] == right[: first + 1]
         assert mesh.finished["r"] == "stop"
         assert speculation(mesh.engines["e"].core).counts.num_accepted > 0
+
+
+def test_the_pace_is_that_of_tokens(make_spec: MakeSpec):
+    mesh, paces = new_mesh(), list[float]()
+    core = mesh.add("e", num_blocks=64).core
+    mesh.submit("e", make_spec("r", 8, max_tokens=120, first=2))
+    while mesh.step():
+        paces.append(core.status(mesh.now).pace_s)
+    assert 0 < min(pace for pace in paces if pace) < 0.8 * STEP_S
 
 
 def test_decodes_of_other_requests_share_the_step(make_spec: MakeSpec):

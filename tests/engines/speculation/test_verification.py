@@ -13,6 +13,8 @@ from tests.engines.contract.computers import Desk, simulated_computer, torch_com
 
 GREEDY = Sampling(max_tokens=64, seed=1, temperature=0.0)
 SAMPLED = Sampling(max_tokens=64, seed=11, temperature=0.9, top_p=0.95)
+PENALISED = Sampling(max_tokens=64, seed=1, temperature=0.0, repetition_penalty=1.2, frequency_penalty=0.4)
+BIASED = Sampling(max_tokens=64, seed=4, temperature=0.7, presence_penalty=0.9, logit_bias={32: 3.0}, min_tokens=40)
 ANSWER = 24
 
 
@@ -53,7 +55,7 @@ def generate_with_drafts(desk: Desk, sampling: Sampling, right: Sequence[int]) -
     return tokens, found
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED, PENALISED, BIASED])
 @pytest.mark.parametrize("logprobs", [None, 2])
 def test_tokens_and_their_logprobs_are_those_without_drafts(computer, sampling: Sampling, logprobs: int | None):
     desk, sampling = Desk(computer, 5), msgspec.structs.replace(sampling, logprobs=logprobs)

@@ -1,6 +1,6 @@
 """Child of `bench.peers.engines`: our engine's core and the torch executor, joined as the engine process joins them.
 
-python -m bench.peers.core_engine MODEL_FOLDER DTYPE
+python -m bench.peers.core_engine MODEL_FOLDER DTYPE [SPECULATION]
 """
 
 import sys
@@ -15,6 +15,7 @@ from engines.loading import load
 from engines.process import settings_of
 from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import Send
+from mesh.rules import DraftMethod
 from mesh.topology.schema import EngineSpec, ServiceSpec, Slo, Topology
 from mesh.wire.control import Role
 from mesh.wire.requests import Epoch, RequestSpec, Sampling, StepTokens, Submit
@@ -24,10 +25,11 @@ SLO = Slo(ttft_s=60.0, tpot_s=10.0)
 
 
 class CoreEngine:
-    """An engine with its default limits for the model in a folder."""
+    """An engine with its default limits for the model in a folder. ``speculation``: of `DraftMethod`; empty: none."""
 
-    def __init__(self, folder: str, dtype: str) -> None:
-        services = (ServiceSpec(SERVICE, folder, SLO, dtype),)
+    def __init__(self, folder: str, dtype: str, speculation: str = "") -> None:
+        method = DraftMethod(speculation) if speculation else None
+        services = (ServiceSpec(SERVICE, folder, SLO, dtype, speculation=method),)
         engine = EngineSpec("engine", Role.MULTIPLEX, (SERVICE,))
         topology = Topology("bench", Path(), services, (engine,), ())
         peers = PeerMemories()

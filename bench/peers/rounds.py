@@ -27,14 +27,20 @@ END_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Requests that arrive at once and are alike. ``seed`` makes their prompts: no two share a prefix."""
+    """Requests that arrive at once and are alike. ``seed`` makes their prompts, of which no two share a prefix, unless
+    prompts are ``given``. With ``in_cpu_time``, seconds are the engine's process's own: others take none of them.
+    """
 
     num_requests: int
     prompt_tokens: int
     new_tokens: int
     seed: int
+    given: Sequence[list[int]] = ()
+    in_cpu_time: bool = False
 
     def prompts(self) -> list[list[int]]:
+        if self.given:
+            return list(self.given)
         stream = random.Random(self.seed)
         return [stream.choices(TOKEN_IDS, k=self.prompt_tokens) for _ in range(self.num_requests)]
 
@@ -61,8 +67,9 @@ class Generator(Protocol):
         ...
 
 
-def measure(engine: Generator, work: Round, now: Callable[[], float] = time.perf_counter) -> Measured:
+def measure(engine: Generator, work: Round, now: Callable[[], float] | None = None) -> Measured:
     """Raise RuntimeError if tokens are missing."""
+    now = now or (time.process_time if work.in_cpu_time else time.perf_counter)
     prompts = work.prompts()
     started = now()
     steps = [(now(), tokens) for tokens in engine.generate(prompts, work.new_tokens)]

@@ -1,6 +1,6 @@
 """Child of `bench.peers.engines`, under an interpreter that has vLLM: its engine core here, with no server around it.
 
-    python -m bench.peers.vllm_engine_speed MODEL_FOLDER eager|compiled DTYPE
+    python -m bench.peers.vllm_engine_speed MODEL_FOLDER eager|compiled DTYPE [ngram]
 
 Needs nothing of this project but `bench.peers.rounds`. Tokens stay ids: no time goes into text.
 """
@@ -10,9 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from bench.peers.rounds import Answers
 
+MOST_DRAFTS = 5  # of a decode at a time, as in vLLM's own examples
+
 
 class VllmEngine:
-    def __init__(self, folder: str, mode: str, dtype: str) -> None:
+    def __init__(self, folder: str, mode: str, dtype: str, speculation: str = "") -> None:
+        drafts = {"method": speculation, "num_speculative_tokens": MOST_DRAFTS, "prompt_lookup_max": 4}
         import vllm  # prints while it is imported: after Answers
 
         self._vllm = vllm
@@ -24,6 +27,7 @@ class VllmEngine:
             max_model_len=1024,
             max_num_seqs=32,
             enable_prefix_caching=False,
+            speculative_config=drafts | {"prompt_lookup_min": 2} if speculation else None,
         )
         self._engine = llm.llm_engine
         self._num_requests = 0

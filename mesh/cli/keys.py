@@ -47,9 +47,9 @@ def register(subparsers: "Subparsers") -> None:
 def _add(options: argparse.Namespace) -> int:
     from mesh.access.key_file import change_keys
     from mesh.access.keys import make_key
-    from mesh.topology.parse import load
+    from mesh.added.stored import load_deployed
 
-    topology = load(options.file)
+    topology = load_deployed(options.file)
     path = _path(topology)
     now = time.time()
     expires = None if options.expires is None else _moment(options.expires, now)

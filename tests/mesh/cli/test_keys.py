@@ -2,7 +2,11 @@ import pytest
 
 from mesh.access.key_file import read_keys
 from mesh.access.keys import KeyLimits, split_key
+from mesh.added.stored import store_tables
+from mesh.added.tables import read_tables
 from mesh.cli.entry import main
+from mesh.process.runtime_folder import make_runtime_dir
+from mesh.topology.parse import load
 
 
 @pytest.fixture
@@ -30,6 +34,15 @@ def test_a_key_is_shown_once_and_kept_as_a_hash(keys):
     assert key.matches(secret)
     assert secret not in keys.file.read_text()
     assert secret not in keys("list")[1]
+
+
+def test_a_key_may_be_for_what_was_added_while_the_mesh_runs(keys, tmp_path, monkeypatch):
+    monkeypatch.setenv("MESHSERVE_RUNTIME_DIR", str(tmp_path))
+    topology = load(keys.topology)
+    make_runtime_dir(topology)
+    store_tables(topology, read_tables(tmp_path / "more.toml", '[services.more]\nmodel = "m"\n'))
+    assert keys("add", "eve", "--services", "more")[0] == 0
+    assert "services more" in keys("list")[1]
 
 
 def test_limits_are_kept_and_listed(keys):

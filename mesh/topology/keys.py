@@ -68,6 +68,7 @@ MESH: Keys = {
 ACCESS: Keys = {
     "keys": Key("keys", text),
     "open": Key("open", boolean),
+    "share_prefixes": Key("share_prefixes", boolean),
     "requests_per_minute": Key("requests_per_minute", integer(1, 10**12)),
     "tokens_per_minute": Key("tokens_per_minute", integer(1, 10**12)),
     "in_flight": Key("in_flight", integer(1, 10**12)),

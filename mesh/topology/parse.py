@@ -152,8 +152,9 @@ def _access(source: _Source) -> AccessSpec | None:
     if "access" not in source.document:
         return None
     fields = _section(source, "access", keys.ACCESS)
-    path, is_open = fields.pop("keys", None), fields.pop("open", False)
-    return AccessSpec(None if path is None else Path(source.resolve(path)), is_open, KeyLimits(**fields))
+    path, is_open, shares = fields.pop("keys", None), fields.pop("open", False), fields.pop("share_prefixes", False)
+    keys_file = None if path is None else Path(source.resolve(path))
+    return AccessSpec(keys_file, is_open, KeyLimits(**fields), shares)
 
 
 def _batches(source: _Source) -> BatchesSpec:

@@ -1,6 +1,7 @@
 """Requests on the wire: from gateways to engines, and the engines' answers."""
 
 from enum import StrEnum
+from hashlib import blake2b
 from typing import Final, NamedTuple
 
 import msgspec
@@ -93,6 +94,7 @@ class RequestSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     adapter: LoraAdapter | None = None  # of the service's model, with which it is computed
     images: Images = ()  # that the prompt shows, in order
     late: Lateness | None = None  # what becomes of it if it is late; None: what the policy does
+    cache_salt: Name = ""  # it shares KV with requests of the same salt only
 
     @property
     def num_tokens(self) -> int:
@@ -110,9 +112,12 @@ class RequestSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def prefix_salt(self) -> bytes:
-        """Return what tells its prefixes from those of the same tokens under other weights, or with other images."""
+        """Return what tells its prefixes from those of the same tokens under other weights, with other images, or of
+        others that may not know of them.
+        """
         key = b"" if self.adapter is None else self.adapter.key.encode()
-        return b"|".join([key, *(image.digest for image in self.images)]) if self.images else key
+        key = b"|".join([key, *(image.digest for image in self.images)]) if self.images else key
+        return blake2b(self.cache_salt.encode(), digest_size=16).digest() + key if self.cache_salt else key
 
     def answer_tokens(self, num_generated: int) -> int:
         """Return how many tokens the answer is expected to have, now that it has ``num_generated``. Without an

@@ -1,5 +1,7 @@
 """A gateway's own life: what it says of itself and when, which policy it takes, and how it ends."""
 
+from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from mesh.effects import Follow, Publish, Rest
 from mesh.errors import UserError
 from mesh.topology.parse import load
-from mesh.topology.schema import PolicySpec, Topology
+from mesh.topology.schema import AccessSpec, PolicySpec, Topology
 from mesh.wire.control import Drain, Locate, PolicyChoice, ProcessState, RequestPlace, RequestPlaces, SetPolicy
 from router.effects import DeclinePolicy, Fail, SendToEngine, TakePolicy, TellPlaces
 from router.gateway_core import GatewayCore, GatewayParts
@@ -29,8 +31,7 @@ def topology() -> Topology:
     return load(DEFAULT_TOPOLOGY)
 
 
-@pytest.fixture
-def gateway(topology) -> GatewayCore:
+def core_of(topology) -> GatewayCore:
     policy, monitor, timelines = PolicyInForce(PolicySpec(), Random(0), 0.0), Monitor(100.0), Timelines()
     dispatcher = Dispatcher(policy.policy, monitor, LIMITS, timelines)
     name = topology.gateways[0].id
@@ -39,9 +40,14 @@ def gateway(topology) -> GatewayCore:
     return core
 
 
-def submit(gateway, name="r"):
+@pytest.fixture
+def gateway(topology) -> GatewayCore:
+    return core_of(topology)
+
+
+def submit(gateway, name="r", tenant=""):
     spec = make_spec(name)
-    return gateway.submit(spec, gateway.dispatcher.timelines.arrived(spec, 0.0), 0.0)
+    return gateway.submit(spec, gateway.dispatcher.timelines.arrived(spec, 0.0), 0.0, tenant)
 
 
 def statuses(effects):
@@ -143,7 +149,7 @@ def test_an_operators_policy_is_later_than_all_that_were_heard(gateway):
     gateway.receive("cli", SetPolicy(PolicyChoice("colocated", {}, 3)), 1.0)
     gateway.receive("cli", SetPolicy(PolicyChoice("best", {}, 7)), 1.0)
     effects = gateway.choose_policy(PolicySpec("tropical", {"watermark": 0.5}), 2.0)
-    choice = PolicyChoice("tropical", {"watermark": 0.5, "headroom": 1.0, "flips": False}, 8)
+    choice = PolicyChoice("tropical", {"watermark": 0.5, "headroom": 1.0, "flips": False, "balance": "infaas"}, 8)
     assert (effects[0], gateway.policy, statuses(effects)) == (TakePolicy(choice), choice, 1)
 
 
@@ -155,3 +161,21 @@ def test_an_operators_policy_that_does_not_exist_is_not_taken(gateway):
 
 def test_an_operators_order_goes_to_the_engine(gateway):
     assert gateway.order(M0, Drain(), 0.0) == [SendToEngine(M0, Drain())]
+
+
+@pytest.mark.parametrize(
+    ("access", "salts"),
+    [
+        (None, ("", "")),
+        (AccessSpec(open=True), ("", "")),
+        (AccessSpec(Path("keys.json")), ("ann", "bob")),
+        (AccessSpec(Path("keys.json"), share_prefixes=True), ("", "")),
+    ],
+)
+def test_requests_of_two_keys_share_no_prefix_unless_told(topology, access, salts):
+    gateway = core_of(replace(topology, access=access))
+    gateway.monitor.observe(sender_of(M0), make_status(M0), 0.0)
+    effects = [*submit(gateway, "r1", "ann"), *submit(gateway, "r2", "bob")]
+    specs = [effect.message.spec for effect in effects if isinstance(effect, SendToEngine)]
+    assert tuple(spec.cache_salt for spec in specs) == salts
+    assert len({spec.prefix_salt for spec in specs}) == len({*salts})

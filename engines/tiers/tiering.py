@@ -36,6 +36,7 @@ LOOK_AHEAD = 8  # requests that wait, of a service
 LEAST_WAIT_S = 0.1  # for a load, however fast computing is: less says nothing of it
 STORE_BYTES = 8 * 2**20  # at a time
 MOST_LOOKS = 1024  # for blocks that are not stored yet, at a time
+USUAL_BLOCKS = 64  # of a load, by which tiers are compared with computing
 SHORT = 4  # a pool is short if less than one such part of it is unused
 
 log = structlog.get_logger()
@@ -250,13 +251,16 @@ class Tiering:
 
     def room(self, service: Service) -> tuple[int, float]:
         """Return how many tokens of a service tiers hold at most, and the seconds to load one, if it comes from the
-        slowest. Nothing where there are no tiers.
+        slowest. Tiers from which nothing is loaded, as computing is sooner, do not count.
         """
         if service.tiers is None or not self._is_on:
             return 0, 0.0
         num_bytes, size = block_bytes(service.shape), service.pool.block_size
-        block_s = max([self._costs[tier].seconds(1, num_bytes) for tier in service.tiers.tiers])
-        return service.tiers.capacity_bytes // num_bytes * size, block_s / size
+        compute_s = service.chunk_s(USUAL_BLOCKS * size, 0)
+        load_s = {tier: self._costs[tier].seconds(USUAL_BLOCKS, num_bytes) for tier in service.tiers.tiers}
+        worth = [tier for tier, seconds in load_s.items() if seconds < compute_s]
+        num_tokens = sum([service.tiers.tiers[tier] for tier in worth]) // num_bytes * size
+        return num_tokens, max([load_s[tier] for tier in worth], default=0.0) / (USUAL_BLOCKS * size)
 
     def _status(self, tier: Tier) -> TierStatus:
         loaded, stored = self._loaded[tier], self._stored[tier]

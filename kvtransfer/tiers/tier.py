@@ -1,6 +1,6 @@
 """Names the KV tiers, how an engine asks which of them holds a block, and what comes of loads and stores."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -17,12 +17,8 @@ class TierIndex(Protocol):
     """Knows what the tiers hold of one service's blocks. It answers at once, and may be wrong: see `BlocksLoaded`."""
 
     @property
-    def tiers(self) -> Collection[Tier]:
-        """Return those that there are, the fastest first."""
-
-    @property
-    def capacity_bytes(self) -> int:
-        """Return what they hold at most, files' headers included."""
+    def tiers(self) -> Mapping[Tier, int]:
+        """Return those that there are, the fastest first, and the bytes that each holds at most."""
 
     def find(self, digest: bytes) -> Tier | None:
         """Return the fastest tier that holds the block of this chain digest; None: none does."""

@@ -1,6 +1,6 @@
 """One service's blocks in the KV tiers of its engine's host: found, stored and loaded."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from time import perf_counter
@@ -44,12 +44,8 @@ class TieredBlocks:
         return f"<TieredBlocks {self._space.hex()} in {[*self.folders.values()]}>"
 
     @property
-    def tiers(self) -> Collection[Tier]:
-        return self.folders.keys()
-
-    @property
-    def capacity_bytes(self) -> int:
-        return sum([folder.capacity_bytes for folder in self.folders.values()])
+    def tiers(self) -> Mapping[Tier, int]:
+        return {tier: folder.capacity_bytes for tier, folder in self.folders.items()}
 
     def find(self, digest: bytes) -> Tier | None:
         """Return the fastest tier with a file of that name."""

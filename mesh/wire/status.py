@@ -104,7 +104,7 @@ class ServiceStatus(msgspec.Struct, frozen=True):
     drafts_checked: Count = 0  # decodes whose step checked drafts, since the service was opened here
     tokens_drafted: Count = 0  # by these
     drafts_accepted: Count = 0  # of those tokens
-    tier_tokens: Count = 0  # that the KV tiers of its host hold at most; 0: it has none
+    tier_tokens: Count = 0  # that the KV tiers of its host hold at most, where loading is worth it; 0: it has none
     tier_token_s: Seconds = 0.0  # predicted, to load one from the slowest of them
 
 

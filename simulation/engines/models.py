@@ -107,7 +107,7 @@ class SimulatedModels:
         pool = block_pool(self._pages, self._spec.block_size, slots, quota=quota)
         if self._host_tiers is not None:
             space = space_of(name, "", "", shape)
-            self.tiers[name] = SimulatedTiers(self._host_tiers, space, block_bytes(shape))
+            self.tiers[name] = SimulatedTiers(self._host_tiers, space, block_bytes(shape), profile.num_devices)
         service = self.services[name] = Service(
             ServiceQueue(name, pool),
             shape,

@@ -1,7 +1,7 @@
 """Models the KV tiers of a host: what its engines have stored there, and how long it takes to store and load."""
 
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kvtransfer.tiers.block_file import name_of
@@ -17,7 +17,6 @@ class SimulatedTier:
     """The blocks in one tier, by name, the longest unused first."""
 
     capacity_bytes: int
-    bytes_per_s: float
     used_bytes: int = 0
     writes_until: float = 0.0  # when all is written that was to be
     blocks: OrderedDict[str, int] = field(default_factory=OrderedDict)
@@ -38,10 +37,10 @@ class HostTiers:
     """The tiers of one host, which outlive its engines."""
 
     def __init__(self, spec: KVTiersSpec, physics: Physics) -> None:
-        self.tiers = {Tier.HOST: SimulatedTier(spec.host_bytes, physics.host_bytes_per_s)}
+        self.tiers = {Tier.HOST: SimulatedTier(spec.host_bytes)}
         if spec.disk_bytes:
-            self.tiers[Tier.DISK] = SimulatedTier(spec.disk_bytes, physics.disk_bytes_per_s)
-        self.block_s = physics.tier_block_s
+            self.tiers[Tier.DISK] = SimulatedTier(spec.disk_bytes)
+        self.physics = physics
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{tier} {len(one.blocks)} blocks" for tier, one in self.tiers.items())
@@ -49,23 +48,24 @@ class HostTiers:
 
 
 class SimulatedTiers:
-    """One service's blocks in the tiers of its engine's host: a `TierIndex`."""
+    """One service's blocks in the tiers of its engine's host: a `TierIndex`. Each of ``num_devices`` has a way of its
+    own to the host's memory.
+    """
 
-    def __init__(self, host: HostTiers, space: bytes, block_bytes: int) -> None:
+    def __init__(self, host: HostTiers, space: bytes, block_bytes: int, num_devices: int) -> None:
         self._host = host
         self._space = space
         self._block_bytes = block_bytes
+        physics = host.physics
+        rates = {Tier.HOST: physics.host_bytes_per_s * num_devices, Tier.DISK: physics.disk_bytes_per_s}
+        self._block_s = {tier: physics.tier_block_s + block_bytes / rate for tier, rate in rates.items()}
 
     def __repr__(self) -> str:
         return f"<SimulatedTiers {self._space.hex()} in {self._host!r}>"
 
     @property
-    def tiers(self) -> Collection[Tier]:
-        return self._host.tiers.keys()
-
-    @property
-    def capacity_bytes(self) -> int:
-        return sum([tier.capacity_bytes for tier in self._host.tiers.values()])
+    def tiers(self) -> Mapping[Tier, int]:
+        return {tier: one.capacity_bytes for tier, one in self._host.tiers.items()}
 
     def find(self, digest: bytes) -> Tier | None:
         """Return the fastest tier that holds the block."""
@@ -76,14 +76,11 @@ class SimulatedTiers:
 
     def store_s(self, num_blocks: int) -> float:
         """Return the seconds until so many blocks are in the first tier."""
-        return self._seconds(self._host.tiers[Tier.HOST], num_blocks)
+        return num_blocks * self._block_s[Tier.HOST]
 
     def load_s(self, digests: Sequence[bytes]) -> float:
         """Return the seconds until these blocks are where they are to be, as far as they are there."""
-        return sum([self._seconds(self._host.tiers[tier], 1) for tier in map(self.find, digests) if tier is not None])
-
-    def _seconds(self, tier: SimulatedTier, num_blocks: int) -> float:
-        return num_blocks * (self._host.block_s + self._block_bytes / tier.bytes_per_s)
+        return sum([self._block_s[tier] for tier in map(self.find, digests) if tier is not None])
 
     def store(self, digests: Sequence[bytes], now: float) -> BlocksStored:
         """Let blocks be there, in each tier that keeps up."""
@@ -94,10 +91,10 @@ class SimulatedTiers:
             if tier is not Tier.HOST:
                 if one.writes_until > now + MOST_BEHIND_S:
                     continue
-                one.writes_until = max(one.writes_until, now) + self._seconds(one, len(new))
+                one.writes_until = max(one.writes_until, now) + len(new) * self._block_s[tier]
             use.num_evicted = sum([one.write(name, self._block_bytes) for name in new])
             use.num_blocks, use.num_bytes = len(new), len(new) * self._block_bytes
-            use.elapsed_s, use.used_bytes = self._seconds(one, len(new)), one.used_bytes
+            use.elapsed_s, use.used_bytes = len(new) * self._block_s[tier], one.used_bytes
         return BlocksStored(uses)
 
     def load(self, digests: Sequence[bytes]) -> BlocksLoaded:
@@ -112,5 +109,5 @@ class SimulatedTiers:
             self._host.tiers[tier].blocks.move_to_end(name)
             uses[tier].num_blocks += 1
             uses[tier].num_bytes += self._block_bytes
-            uses[tier].elapsed_s += self._seconds(self._host.tiers[tier], 1)
+            uses[tier].elapsed_s += self._block_s[tier]
         return BlocksLoaded(len(digests), uses)

@@ -185,8 +185,7 @@ class VirtualTier:
 
     def __init__(self) -> None:
         self.contents: dict[bytes, dict[int, bytes]] = {}
-        self.tiers = (Tier.HOST,)
-        self.capacity_bytes = 2**20
+        self.tiers = {Tier.HOST: 2**20}
 
     def find(self, digest: bytes) -> Tier | None:
         return Tier.HOST if digest in self.contents else None

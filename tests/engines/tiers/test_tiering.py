@@ -183,3 +183,13 @@ def test_nothing_is_stored_beside_what_runs_while_the_pool_has_room(make_spec: M
         stores.append(any(isinstance(effect, StoreBlocks) for effect in effects))
     assert stores[-1]  # the request has ended
     assert not any(stores[:-1])
+
+
+def test_gateways_are_told_of_tiers_from_which_it_is_worth_to_load(engine: VirtualEngine):
+    [service] = engine.core.status(0.0).services
+    assert service.tier_tokens == 2**20 // 32 * BLOCK_SIZE
+    assert 0.0 < service.tier_token_s < 0.001
+    for _ in range(20):
+        engine.core.blocks_loaded(0, BlocksLoaded(1, {Tier.HOST: TierUse(1, 32, 10.0)}), 0.0)
+    [service] = engine.core.status(0.0).services
+    assert (service.tier_tokens, service.tier_token_s) == (0, 0.0)

@@ -1,0 +1,179 @@
+"""Conversations on a live mesh whose KV does not fit into its engine's memory: with KV tiers and without.
+
+    python -m bench.engine.kv_tiers [--sessions 4] [--turns 5] [--first 1200] [--turn-tokens 200] [--answer 32]
+        [--pool 160MiB] [--room 1GiB] [--at-once 1] [--rounds 1] [--arms off,host,both] [--model REFERENCE]
+        [--json FILE]
+
+Each turn of a conversation repeats its prompt and adds to it, and all conversations take turns: a turn comes when the
+blocks of the turn before have left the engine's memory, unless ``--pool`` holds them all. Each arm is a mesh of its own
+with one engine and empty tiers; with more than one round the arms take turns. ``off`` has no tiers and computes each
+prompt anew; ``host`` has room for all in the host's memory; ``both`` for an eighth, and for all on disk.
+"""
+
+import argparse
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from random import Random
+from statistics import fmean, median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import httpx
+import psutil
+
+from bench.engine.under_test import add_model_argument
+from bench.harness.arguments import add_json, errors_in_a_line, script_parser
+from bench.harness.files import write_json
+from bench.harness.tables import print_table
+from bench.live.mesh import PATIENT, LiveMesh, live_mesh
+from bench.live.ports import free_port
+from mesh.errors import CommandError
+from mesh.topology.values import size
+
+TOKENS = range(100, 228)  # that every vocabulary has
+PATIENCE_S = 600.0
+STORED_S = 1.0  # in which an idle engine stores what is new
+TOPOLOGY = """
+[services.chat]
+model = "{model}"
+ttft_ms = 60000
+tpot_ms = 1000
+[engines.only]
+kv_memory = "{pool}"
+[gateways.gateway]
+port = {port}
+{tiers}
+"""
+
+
+@dataclass(slots=True)
+class Measured:
+    """What one mesh did. Lists are by turn."""
+
+    arm: str
+    ttft_s: list[list[float]]
+    cached: list[int]  # tokens of prompts that were not computed
+    elapsed_s: float = 0.0
+    cpu_s: float = 0.0  # of the engine's process, from the first turn to a second after the last
+    engine: dict[str, Any] = field(default_factory=dict)  # its row of `mesh status`
+
+
+def tiers_of(arm: str, room: int, memory: str, disk: Path) -> str:
+    """The topology's table. ``room``: bytes for all conversations."""
+    if arm == "off":
+        return ""
+    host = room if arm == "host" else room // 8
+    table = f'[kv_tiers]\nhost = "{host}B"\nhost_folder = "{memory}/host"\n'
+    return table if arm == "host" else f'{table}disk = "{room}B"\ndisk_folder = "{disk}"\n'
+
+
+def conversations(options: argparse.Namespace, seed: int) -> list[list[list[int]]]:
+    """The prompts of each: by turn, token ids."""
+    lengths = [options.first + turn * options.turn_tokens for turn in range(options.turns)]
+    talks = [Random(f"{seed} {number}").choices(TOKENS, k=lengths[-1]) for number in range(options.sessions)]
+    return [[talk[:length] for length in lengths] for talk in talks]
+
+
+def measure(options: argparse.Namespace, arm: str, folder: Path, seed: int) -> Measured:
+    with TemporaryDirectory(dir="/dev/shm") as memory, TemporaryDirectory() as disk:
+        tiers = tiers_of(arm, size(options.room), memory, Path(disk) / "disk")
+        text = TOPOLOGY.format(model=options.model, pool=options.pool, port=free_port(), tiers=tiers)
+        (folder / "mesh.toml").write_text(PATIENT + text)
+        with live_mesh(folder / "mesh.toml") as mesh:
+            _send(mesh, [1] * 64, 8)  # the first request
+            return _play(mesh, options, arm, seed)
+
+
+def _play(mesh: LiveMesh, options: argparse.Namespace, arm: str, seed: int) -> Measured:
+    talks = conversations(options, seed)
+    [before] = mesh.status()["engines"]
+    engine = psutil.Process(before["pid"])
+    measured, started, used_s = Measured(arm, [], []), time.perf_counter(), sum(engine.cpu_times()[:2])
+    with ThreadPoolExecutor(options.at_once) as clients:
+        for turn in range(options.turns):
+            answers = list(clients.map(lambda talk, turn=turn: _send(mesh, talk[turn], options.answer), talks))
+            measured.ttft_s.append([ttft_s for ttft_s, _ in answers])
+            measured.cached.append(sum(cached for _, cached in answers))
+    measured.elapsed_s = time.perf_counter() - started
+    time.sleep(STORED_S)
+    measured.cpu_s = sum(engine.cpu_times()[:2]) - used_s
+    [measured.engine] = mesh.status()["engines"]
+    return measured
+
+
+def _send(mesh: LiveMesh, prompt: Sequence[int], max_tokens: int) -> tuple[float, int]:
+    """Seconds to the first token, and the tokens of the prompt that were not computed."""
+    body = {"model": "chat", "prompt": list(prompt), "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True}
+    body |= {"stream": True, "stream_options": {"include_usage": True}}
+    started, first, cached = time.perf_counter(), None, 0
+    url = f"http://127.0.0.1:{mesh.port}/v1/completions"
+    with httpx.stream("POST", url, json=body, timeout=PATIENCE_S) as response:
+        if response.status_code != 200:
+            raise CommandError(f"{url}: {response.status_code}: {response.read().decode()}")
+        for line in response.iter_lines():
+            if line.startswith("data: {") and first is None:
+                first = time.perf_counter()
+            if '"cached_tokens"' in line:
+                cached = int(line.split('"cached_tokens":')[1].split("}")[0].split(",")[0])
+    if first is None:
+        raise CommandError(f"{url}: no token came")
+    return first - started, cached
+
+
+def _rows(runs: Sequence[Measured], arms: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    last = {arm: [ttft for run in runs if run.arm == arm for ttft in run.ttft_s[-1]] for arm in arms}
+    elapsed = {arm: [run.elapsed_s for run in runs if run.arm == arm] for arm in arms}
+    for arm in arms:
+        of_arm = [run for run in runs if run.arm == arm]
+        paired = [off / one for off, one in zip(elapsed[arms[0]], elapsed[arm], strict=True)]
+        yield (
+            arm,
+            f"{median(last[arm]):.3f}",
+            f"{median(last[arm]) / median(last[arms[0]]):.3f}",
+            f"{fmean(elapsed[arm]):.1f}",
+            f"{median(paired):.3f}",
+            f"{fmean(run.cpu_s for run in of_arm):.1f}",
+            f"{sum(sum(run.cached) for run in of_arm)}",
+            f"{sum(tier['loaded_blocks'] for run in of_arm for tier in run.engine['tiers'].values())}",
+            f"{sum(tier['stored_blocks'] for run in of_arm for tier in run.engine['tiers'].values())}",
+        )
+
+
+def main() -> None:
+    parser = script_parser("bench.engine.kv_tiers", __doc__)
+    add_model_argument(parser)
+    parser.add_argument("--sessions", type=int, default=4)
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--first", type=int, default=1200, help="tokens of the first turn's prompt (default: 1200)")
+    parser.add_argument("--turn-tokens", type=int, default=200, help="that each turn adds (default: 200)")
+    parser.add_argument("--answer", type=int, default=32)
+    parser.add_argument("--pool", default="160MiB", help="KV memory of the engine (default: 160MiB)")
+    parser.add_argument("--room", default="1GiB", help="of tiers, for all conversations (default: 1GiB)")
+    parser.add_argument("--at-once", type=int, default=1, help="requests in flight (default: 1)")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--arms", default="off,host,both", help="(default: off,host,both)")
+    add_json(parser)
+    options = parser.parse_args()
+    arms, runs = options.arms.split(","), list[Measured]()
+    with errors_in_a_line(), TemporaryDirectory() as name:
+        for number in range(options.rounds):
+            for arm in arms if number % 2 == 0 else reversed(arms):
+                runs.append(measure(options, arm, Path(name), number))
+                print(f"{arm}: {runs[-1].elapsed_s:.1f} s", flush=True)
+    columns = [
+        "TTFT of the last turn, s",
+        f"beside {arms[0]}",
+        "all, s",
+        f"rate beside {arms[0]}",
+        "CPU, s",
+        "cached tokens",
+    ]
+    print_table("Conversations", ["tiers"], [*columns, "blocks loaded", "stored"], list(_rows(runs, arms)))
+    write_json(options.json, [asdict(run) for run in runs])
+
+
+if __name__ == "__main__":
+    main()

@@ -193,11 +193,11 @@ class EngineCore:
 
     def offloaded(self, copied: Copied, now: float) -> list[Effect]:
         """Note that `OffloadBlocks` is done."""
-        return self._finish_event(self._slicing.offloaded(copied), now)
+        return self._finish_event(self._owned.offloaded(copied), now)
 
     def restored(self, copied: Copied, now: float) -> list[Effect]:
         """Note that `RestoreBlocks` is done."""
-        return self._finish_event(self._slicing.restored(copied), now)
+        return self._finish_event(self._owned.restored(copied), now)
 
     def stored(self, result: BlocksStored, now: float) -> list[Effect]:
         """Note that `StoreBlocks` is done."""

@@ -4,10 +4,10 @@ Transfers and iterations say what happened (`engines.transfers.outcomes`). Here 
 request: who is told, where it stands next, and when its blocks are free.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from engines.adapters.room import AdapterRoom
-from engines.effects import Effect
+from engines.effects import Copied, Effect
 from engines.engine_request import EngineRequest
 from engines.scheduling.backlog import Backlog
 from engines.scheduling.disciplines.discipline import Discipline
@@ -233,6 +233,21 @@ class OwnedRequests:
         if request.is_over and not is_touched and not self._running.computes(request):
             request.release_blocks(service.pool)
             self._adapters.ended(request)
+
+    def offloaded(self, copied: Copied) -> list[EngineOutcome]:
+        """Note that `OffloadBlocks` is done."""
+        return self._after(copied, self._slicing.offloaded)
+
+    def restored(self, copied: Copied) -> list[EngineOutcome]:
+        """Note that `RestoreBlocks` is done."""
+        return self._after(copied, self._slicing.restored)
+
+    def _after(self, copied: Copied, note: Callable[[Copied], list[EngineOutcome]]) -> list[EngineOutcome]:
+        """What ended while it was copied can be released now."""
+        request = self._slicing.request_of(copied)
+        outcomes = note(copied)
+        self.release(request)
+        return outcomes
 
     def lose_gateway(self, gateway: str, now: float) -> list[Effect]:
         """The gateway died, or may live: it gets its requests back."""

@@ -250,9 +250,7 @@ class Slicing:
             request.offload_blocks(service.pool)
             queue.offloaded.append(request)
             return []
-        request.release_blocks(service.pool)
-        if not request.is_over:
-            self._compute_again(service, request)
+        self._give_up_copy(service, request)
         return self._forget(copied.ticket, service)
 
     def _resume(self, service: Service, now: float) -> list[EngineOutcome]:
@@ -299,14 +297,19 @@ class Slicing:
         if copied.ok and not request.is_over:
             service.queue.running.append(request)
         else:
-            request.release_blocks(service.pool)
-            if not request.is_over:
-                self._compute_again(service, request)
+            self._give_up_copy(service, request)
         return self._forget(copied.ticket, service)
 
-    def _compute_again(self, service: Service, request: EngineRequest) -> None:
-        self._standing.num_preempted += 1
-        service.queue.waiting.append(request)
+    def _give_up_copy(self, service: Service, request: EngineRequest) -> None:
+        """Compute it again. What is over is its owner's to release, now that no copy touches it."""
+        if not request.is_over:
+            request.release_blocks(service.pool)
+            self._standing.num_preempted += 1
+            service.queue.waiting.append(request)
+
+    def request_of(self, copied: Copied) -> EngineRequest:
+        """Return whose KV was copied, before that is noted."""
+        return self._offloading.request(copied.ticket)
 
     def ended(self, request: EngineRequest) -> list[EngineOutcome]:
         """Forget a request that was taken out of the queue. A copy that is under way ends first."""

@@ -61,9 +61,9 @@ class Engine:
         for effect in effects:
             match effect:
                 case OffloadBlocks(ticket):
-                    after += self.slicing.offloaded(Copied(ticket, ok, 0.001))
+                    after += self.core._owned.offloaded(Copied(ticket, ok, 0.001))
                 case RestoreBlocks(ticket):
-                    after += self.slicing.restored(Copied(ticket, ok, 0.001))
+                    after += self.core._owned.restored(Copied(ticket, ok, 0.001))
         self.slicing.check_invariants()
         return after
 
@@ -235,14 +235,19 @@ def test_what_ends_in_host_memory_is_forgotten_there(make_spec: MakeSpec):
     assert engine.slicing.ended(request) == []
 
 
-def test_what_ends_while_it_is_copied_is_forgotten_behind_the_copy(make_spec: MakeSpec):
-    engine = Engine(make_spec)
+def test_what_ends_while_it_is_copied_is_forgotten_behind_the_copy(
+    make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
+):
+    engine, gave_adapters_back = Engine(make_spec), list[EngineRequest]()
+    monkeypatch.setattr(engine.core._adapters, "ended", gave_adapters_back.append)
     request = engine.running("away", 4)
     engine.running("other", 5, slo_tpot_s=FAST)
     effects = engine.look()
     request.is_over = True
     assert engine.slicing.ended(request) == []
+    assert gave_adapters_back == []
     assert engine.copied(effects) == [ForgetBlocks(1, SERVICE)]
+    assert gave_adapters_back == [request]
     assert (engine.queue.waiting, engine.pool.num_free, engine.core._standing.num_preempted) == ([], 5, 0)
 
 

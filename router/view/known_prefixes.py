@@ -14,6 +14,7 @@ from mesh.wire.status import EngineStatus, ServiceStatus
 from router.view.monitor import Monitor
 from router.view.prefixes import PrefixIndex
 
+TIERS = "/"  # begins what an index calls the tiers of a host: no engine has such a name
 Brought = Mapping[str, Sequence[int]]  # by engine, and by tiers of a host: prefixes that it lacked
 
 
@@ -40,9 +41,11 @@ class KnownPrefixes:
 
     def warm(self, service: str, names: Sequence[int]) -> WarmTokens:
         """Return what engines need not compute of a prompt with these prefixes."""
-        held = self._of[service].cached_tokens(names)
+        held, statuses = self._of[service].cached_tokens(names), self._monitor.statuses
+        if not any(holder.startswith(TIERS) for holder in held):
+            return WarmTokens({engine: num_tokens for engine, num_tokens in held.items() if engine in statuses}, {})
         found = WarmTokens({}, {})
-        for engine, heard in self._monitor.statuses.items() if held else ():
+        for engine, heard in statuses.items():
             own, status = held.get(engine, 0), _of_service(heard.status, service)
             loadable = held.get(_tiers_of(heard.status), 0) - own if status is not None and status.tier_tokens else 0
             if status is not None and loadable > 0:
@@ -94,5 +97,5 @@ def _of_service(status: EngineStatus, name: str) -> ServiceStatus | None:
 
 
 def _tiers_of(status: EngineStatus) -> str:
-    """How an index calls the tiers of an engine's host: no engine has such a name."""
-    return f"/{status.host}"
+    """How an index calls the tiers of an engine's host."""
+    return f"{TIERS}{status.host}"

@@ -86,9 +86,8 @@ async def test_it_lists_the_policies_and_the_one_that_runs(admin):
 
 async def test_it_switches_the_policy_with_defaults_for_what_is_not_said(admin, told):
     answer = await admin.post("/mesh/policy", json={"name": "tropical", "parameters": {"watermark": 0.5}})
-    assert answer.json() == {
-        "runs": {"name": "tropical", "parameters": {"watermark": 0.5, "headroom": 1.0, "flips": False}, "version": 1}
-    }
+    parameters = {"watermark": 0.5, "headroom": 1.0, "flips": False, "balance": "infaas"}
+    assert answer.json() == {"runs": {"name": "tropical", "parameters": parameters, "version": 1}}
     assert told.policy.version == 1
 
 

@@ -123,10 +123,10 @@ async def test_prefixes_are_where_servers_say(tmp_path, folder):
                 await asyncio.to_thread(publisher.recv)
                 batch = msgspec.msgpack.encode([0.0, [event]])
                 publisher.send_multipart([b"", struct.pack(">Q", 0), batch])
-                known = front.router._core.dispatcher._routing._prefixes["chat"]
+                known = front.router._core.dispatcher.prefixes
                 async with asyncio.timeout(DEADLINE_S):
-                    while not known.cached_tokens(prefix_names(prompt)):  # noqa: ASYNC110
+                    while not known.warm("chat", prefix_names(prompt)).cached:  # noqa: ASYNC110
                         await asyncio.sleep(0.01)
-                assert known.cached_tokens(prefix_names(prompt)) == {"s1": 1024}
+                assert known.warm("chat", prefix_names(prompt)).cached == {"s1": 1024}
                 await front.chat("/v1/completions", messages=None, prompt=prompt, max_tokens=1)
     assert [record.prefill_engine for record in front.records] == ["s1"]

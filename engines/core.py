@@ -86,7 +86,7 @@ class EngineCore:
         self._tiering = tiering = Tiering(settings, services, standing)
         self._account = Account(settings, standing, residency, backlog, handovers, room, pace, adapters, tiering)
         peers = Peers(settings.transfer_limits.headroom_blocks)
-        slicing = Slicing(settings, services, schedulers, handovers.departures, peers, standing, pace)
+        slicing = Slicing(settings, services, schedulers, discipline, handovers.departures, peers, standing, pace)
         is_static, pads = settings.scheduling.is_static, isinstance(discipline, StaticBatches) and discipline.pads
         self._running = RunningStep(services, discipline, pace, settings.deliver_every, is_static=is_static, pads=pads)
         self._owned = owned = OwnedRequests(
@@ -393,8 +393,8 @@ class EngineCore:
         self._slicing.check_invariants()
         self._tiering.check_invariants()
         self._adapters.check_invariants()
-        places = [(one.queue.waiting, one.queue.loading, one.queue.running) for one in self._services.values()]
-        self._discipline.check_invariants([request for queue in places for place in queue for request in place])
+        queues = [service.queue for service in self._services.values()]
+        self._discipline.check_invariants([request for queue in queues for request in queue.ranked])
         if self.is_idle:
             leaked = {name: service.pool for name, service in self._services.items() if service.pool.num_held}
             assert not leaked, f"blocks are held though nothing is here: {leaked}"

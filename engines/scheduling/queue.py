@@ -57,6 +57,12 @@ class ServiceQueue:
         return [*self.offloading, *self.offloaded, *self.restoring]
 
     @property
+    def ranked(self) -> list[EngineRequest]:
+        """Return those that a discipline knows: they can be computed, or will be when their KV has come."""
+        here = *self.waiting, *self.loading, *self.running, *self.away
+        return [request for request in here if not request.is_over]
+
+    @property
     def growth_blocks(self) -> int:
         """Blocks for what runs to grow into: one each, or, with slices, what each is granted and does not hold."""
         if self.slice_tokens is None:

@@ -240,17 +240,17 @@ class LocalScheduler:
     def _enterable(self, queue: ServiceQueue, ranking: Ranking, plan: StepPlan) -> Iterator[EngineRequest]:
         """Prompts that may be computed, admitted when their turn comes: who waits holds no block."""
         begun = {request for request in queue.running if not request.is_decoding}
-        for request in ranking.prompts:
+        for request in (one for one in ranking.prompts if one not in queue.loading):
             if request in begun:
                 begun.remove(request)
-            elif not self._has_place(queue, ranking) or not self._admit(queue, request, plan, ranking.rank):
+            elif queue.is_claimed or not self._has_place(queue, ranking) or not self._admit(queue, request, plan, ranking.rank):
                 break
             yield request
         yield from sorted(begun, key=ranking.rank)
 
     def _has_place(self, queue: ServiceQueue, ranking: Ranking) -> bool:
         """A batch that was formed is as large as it is."""
-        return ranking.members is not None or len(queue.running) < self._limits.max_running
+        return ranking.members is not None or queue.num_taken < self._limits.max_running
 
     def _next(
         self, prefilling: list[EngineRequest], queue: ServiceQueue, now: float, plan: StepPlan

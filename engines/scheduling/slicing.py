@@ -5,6 +5,9 @@ others were granted stays theirs. So nobody runs out of memory within a slice. B
 has ended are granted another one, sent to another engine, or offloaded (`engines.scheduling.slices.ends` says which);
 then offloaded requests go on, unless one that waits is more urgent. What can neither stay nor leave goes on without a
 grant, block by block, as on an engine without slices.
+
+Who is more urgent promises say, or the engine's discipline, if that ranks requests: then nobody gives way to a request
+that ranks behind it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,6 +19,7 @@ import structlog
 from engines.costs.pace import Pace
 from engines.effects import Copied, ForgetBlocks, OffloadBlocks, RestoreBlocks
 from engines.engine_request import EngineRequest
+from engines.scheduling.disciplines.discipline import Discipline, Rank
 from engines.scheduling.scheduler import LocalScheduler, precedence
 from engines.scheduling.slices.ends import End, EndedSlice, EngineOutlook, Fate, Rival, There, ends
 from engines.scheduling.slices.offloading import Offloading
@@ -38,6 +42,7 @@ class Slicing:
         settings: EngineSettings,
         services: Mapping[str, Service],
         schedulers: Mapping[str, LocalScheduler],
+        discipline: Discipline,
         departures: Departures,
         peers: Peers,
         standing: Standing,
@@ -49,6 +54,7 @@ class Slicing:
         self._offloading = Offloading(settings.offload_bytes)
         self._services = services
         self._schedulers = schedulers
+        self._discipline = discipline
         self._departures = departures
         self._peers = peers
         self._standing = standing
@@ -96,16 +102,22 @@ class Slicing:
         if not self._is_on:
             return []
         effects: list[EngineOutcome] = []
-        step_s = self._step_s(service)
+        rank = self._discipline.rank(now)
         over = [request for request in service.queue.running if _is_over(request, service)]
-        over.sort(key=lambda one: (-one.spec.priority, inf if one.is_hopeless else one.slack_s(now, step_s)))
+        over.sort(key=rank or self._by_slack(service, now))
         crowded = [request for request in over if self._growth(service, request) > self._room(service)]
         for request in (*(one for one in over if one not in crowded), *reversed(crowded)):
-            effects += self._end_slice(service, request, now)
-        return effects + self._resume(service, now)
+            effects += self._end_slice(service, request, rank, now)
+        return effects + self._resume(service, rank, now)
 
-    def _end_slice(self, service: Service, request: EngineRequest, now: float) -> list[EngineOutcome]:
-        rival = self._rival(service, request, now)
+    def _by_slack(self, service: Service, now: float) -> Rank:
+        step_s = self._step_s(service)
+        return lambda one: (-one.spec.priority, inf if one.is_hopeless else one.slack_s(now, step_s))
+
+    def _end_slice(
+        self, service: Service, request: EngineRequest, rank: Rank | None, now: float
+    ) -> list[EngineOutcome]:
+        rival = self._rival(service, request, rank, now)
         growth, room = self._growth(service, request), self._room(service)
         if growth <= room and rival is None:
             return self._keep(service, request)
@@ -155,16 +167,20 @@ class Slicing:
 
     # --- who else wants memory ----------------------------------------------------------------------------------------
 
-    def _rival(self, service: Service, request: EngineRequest, now: float) -> Rival | None:
-        """The most urgent one that waits for memory or a place, unless it is less important than the request, too late
-        in any case, or has room beside it.
+    def _rival(self, service: Service, request: EngineRequest, rank: Rank | None, now: float) -> Rival | None:
+        """The most urgent one that waits for memory or a place, unless it has room beside the request, or need not have
+        it sooner: it is less important, too late in any case, or ranks behind it.
         """
-        first = self._first(service, now)
+        first = self._first(service, rank, now)
         if first is None or first.spec.priority < request.spec.priority:
+            return None
+        if rank is not None and rank(first) > rank(request):
             return None
         slack_s = self._starts_by(service, first, now) - now
         if slack_s == inf:
-            return None
+            if rank is None:
+                return None
+            slack_s = 0.0  # it is late already, and by each moment more
         pool, step_s = service.pool, self._step_s(service)
         granted = service.queue.slice_end(first)
         assert granted is not None
@@ -175,14 +191,18 @@ class Slicing:
         left_s = service.prefill_s(first) + _left_tokens(first) * step_s
         return Rival(need, left_s, slack_s)
 
-    def _first(self, service: Service, now: float) -> EngineRequest | None:
-        """Of those that wait and those that are offloaded: by priority, then whose time to begin comes first."""
+    def _first(self, service: Service, rank: Rank | None, now: float) -> EngineRequest | None:
+        """Of those that wait and those that are offloaded: by rank, or by priority, then whose time to begin comes
+        first.
+        """
         queue = service.queue
         heads = [*queue.offloaded]
         if queue.waiting:
-            heads.append(self._schedulers[service.name].most_urgent(queue.waiting, now))
+            heads.append(self._schedulers[service.name].most_urgent(queue.waiting, now, rank))
         if not heads:
             return None
+        if rank is not None:
+            return min(heads, key=rank)
         return min(heads, key=lambda one: (-one.spec.priority, self._starts_by(service, one, now), one.id))
 
     def _starts_by(self, service: Service, request: EngineRequest, now: float) -> float:
@@ -253,22 +273,22 @@ class Slicing:
         self._give_up_copy(service, request)
         return self._forget(copied.ticket, service)
 
-    def _resume(self, service: Service, now: float) -> list[EngineOutcome]:
+    def _resume(self, service: Service, rank: Rank | None, now: float) -> list[EngineOutcome]:
         """Offloaded requests go on while they are the most urgent of all that wait. One without room claims it."""
         queue, effects = service.queue, list[EngineOutcome]()
         queue.is_claimed = False
         while queue.offloaded and queue.num_taken < self._max_running:
-            first = self._first(service, now)
+            first = self._first(service, rank, now)
             if first not in queue.offloaded:
                 break
-            restored = self._restore(service, first)
+            restored = self._restore(service, first, rank)
             if restored is None:
                 queue.is_claimed = True
                 break
             effects += restored
         return effects
 
-    def _restore(self, service: Service, request: EngineRequest) -> list[EngineOutcome] | None:
+    def _restore(self, service: Service, request: EngineRequest, rank: Rank | None) -> list[EngineOutcome] | None:
         """None: there is no room for its next slice. What the prefix cache still has is not copied."""
         queue, pool = service.queue, service.pool
         granted = queue.slice_end(request)
@@ -276,7 +296,7 @@ class Slicing:
         found = pool.match(request.tokens, request.num_computed, request.spec.prefix_salt)
         growth = queue.growth_blocks + service.growth_elsewhere(self._services.values())
         missing = pool.blocks_for(granted) - len(found)
-        if not pool.can_admit(missing + growth, request, precedence(request, None)):
+        if not pool.can_admit(missing + growth, request, precedence(request, rank)):
             pool.release(found)
             return None
         num_kept = _num_kept(service, request)
@@ -306,6 +326,7 @@ class Slicing:
             request.release_blocks(service.pool)
             self._standing.num_preempted += 1
             service.queue.waiting.append(request)
+            self._discipline.preempted(request)
 
     def request_of(self, copied: Copied) -> EngineRequest:
         """Return whose KV was copied, before that is noted."""

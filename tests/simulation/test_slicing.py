@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from mesh.topology.schema import Slo
+from mesh.topology.schema import Scheduling, Slo
 from mesh.wire.control import Role
 from router.history.records import Outcome
 from simulation.faults.faults import Kill, Loss
@@ -20,12 +20,10 @@ DURATION_S = 8.0
 HASTY, PATIENT = Slo(2.0, 0.1), Slo(1e6, 1e3)
 
 
-def mesh(slice_tokens, *, count=2, offloading=2**36, policy="least_loaded", slo=HASTY):
+def mesh(slice_tokens, *, count=2, offloading=2**36, policy="least_loaded", slo=HASTY, scheduling=Scheduling.SLO):
     what = topology({f"engine-{index}": Role.MULTIPLEX for index in range(count)}, policy, slo=slo)
-    engines = (
-        replace(engine, slice_tokens=slice_tokens, offload_memory_bytes=offloading, max_waiting=10**6)
-        for engine in what.engines
-    )
+    settings = {"slice_tokens": slice_tokens, "offload_memory_bytes": offloading, "scheduling": scheduling}
+    engines = (replace(engine, **settings, max_waiting=10**6) for engine in what.engines)
     return replace(what, engines=tuple(engines))
 
 
@@ -48,10 +46,11 @@ def total(sim, kind):
 
 
 @each_seed(1, most=2)
-def test_slices_replace_preemptions(seed):
+@pytest.mark.parametrize("scheduling", [Scheduling.SLO, Scheduling.DB])
+def test_slices_replace_preemptions(scheduling, seed):
     trace = trace_of(seed, 8.0)
-    plain, _ = run(mesh(None), trace, seed=seed)
-    sliced, records = run(mesh(64), trace, seed=seed)
+    plain, _ = run(mesh(None, scheduling=scheduling), trace, seed=seed)
+    sliced, records = run(mesh(64, scheduling=scheduling), trace, seed=seed)
     assert total(plain, "preemptions_total") > 0
     assert total(sliced, "preemptions_total") == 0
     assert total(sliced, "slices_offloaded_total") > 0
@@ -59,9 +58,10 @@ def test_slices_replace_preemptions(seed):
 
 
 @each_seed(1, most=2)
-def test_coasting_changes_nothing(seed):
-    trace = trace_of(seed, 5.0)
-    exact, coasting = (run(mesh(32), trace, seed=seed, coasts=coasts) for coasts in (False, True))
+@pytest.mark.parametrize("scheduling", [Scheduling.SLO, Scheduling.DB, Scheduling.MLFQ])
+def test_coasting_changes_nothing(scheduling, seed):
+    trace, what = trace_of(seed, 5.0), mesh(32, scheduling=scheduling)
+    exact, coasting = (run(what, trace, seed=seed, coasts=coasts) for coasts in (False, True))
     assert total(exact[0], "slices_offloaded_total") == total(coasting[0], "slices_offloaded_total") > 0
     times = [{record.id: record.e2e_s for record in records} for _, records in (exact, coasting)]
     assert times[1] == pytest.approx(times[0], abs=1e-9)

@@ -16,7 +16,6 @@ from mesh.topology.report import Report
 from mesh.topology.schema import (
     EngineSpec,
     GatewaySpec,
-    Scheduling,
     Topology,
 )
 from mesh.transports import AUTO, TCP, fastest
@@ -111,12 +110,9 @@ def _check_static_batches(processes: Processes, report: Report) -> None:
 
 def _check_slices(processes: Processes, report: Report) -> None:
     for table, spec in engine_tables(processes).items():
-        if spec.slice_tokens is None or spec.scheduling is Scheduling.SLO:
-            continue
-        problem = f'slices go by promises, and scheduling is "{spec.scheduling!s}"; use scheduling = "slo"'
-        if spec.scheduling.is_static:
+        if spec.slice_tokens is not None and spec.scheduling.is_static:
             problem = 'the policy "slices" ends the slices of static batches; put slice_tokens under [policy]'
-        report.add((*table, "slice_tokens"), problem)
+            report.add((*table, "slice_tokens"), problem)
 
 
 def _check_aliases(topology: Topology, report: Report) -> None:

@@ -8,6 +8,7 @@ from engines.effects import Copied, ForgetBlocks, OffloadBlocks, RestoreBlocks
 from engines.engine_request import EngineRequest
 from kvtransfer.layout import block_bytes
 from kvtransfer.protocol import Send
+from mesh.topology.schema import Scheduling
 from mesh.wire.control import Role
 from mesh.wire.requests import Epoch
 from tests.engines.conftest import MakeSpec
@@ -22,11 +23,15 @@ class Engine:
     """One engine's slices. Requests are put where a test wants them to be."""
 
     def __init__(
-        self, make_spec: MakeSpec, num_blocks: int = 10, offload_blocks: int = 40, max_running: int = 8
+        self,
+        make_spec: MakeSpec,
+        num_blocks: int = 10,
+        offload_blocks: int = 40,
+        max_running: int = 8,
+        scheduling: Scheduling = Scheduling.SLO,
     ) -> None:
-        limits = {"slice_tokens": SLICE, "max_running": max_running}
-        offload_bytes = offload_blocks * block_bytes(SHAPE)
-        self.core = VirtualMesh().add("e", num_blocks=num_blocks, offload_bytes=offload_bytes, **limits).core
+        limits = {"slice_tokens": SLICE, "max_running": max_running, "offload_bytes": offload_blocks * block_bytes(SHAPE)}
+        self.core = VirtualMesh().add("e", num_blocks=num_blocks, scheduling=scheduling, **limits).core
         self.slicing = self.core._slicing
         self.service = self.core._services[SERVICE]
         self.queue, self.pool = self.service.queue, self.service.pool
@@ -37,6 +42,7 @@ class Engine:
         spec = self._make_spec(name, num_tokens, max_tokens=50, slo_ttft_s=num_tokens / 1000 - late_s, **fields)
         request = EngineRequest.of(spec, Epoch(1), NOW, frozenset(), 1024)
         self.queue.waiting.append(request)
+        self.core._discipline.came(request)
         return request
 
     def running(self, name: str, num_blocks: int, slo_tpot_s: float = SLOW, **fields: object) -> EngineRequest:
@@ -48,6 +54,7 @@ class Engine:
         request.blocks, request.granted = self.pool.allocate(num_blocks), len(request.tokens)
         request.num_computed = len(request.tokens) - 1
         self.queue.running.append(request)
+        self.core._discipline.came(request)
         return request
 
     def look(self) -> list[object]:
@@ -174,11 +181,12 @@ def test_one_that_has_no_place_waits_for_one_though_it_would_fit(make_spec: Make
 def away(engine: Engine) -> EngineRequest:
     """One whose KV is in host memory, as another one took its blocks."""
     request = engine.running("away", 4)
-    other = engine.running("other", 5, slo_tpot_s=FAST)
+    other = engine.running("other", 5, slo_tpot_s=FAST, age_s=50.0)
     assert engine.copied(engine.look()) == []
     assert names(engine.queue.offloaded) == ["away"]
     assert (request.blocks, request.is_decoding) == ([], True)
     engine.queue.running.remove(other)
+    engine.core._discipline.ended(other)
     other.release_blocks(engine.pool)
     return request
 
@@ -274,3 +282,48 @@ def test_one_without_room_goes_on_where_there_is_some_unless_it_leaves_already(m
     effects = engine.look()
     assert [type(effect) for effect in effects] == ([] if is_leaving else [Send])
     assert engine.core._standing.num_moved == (not is_leaving)
+
+
+RANKING = (Scheduling.DB, Scheduling.FCFS, Scheduling.MLFQ, Scheduling.SJF, Scheduling.ROUND_ROBIN)
+
+
+@pytest.mark.parametrize("scheduling", RANKING)
+def test_a_discipline_says_who_is_kept_whatever_is_promised(make_spec: MakeSpec, scheduling: Scheduling):
+    engine = Engine(make_spec, scheduling=scheduling)
+    engine.running("first", 4, age_s=9.0)
+    engine.running("second", 4, slo_tpot_s=0.5, age_s=1.0)
+    engine.look()
+    assert (names(engine.queue.running), names(engine.queue.offloading)) == (["first"], ["second"])
+
+
+@pytest.mark.parametrize("scheduling", RANKING)
+def test_nobody_gives_way_to_one_that_ranks_behind(make_spec: MakeSpec, scheduling: Scheduling):
+    engine = Engine(make_spec, scheduling=scheduling)
+    calm = engine.running("calm", 6, age_s=9.0)
+    engine.waiting("new", 16)
+    assert (engine.look(), calm.granted) == ([], len(calm.tokens) + SLICE)
+
+
+def test_one_that_ranks_before_it_has_its_memory_however_late_that_is(make_spec: MakeSpec):
+    engine = Engine(make_spec, scheduling=Scheduling.FCFS)
+    engine.running("second", 6)
+    engine.waiting("first", 16, late_s=0.01, age_s=9.0)
+    assert [type(effect) for effect in engine.look()] == [OffloadBlocks]
+    assert names(engine.queue.offloading) == ["second"]
+
+
+def test_an_offloaded_request_has_its_turn_by_rank_and_nobody_passes_it(make_spec: MakeSpec):
+    engine = Engine(make_spec, scheduling=Scheduling.FCFS)
+    request = away(engine)
+    first = engine.waiting("first", 20, age_s=99.0)
+    assert (engine.look(), engine.queue.is_claimed) == ([], False)
+    engine.queue.waiting.remove(first)
+    engine.core._discipline.ended(first)
+    behind, in_the_way = engine.waiting("behind", 4), engine.pool.allocate(5)
+    assert (engine.look(), engine.queue.is_claimed) == ([], True)
+    engine.core.next_step(NOW)
+    assert names(engine.queue.waiting) == ["behind"]
+    engine.pool.release(in_the_way)
+    assert [type(effect) for effect in engine.look()] == [RestoreBlocks]
+    assert behind.blocks == []
+    assert request in engine.queue.restoring

@@ -7,6 +7,7 @@ import pytest
 
 from engines.effects import LoadBlocks, StopLoading, StoreBlocks
 from kvtransfer.tiers.tier import BlocksLoaded, Tier, TierUse
+from mesh.topology.schema import Scheduling
 from mesh.wire.control import Role
 from mesh.wire.requests import Cancel, Epoch, RequestSpec, Submit
 from tests.engines.conftest import MakeSpec
@@ -23,6 +24,7 @@ from tests.engines.virtual import (
 from tests.seeds import each_seed
 
 SEEDS = 12
+DISCIPLINES = (Scheduling.SLO, Scheduling.DB, Scheduling.FCFS, Scheduling.ROUND_ROBIN)
 
 
 def conversation(make_spec: MakeSpec, name: str, turns: int) -> Iterator[RequestSpec]:
@@ -59,8 +61,9 @@ def test_turns_of_more_conversations_than_the_pool_holds(seed: int, make_spec: M
 def test_many_at_once_with_copies_that_fail(seed: int, make_spec: MakeSpec):
     dice = random.Random(seed)
     mesh = VirtualMesh(seed, spoil=lambda: dice.random() < 0.2)
-    mesh.add("one", num_blocks=24, tier=(tier := VirtualTier()), slice_tokens=2 if seed % 3 else None)
-    mesh.add("two", num_blocks=24, tier=tier)
+    options = {"num_blocks": 24, "tier": VirtualTier(), "scheduling": DISCIPLINES[seed // 3 % len(DISCIPLINES)]}
+    mesh.add("one", slice_tokens=2 if seed % 3 else None, **options)
+    tier = mesh.add("two", **options).tier
     specs = [spec for name in "abcd" for spec in conversation(make_spec, name, 4)]
     for number, spec in enumerate(sorted(specs, key=lambda spec: len(spec.prompt))):
         mesh.submit("one" if dice.random() < 0.5 else "two", spec)

@@ -19,6 +19,7 @@ from mesh.topology.schema import (
     PlacementSpec,
     PolicySpec,
     Rescheduling,
+    Scheduling,
     ServiceSpec,
     Slo,
     Topology,
@@ -144,6 +145,10 @@ def draw(seed: int, only: Iterable[str] = (*KINDS, *ORDERS), among: Sequence[str
         topology = replace(topology, services=tuple(_with_drafts(topology.services, Random(f"{seed}/drafts"))))
     if "pace" in kinds:
         topology = replace(topology, timing=_timing(Random(f"{seed}/pace")))
+    if "disciplines" in kinds:
+        topology = _with_disciplines(topology, Random(f"{seed}/disciplines"))
+    if "slices" in kinds:
+        topology = _with_slices(topology, Random(f"{seed}/slices"))
     if "adapters" in kinds:
         topology = _with_adapters(topology, Random(f"{seed}/adapters"))
     services = [service.name for service in topology.services]
@@ -193,6 +198,30 @@ def _topology(random: Random, policy_names: Sequence[str]) -> Topology:
     policy, transfer = PolicySpec(random.choice(policy_names)), TransferSpec(deadline_s=TRANSFER_S)
     path = Path("faults.toml")
     return Topology("faults", path, services, engines, gateways, policy=policy, transfer=transfer, timing=Timing())
+
+
+def _with_disciplines(topology: Topology, random: Random) -> Topology:
+    """In half the runs, engines with one discipline or several."""
+    if random.random() < 0.5:
+        return topology
+    known = [one for one in Scheduling if not one.is_static]
+    drawn = random.sample(known, random.choice([1, 1, 2]))
+    starvation_s = random.choice([None, 0.5])
+    engines = [
+        replace(one, scheduling=random.choice(drawn), starvation_s=starvation_s, strict_phases=random.random() < 0.2)
+        for one in topology.engines
+    ]
+    return replace(topology, engines=tuple(engines))
+
+
+def _with_slices(topology: Topology, random: Random) -> Topology:
+    """In half the runs, engines that grant memory slice by slice, with much or little of the host's."""
+    if random.random() < 0.5:
+        return topology
+    num_tokens, num_blocks = random.choice([8, 24, 64]), random.choice([0, 20, 10**4])
+    sliced = {"slice_tokens": num_tokens, "offload_memory_bytes": num_blocks * BLOCK_TOKENS * KV_BYTES_PER_TOKEN}
+    engines = [replace(one, **sliced) if random.random() < 0.8 else one for one in topology.engines]  # type: ignore[arg-type]
+    return replace(topology, engines=tuple(engines))
 
 
 def _with_adapters(topology: Topology, random: Random) -> Topology:

@@ -10,6 +10,7 @@ from engines.costs.serving_systems import imitating
 from engines.models.errors import ModelError
 from engines.models.files.model_config import ModelConfig
 from engines.models.store import prepared_dir
+from engines.tiers.opening import missing_encryption
 from kvtransfer.layout import DTYPE_BYTES
 from mesh.errors import UserError
 from mesh.sizes import in_words
@@ -23,6 +24,8 @@ def check(topology: Topology) -> list[str]:
     """Remarks of one line each. Raise `UserError` where an engine could not start."""
     for adapter in topology.adapters:
         _check_adapter(topology, adapter)
+    if topology.kv_tiers is not None and (problem := missing_encryption(topology.kv_tiers)):
+        raise UserError(f"{topology.path}: kv_tiers: {problem}")
     profiles = {engine.id: profile_of(topology, engine) for engine in topology.engines}
     remarks = [problem] if (problem := missing_transport(topology.transfer.transport)) else []
     for service in topology.services:

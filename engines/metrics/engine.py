@@ -123,6 +123,7 @@ class EngineNumbers(Collector):
             blocks.add_metric((*labels, "stored"), tier.stored_blocks)
             blocks.add_metric((*labels, "evicted"), tier.evicted_blocks)
             blocks.add_metric((*labels, "faulty"), tier.faults)
+            blocks.add_metric((*labels, "left_out"), tier.left_out_blocks)
             moved.add_metric((*labels, "loaded"), tier.loaded_bytes)
             moved.add_metric((*labels, "stored"), tier.stored_bytes)
         dropped = CounterMetricFamily(

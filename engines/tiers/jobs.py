@@ -44,7 +44,9 @@ class TierJobs:
         except Exception:
             log.exception("KV blocks could not be stored")
             return BlocksStored({})
-        if len(tiers.tiers) > 1 and self._num_below < MOST_BELOW:
+        if self._num_below >= MOST_BELOW:
+            tiers.leave_out_below(len(files))
+        elif len(tiers.tiers) > 1:
             self._num_below += 1
             below = asyncio.get_running_loop().run_in_executor(self._storing_below, tiers.store_below, files)
             below.add_done_callback(self._stored_below)

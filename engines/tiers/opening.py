@@ -3,30 +3,84 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from engines.models.cache import Cache
 from kvtransfer.tiers.folder import ListedFolder, TierFolder
 from kvtransfer.tiers.tier import Tier
+from mesh.access.private_file import is_private
 from mesh.errors import UserError
+from mesh.extras import missing_extra
 from mesh.topology.schema import EngineSpec, Topology
+from mesh.topology.stores import KVTiersSpec
 
 MEMORY = Path("/dev/shm")  # a file system in memory, for all users of a Linux host
+LEAST_SECRET: Final = 32  # characters of a key: 128 bits and more, if they are hexadecimal digits
+MAKE_ONE: Final = "make one with `openssl rand -hex 32`"
 
 
 def open_tiers(topology: Topology, engine: EngineSpec) -> Mapping[Tier, TierFolder]:
     """Return nothing without ``[kv_tiers]``, or for an engine that looks for no prefixes. Raise `UserError` if a folder
-    cannot be had.
+    or its key cannot be had.
     """
     spec = topology.kv_tiers
     if spec is None or not engine.prefix_caching or engine.scheduling.is_static:
         return {}
     tiers = {Tier.HOST: TierFolder(spec.host_folder or _own_folder(), spec.host_bytes)}
     if spec.disk_bytes:
-        tiers[Tier.DISK] = ListedFolder(spec.disk_folder or Cache.of_user().root / "kv", spec.disk_bytes)
+        tiers[Tier.DISK] = _open_disk(spec, spec.disk_folder or Cache.of_user().root / "kv")
     return tiers
+
+
+def missing_encryption(spec: KVTiersSpec) -> str:
+    """Say in one line what the key of the disk needs and is not installed; empty if nothing is missing."""
+    key = "disk_key_env" if spec.disk_key_env is not None else "disk_key_file"
+    has_key = spec.disk_key_env is not None or spec.disk_key_file is not None
+    return missing_extra(key, "encryption", "cryptography") if has_key else ""
 
 
 def _own_folder() -> Path:
     if not MEMORY.is_dir():
         raise UserError(f"[kv_tiers]: there is no {MEMORY} here; name a folder in memory as host_folder")
     return MEMORY / f"meshserve-kv-{os.geteuid()}"
+
+
+def _open_disk(spec: KVTiersSpec, folder: Path) -> TierFolder:
+    secret = disk_secret(spec)
+    if secret is None:
+        return ListedFolder(folder, spec.disk_bytes)
+    if problem := missing_encryption(spec):
+        raise UserError(f"[kv_tiers]: {problem}")
+    from kvtransfer.tiers.encrypted_folder import EncryptedFolder
+    from kvtransfer.tiers.encryption import FileCipher
+
+    return EncryptedFolder(folder, spec.disk_bytes, FileCipher(secret))
+
+
+def disk_secret(spec: KVTiersSpec) -> bytes | None:
+    """Read what the key of the disk is made from; None: it has none. Raise `UserError` if it is not where the topology
+    says, is too short, or others can read it.
+    """
+    if spec.disk_key_env is not None:
+        source = f"[kv_tiers]: disk_key_env = {spec.disk_key_env!r}"
+        secret = os.environ.get(spec.disk_key_env, "").strip()
+        if not secret:
+            raise UserError(f"{source} is not set for this process; {MAKE_ONE}")
+    elif spec.disk_key_file is not None:
+        source = f"[kv_tiers]: disk_key_file = {spec.disk_key_file}"
+        secret = _read_private(spec.disk_key_file, source)
+    else:
+        return None
+    if len(secret) < LEAST_SECRET:
+        raise UserError(f"{source} holds {len(secret)} characters, want {LEAST_SECRET} at least; {MAKE_ONE}")
+    return secret.encode()
+
+
+def _read_private(path: Path, source: str) -> str:
+    try:
+        with path.open(encoding="utf-8") as file:
+            if not is_private(os.fstat(file.fileno())):
+                raise UserError(f"{source} can be read by others; run `chmod 600 {path}`")
+            return file.read().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{source} cannot be read ({error}); {MAKE_ONE}") from None

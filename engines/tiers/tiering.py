@@ -274,6 +274,7 @@ class Tiering:
             stored.num_bytes,
             stored.num_evicted,
             loaded.num_faults + stored.num_faults,
+            stored.num_left_out,
         )
 
     @property

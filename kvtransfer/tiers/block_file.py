@@ -16,11 +16,16 @@ from kvtransfer.protocol import Buffer
 from mesh.wire.transfers import KVShape
 
 MAGIC: Final = b"MSKVTB01"  # with the version of the format
+ENCRYPTED: Final = b"MSKVTE01"  # begins a file that `kvtransfer.tiers.encryption` wrote
 HEADER: Final = struct.Struct("<8s16sQI")  # magic, name, bytes of the content, checksum
 
 
 class BlockFileError(RuntimeError):
     """A file does not hold the block that it is named for. The message says why."""
+
+
+class WrongKeyError(BlockFileError):
+    """A file was encrypted with another key than the one that is set, or only one of the two has a key."""
 
 
 def space_of(service: str, model: str, dtype: str, shape: KVShape) -> bytes:
@@ -44,6 +49,8 @@ def sealed(name: str, content: Buffer) -> Sequence[Buffer]:
 def opened(name: str, file: Buffer, block_bytes: int) -> memoryview:
     """Return the content of a block's file. Raise `BlockFileError` unless it is the one that is meant, and whole."""
     view = memoryview(file).cast("B")
+    if bytes(view[: len(ENCRYPTED)]) == ENCRYPTED:
+        raise WrongKeyError("it is encrypted, and no key is set")
     if len(view) != HEADER.size + block_bytes:
         raise BlockFileError(f"{len(view)} bytes, want {HEADER.size + block_bytes}")
     magic, its_name, num_bytes, checksum = HEADER.unpack_from(view)

@@ -24,6 +24,7 @@ SPARE: Final = 16  # when a folder is full, one such part of it is freed at a ti
 STALE_S: Final = 60.0  # after which a file that is not whole is nobody's any more
 LOOK_S: Final = 5.0  # between two looks for what other processes wrote
 PARTIAL: Final = ".part-"
+MARK: Final = "encrypted"  # a file that says that all others are
 COUNT: Final = struct.Struct("<Q")
 
 
@@ -186,6 +187,7 @@ class ListedFolder(TierFolder):
 
     def __init__(self, path: Path, capacity_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(path, capacity_bytes)
+        self._mark()
         self._clock = clock
         self._names: set[str] = set()
         self._looks_at = 0.0
@@ -215,6 +217,11 @@ class ListedFolder(TierFolder):
         if is_written:
             self._names.add(file.name)
         return is_written
+
+    def _mark(self) -> None:
+        """Say that what is written here is not encrypted."""
+        with suppress(OSError):
+            os.unlink(self.path / MARK)
 
     def _look(self) -> None:
         """Read the names of all files."""

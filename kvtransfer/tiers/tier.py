@@ -27,7 +27,7 @@ class TierIndex(Protocol):
 @dataclass(slots=True)
 class TierUse:
     """What was done with one tier. ``num_faults``: files that vanished or were not what they should be, and writes that
-    failed.
+    failed. ``num_left_out``: blocks that were not written, as the tier was behind.
     """
 
     num_blocks: int = 0
@@ -35,6 +35,7 @@ class TierUse:
     elapsed_s: float = 0.0
     num_evicted: int = 0
     num_faults: int = 0
+    num_left_out: int = 0
     used_bytes: int = 0  # of the tier, by all engines, when this engine stored last
 
     def add(self, use: "TierUse") -> None:
@@ -44,6 +45,7 @@ class TierUse:
         self.elapsed_s += use.elapsed_s
         self.num_evicted += use.num_evicted
         self.num_faults += use.num_faults
+        self.num_left_out += use.num_left_out
         self.used_bytes = use.used_bytes or self.used_bytes
 
 

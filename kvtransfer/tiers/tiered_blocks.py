@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Final
 
 import numpy as np
@@ -13,9 +13,12 @@ from kvtransfer.block_copies import copies_of
 from kvtransfer.gpu.device import Bytes
 from kvtransfer.gpu.device_memory import DeviceKVMemory
 from kvtransfer.memory import KVMemory
-from kvtransfer.tiers.block_file import BlockFileError, name_of, opened, sealed
+from kvtransfer.tiers.block_file import BlockFileError, WrongKeyError, name_of, opened, sealed
 from kvtransfer.tiers.folder import BlockFile, TierFolder
 from kvtransfer.tiers.tier import BlocksLoaded, BlocksStored, Tier, TierUse
+from mesh.process.rare_warnings import RareWarnings
+
+TELL_AGAIN_S: Final = 300.0  # after a fault, of another one like it: a disk that is full stays so for a while
 
 log = structlog.get_logger()
 
@@ -39,6 +42,7 @@ class TieredBlocks:
         self._loads: dict[int, _Load] = {}
         self._telling = Lock()
         self._below: dict[Tier, TierUse] = {}  # that nobody was told of
+        self._warnings = RareWarnings(TELL_AGAIN_S)
 
     def __repr__(self) -> str:
         return f"<TieredBlocks {self._space.hex()} in {[*self.folders.values()]}>"
@@ -82,23 +86,38 @@ class TieredBlocks:
     def store_below(self, files: Sequence[BlockFile]) -> None:
         """Store the files in the other tiers. The next `store` tells of it."""
         for tier in [*self.folders][1:]:
-            use = self._write(tier, files)
-            with self._telling:
-                self._below.setdefault(tier, TierUse()).add(use)
+            self._note_below(tier, self._write(tier, files))
+
+    def leave_out_below(self, num_blocks: int) -> None:
+        """The other tiers are behind, and do not get so many blocks. The next `store` tells of it."""
+        for tier in [*self.folders][1:]:
+            self._note_below(tier, TierUse(num_left_out=num_blocks))
+
+    def _note_below(self, tier: Tier, use: TierUse) -> None:
+        with self._telling:
+            self._below.setdefault(tier, TierUse()).add(use)
 
     def _write(self, tier: Tier, files: Sequence[BlockFile]) -> TierUse:
         started, folder = perf_counter(), self.folders[tier]
         written = folder.write(files)
         if written.num_faults:
-            log.warning("could not store KV blocks", tier=str(tier), folder=str(folder.path), blocks=written.num_faults)
+            self._warn("could not store KV blocks", tier, blocks=written.num_faults)
         return TierUse(
             written.num_written,
             written.num_bytes,
             perf_counter() - started,
             written.num_evicted,
             written.num_faults,
-            folder.used_bytes,
+            used_bytes=folder.used_bytes,
         )
+
+    def _warn(self, event: str, tier: Tier, **facts: object) -> None:
+        """Write a line, unless there was one like it a short while ago."""
+        with self._telling:
+            num_silent = self._warnings.admit(f"{event} {tier} {facts.get('why')}", monotonic())
+        if num_silent is not None:
+            folder = str(self.folders[tier].path)
+            log.warning(event, tier=str(tier), folder=folder, **facts, not_told_before=num_silent)
 
     def open_load(self, ticket: int) -> None:
         """A load begins: from now on it may be stopped."""
@@ -144,9 +163,13 @@ class TieredBlocks:
             file = folder.read(name)
             if file is not None:
                 return np.frombuffer(opened(name, file, block_bytes), np.uint8)
+        except WrongKeyError as error:
+            use.num_faults += 1
+            self._warn("computes what a KV tier has, as its key is not the right one", tier, why=str(error))
+            folder.remove(name)
         except (OSError, BlockFileError) as error:
             use.num_faults += 1
-            log.warning("dropped a stored KV block", tier=str(tier), folder=str(folder.path), name=name, why=str(error))
+            self._warn("dropped a stored KV block", tier, name=name, why=str(error))
             folder.remove(name)
         return None
 

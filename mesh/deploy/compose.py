@@ -20,6 +20,7 @@ from mesh.deploy.containers import (
     USER_ID,
     Document,
     contained,
+    disk_keys,
     needs_curve_key,
     profile_files,
     server_keys,
@@ -101,6 +102,10 @@ def _service(
     if gateways:
         service["environment"] |= {name: f"${{{name}:?set it to the servers' key}}" for name in server_keys(topology)}
         service["ports"] = [f"{gateway.port}:{gateway.port}" for gateway in gateways]
+    if pool.has_engines:
+        service["environment"] |= {
+            name: f"${{{name}:?set it to the key of KV on disk}}" for name in disk_keys(topology)
+        }
     if pool.memory_bytes is not None:
         service |= {"mem_limit": pool.memory_bytes, "shm_size": pool.memory_bytes // 2}
     if pool.gpus:

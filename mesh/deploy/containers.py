@@ -58,6 +58,7 @@ def contained(deployment: Deployment, faults: list[str]) -> Document:
         _check_service(f"services.{name}", table, faults)
     for name, table in document["engines"].items():
         _check_engine(f"engines.{name}", table, faults)
+    _check_paths("kv_tiers", document.get("kv_tiers", {}), ("disk_key_file",), faults)
     _keep_state(document)
     _check_profile_names(deployment, faults)
     return document
@@ -86,6 +87,12 @@ def _open_gateways(topology: Topology, document: Document, faults: list[str]) ->
 def server_keys(topology: Topology) -> list[str]:
     """Return names of the variables with keys of servers: gateways read them."""
     return sorted({server.api_key_env for server in topology.servers.values() if server.api_key_env is not None})
+
+
+def disk_keys(topology: Topology) -> list[str]:
+    """Return the name of the variable with the key of KV blocks on disks, if there is one: engines read it."""
+    tiers = topology.kv_tiers
+    return [] if tiers is None or tiers.disk_key_env is None else [tiers.disk_key_env]
 
 
 def _check_service(where: str, table: Document, faults: list[str]) -> None:

@@ -115,8 +115,9 @@ def _pod(topology: Topology, settings: RenderSettings, name: str, resources: Obj
         "containers": [container],
         "volumes": volumes + secret_volumes(topology),
     }
+    if pool is not None:
+        container["env"] += secret_variables(topology, pool)
     if pool is not None and pool.gateways:
-        container["env"] += secret_variables(topology)
         container["ports"] = [{"name": f"http-{one.port}", "containerPort": one.port} for one in pool.gateways]
     if pool is not None and pool.labels:
         spec["nodeSelector"] = dict(pool.labels)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from mesh.deploy.containers import server_keys
+from mesh.deploy.containers import disk_keys, server_keys
 from mesh.deploy.deployment import Deployment, RenderedFile, RenderError, Rendering, RenderSettings
 from mesh.deploy.names import dns_name
 from mesh.errors import EXIT_CONFIGURATION
@@ -110,14 +110,24 @@ def _notes(topology: Topology) -> Iterator[str]:
         units = ", ".join(sorted({unit_name(topology, host) for host in _hosts_of_gateways(topology)}))
         yield f"{name}: a key of servers; give it to {units} by `systemctl edit`, Environment={name}=KEY"
 
+    for name in disk_keys(topology):
+        units = ", ".join(sorted({unit_name(topology, host) for host in _hosts_of_engines(topology)}))
+        yield f"{name}: the key of KV blocks on disks; give it to {units} by `systemctl edit`, Environment={name}=KEY"
+
 
 def _hosts_of_gateways(topology: Topology) -> Iterator[HostSpec]:
     names = {gateway.host for gateway in topology.gateways}
     yield from (host for host in topology.hosts if host.name in names)
 
 
+def _hosts_of_engines(topology: Topology) -> Iterator[HostSpec]:
+    names = {engine.host for engine in topology.own_engines}
+    yield from (host for host in topology.hosts if host.name in names)
+
+
 def _secrets(topology: Topology) -> Sequence[tuple[str, Path]]:
     access = topology.access.keys if topology.access is not None else None
-    given = [("mesh.curve_key", topology.curve_key), ("access.keys", access)]
+    disk = None if topology.kv_tiers is None else topology.kv_tiers.disk_key_file
+    given = [("mesh.curve_key", topology.curve_key), ("access.keys", access), ("kv_tiers.disk_key_file", disk)]
     given += [(f"engines.{name}.api_key_file", server.api_key_file) for name, server in topology.servers.items()]
     return [(key, path) for key, path in given if path is not None]

@@ -216,9 +216,14 @@ def _kv_tiers(source: _Source) -> KVTiersSpec | None:
     if "kv_tiers" not in source.document:
         return None
     fields = _section(source, "kv_tiers", keys.KV_TIERS)
-    for key in ("host_folder", "disk_folder"):
+    for key in ("host_folder", "disk_folder", "disk_key_file"):
         if key in fields:
             fields[key] = Path(source.resolve(fields[key]))
+    given = [key for key in ("disk_key_file", "disk_key_env") if key in fields]
+    if len(given) > 1:
+        source.report.add(("kv_tiers", given[1]), f"{given[0]} names a key, too; leave out one of the two")
+    if given and "disk_bytes" not in fields:
+        source.report.add(("kv_tiers", given[0]), 'there is no disk to encrypt; add disk = "100GiB", or leave it out')
     return KVTiersSpec(**fields)
 
 

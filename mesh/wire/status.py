@@ -146,6 +146,7 @@ class TierStatus(msgspec.Struct, frozen=True):
     stored_bytes: Count
     evicted_blocks: Count  # that made room for what this engine stored
     faults: Count  # files that vanished or were not what they should be, and writes that failed
+    left_out_blocks: Count = 0  # not written, as the tier was behind
 
 
 class EngineStatus(msgspec.Struct, frozen=True, tag=True):

@@ -90,6 +90,7 @@ class SimulatedTiers:
             new = [name for name in (name_of(self._space, digest) for digest in digests) if name not in one.blocks]
             if tier is not Tier.HOST:
                 if one.writes_until > now + MOST_BEHIND_S:
+                    use.num_left_out = len(new)
                     continue
                 one.writes_until = max(one.writes_until, now) + len(new) * self._block_s[tier]
             use.num_evicted = sum([one.write(name, self._block_bytes) for name in new])

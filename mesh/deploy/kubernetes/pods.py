@@ -59,7 +59,7 @@ def _container(topology: Topology, pool: HostPool, settings: RenderSettings) -> 
         "env": [
             *([index] if len(pool.hosts) > 1 else []),
             *env,
-            *(secret_variables(topology) if pool.gateways else []),
+            *secret_variables(topology, pool),
         ],
         "ports": _ports(topology, pool),
         "resources": _resources(pool),

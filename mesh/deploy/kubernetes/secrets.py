@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mesh.deploy.containers import ACCESS, ACCESS_FILE, CURVE, CURVE_FILE, TLS, has_tls, server_keys
+from mesh.deploy.containers import ACCESS, ACCESS_FILE, CURVE, CURVE_FILE, TLS, disk_keys, has_tls, server_keys
 from mesh.deploy.deployment import RenderSettings
+from mesh.deploy.host_pools import HostPool
 from mesh.deploy.kubernetes.naming import access_secret, curve_secret, server_secret, tls_secret
 from mesh.deploy.serialised import Object
 from mesh.topology.schema import Topology
@@ -29,11 +30,11 @@ def secret_volumes(topology: Topology) -> list[Object]:
     ]
 
 
-def secret_variables(topology: Topology) -> list[Object]:
-    """Keys of servers, which gateways read."""
+def secret_variables(topology: Topology, pool: HostPool) -> list[Object]:
+    """Keys of servers, which gateways read, and of KV on disks, which engines read."""
+    names = [*(server_keys(topology) if pool.gateways else []), *(disk_keys(topology) if pool.has_engines else [])]
     return [
-        {"name": name, "valueFrom": {"secretKeyRef": {"name": server_secret(topology), "key": name}}}
-        for name in server_keys(topology)
+        {"name": name, "valueFrom": {"secretKeyRef": {"name": server_secret(topology), "key": name}}} for name in names
     ]
 
 
@@ -50,9 +51,12 @@ def secret_notes(topology: Topology, settings: RenderSettings) -> Iterator[str]:
                 yield f"needs access keys: {make} generic {one.secret} --from-file={ACCESS_FILE}={file}"
             case "tls":
                 yield f"needs a certificate: {make} tls {one.secret} --cert=FILE --key=FILE"
-    if names := server_keys(topology):
+    if names := [*server_keys(topology), *disk_keys(topology)]:
         literals = " ".join(f"--from-literal={name}=KEY" for name in names)
-        yield f"needs the servers' keys: {make} generic {server_secret(topology)} {literals}"
+        whose = " and ".join(
+            [*(["servers"] if server_keys(topology) else []), *(["KV on disks"] if disk_keys(topology) else [])]
+        )
+        yield f"needs the keys of {whose}: {make} generic {server_secret(topology)} {literals}"
 
 
 def _mounts(topology: Topology) -> Iterator[_Mount]:

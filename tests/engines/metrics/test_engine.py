@@ -46,7 +46,7 @@ def test_each_number_of_a_status_has_one_name():
         slices_kept_total=9,
         slices_moved_total=8,
         slices_offloaded_total=6,
-        tiers=[TierStatus("host", 4096, 10, 1000, 0.5, 20, 2000, 3, 1)],
+        tiers=[TierStatus("host", 4096, 10, 1000, 0.5, 20, 2000, 3, 1, 6)],
         blocks_not_stored_total=11,
         loads_stopped_total=12,
     )
@@ -75,9 +75,9 @@ def test_each_number_of_a_status_has_one_name():
     assert fates == {"kept": 9, "moved": 8, "offloaded": 6}
     blocks = {
         fate: value("meshserve_tier_blocks_total", tier="host", fate=fate)
-        for fate in ("loaded", "stored", "evicted", "faulty")
+        for fate in ("loaded", "stored", "evicted", "faulty", "left_out")
     }
-    assert blocks == {"loaded": 10, "stored": 20, "evicted": 3, "faulty": 1}
+    assert blocks == {"loaded": 10, "stored": 20, "evicted": 3, "faulty": 1, "left_out": 6}
     moved = {fate: value("meshserve_tier_bytes_total", tier="host", fate=fate) for fate in ("loaded", "stored")}
     assert moved == {"loaded": 1000, "stored": 2000}
     assert value("meshserve_tier_used_bytes", tier="host") == 4096

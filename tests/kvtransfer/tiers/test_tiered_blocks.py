@@ -1,6 +1,9 @@
 """Blocks in tiers: what is loaded is what was stored under that digest, or nothing."""
 
+import os
+
 import pytest
+from structlog.testing import capture_logs
 
 from kvtransfer.gpu.device_memory import DeviceKVMemory, DeviceMemory
 from kvtransfer.layout import PageLayout
@@ -134,3 +137,38 @@ def test_a_damaged_file_of_one_tier_is_taken_from_the_next(memory, with_disk):
     loaded = load(with_disk, DIGESTS[:1], [3])
     assert loaded.num_blocks == 1
     assert [loaded.uses[tier].num_faults for tier in (Tier.HOST, Tier.DISK)] == [1, 0]
+
+
+def test_a_full_disk_is_told_of_once_and_the_host_goes_on(memory, with_disk, monkeypatch):
+    rows = fill(memory, 1)
+    write, disk = os.writev, str(with_disk.folders[Tier.DISK].path)
+
+    def half(fd, parts):
+        """As much as is free, and then nothing."""
+        if not os.readlink(f"/proc/self/fd/{fd}").startswith(disk):
+            return write(fd, parts)
+        write(fd, [bytes(parts[0])[:10]])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "writev", half)
+    with capture_logs() as lines:
+        store(with_disk, [0, 1])
+        assert store(with_disk, [2])[Tier.DISK].num_faults == 2
+    assert [line["event"] for line in lines] == ["could not store KV blocks"]
+    assert [with_disk.find(digest) for digest in DIGESTS[:3]] == [Tier.HOST] * 3
+    assert not list(with_disk.folders[Tier.DISK].path.glob(".part-*"))
+    assert load(with_disk, DIGESTS[:3], [5, 3, 4]).num_blocks == 3
+    assert (read(memory, [5, 3, 4]) == rows[:3]).all()
+    with_disk.folders[Tier.HOST].remove(path_of(with_disk, DIGESTS[0]).name)
+    assert load(with_disk, DIGESTS[:3], [5, 3, 4]).num_blocks == 0  # and computes the rest
+    monkeypatch.undo()
+    store(with_disk, [3])
+    assert with_disk.find(DIGESTS[3]) is Tier.HOST
+    assert store(with_disk, [4])[Tier.DISK].num_blocks == 1  # of the store before: there is room again
+
+
+def test_what_a_slow_disk_was_not_given_is_counted(memory, with_disk):
+    fill(memory, 1)
+    with_disk.leave_out_below(3)
+    assert store(with_disk, [0])[Tier.DISK].num_left_out == 3
+    assert store(with_disk, [1])[Tier.DISK].num_left_out == 0

@@ -96,3 +96,31 @@ open = true
 def test_adapters_are_in_the_image(render):
     with pytest.raises(UserError, match=r"services\.sql\.adapter: adapters/sql is a path of this machine"):
         render("compose", ADAPTER)
+
+
+TIERS = """
+[services.chat]
+model = "pypi:models==1.0/chat.gguf"
+[engines.engine]
+[gateways.gateway]
+[access]
+open = true
+[kv_tiers]
+disk = "1GiB"
+disk_key_env = "KV_KEY"
+"""
+
+
+def test_engines_get_the_key_of_their_disk(render):
+    cluster = TIERS + '[cluster]\non = "kubernetes"\n[hosts.one]\nmemory = "2GiB"\n'
+    rendering = render("kubernetes", cluster)
+    [pods] = [one for one in documents(rendering) if one["kind"] == "StatefulSet"]
+    assert "KV_KEY" in [one["name"] for one in pods["spec"]["template"]["spec"]["containers"][0]["env"]]
+    assert any(
+        "needs the keys of KV on disks" in note and "--from-literal=KV_KEY=KEY" in note for note in rendering.notes
+    )
+    [compose] = documents(render("compose", TIERS))
+    assert compose["services"]["local"]["environment"]["KV_KEY"].startswith("${KV_KEY:?")
+    assert any("Environment=KV_KEY=KEY" in note for note in render("systemd", TIERS).notes)
+    with pytest.raises(UserError, match=r"kv_tiers\.disk_key_file: kv\.key is a path of this machine"):
+        render("compose", TIERS.replace('disk_key_env = "KV_KEY"', 'disk_key_file = "kv.key"'))

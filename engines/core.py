@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
-from engines.adapters.room import AdapterOrder, AdapterRoom
+from engines.adapters.room import AdapterRoom
 from engines.admission.acceptance import Admission, Refusal
 from engines.admission.intake import Intake
 from engines.costs.pace import Pace
 from engines.costs.step_cost import StepLoad
-from engines.effects import Copied, DropModel, Effect
+from engines.effects import Copied, Effect
 from engines.filling.filling import Filling
 from engines.memory.residency import Residency
 from engines.requests import OwnedRequests
@@ -40,6 +40,7 @@ from engines.transfers.moves import Moves
 from engines.transfers.outcomes import EngineOutcome
 from engines.transfers.peers import Peers
 from engines.transfers.room import Room
+from engines.transfers.unloading import Unloading
 from kvtransfer.protocol import Buffer, Exported, Imported, Send
 from kvtransfer.tiers.tier import BlocksLoaded, BlocksStored
 from mesh.wire.adapters import ExpectAdapter, ForgetAdapter
@@ -110,6 +111,9 @@ class EngineCore:
             tiering,
         )
         self._moves = Moves(settings, residency, backlog, handovers, owned, room, peers, pace, self._running)
+        self._unloading = Unloading(
+            residency, handovers, adapters, standing, self._running, self._iterations, owned, is_static=is_static
+        )
 
     def __repr__(self) -> str:
         requests = f"{len(self._requests)} requests"
@@ -171,9 +175,9 @@ class EngineCore:
             case LoadService(service):
                 self._standing.has_news = True
                 return [*self.residency.load(service)]
-            case UnloadService(service):
+            case UnloadService(service, pauses):
                 self._standing.has_news = True
-                self.residency.unload(service)
+                self.residency.unload(service, pauses=pauses)
             case ExpectAdapter(service, adapter) if service in self._services:
                 self._adapters.hint(adapter, service, self._services[service].adapter_sizes)
             case ForgetAdapter(service):
@@ -244,7 +248,8 @@ class EngineCore:
         return self._finish_event([*self._handovers.expire(now), *self._tiering.expire(now)], now)
 
     def next_deadline(self) -> float | None:
-        return min_or_none([self._handovers.next_deadline(), self._moves.next_retry(), self._tiering.next_deadline()])
+        leaving = [self._moves.next_retry(), self._unloading.next_deadline()] if self._moves.must_leave() else []
+        return min_or_none([self._handovers.next_deadline(), *leaving, self._tiering.next_deadline()])
 
     @property
     def moves(self) -> Moves:
@@ -280,19 +285,13 @@ class EngineCore:
             if service.queue.unreserved:
                 effects += self._owned.resolve(self._reserve_ahead(service, now), now)
         if self._moves.must_leave():
+            effects += self._owned.resolve(self._unloading.pause(now), now)
             effects += self._owned.resolve(self._moves.empty(self.role, now), now)
-            effects += self._drop()
+            effects += self._owned.resolve(self._unloading.drop(), now)
         elif self._moves.has_rules:
             effects += self._owned.resolve(self._moves.give_away(self.role, now), now)
         effects += self._tiering.next_store(is_idle=not self._requests)
         return effects if self._adapters.is_empty else [*effects, *self._adapters.next_orders()]
-
-    def _drop(self) -> list[AdapterOrder | DropModel]:
-        """Services that were to leave and are empty."""
-        dropped = self.residency.drop(self._is_empty)
-        if dropped:
-            self._standing.has_news = True
-        return [*(order for model in dropped for order in self._adapters.forget(model.service)), *dropped]
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -328,13 +327,6 @@ class EngineCore:
         if outcomes is None:
             self._standing.has_news = True
         return outcomes or []
-
-    def _is_empty(self, service: Service) -> bool:
-        """Nobody holds or wants anything of it here."""
-        queue, step = service.queue, self._running.step
-        owned = queue.not_begun, queue.running, queue.loading, queue.pinned, queue.away, queue.fillers.all()
-        is_used = any(owned) or service.pool.is_used or (step is not None and step.service is service)
-        return not is_used and not self._handovers.concern(service.name)
 
     # --- iterations ---------------------------------------------------------------------------------------------------
 

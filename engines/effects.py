@@ -19,8 +19,15 @@ class LoadModel:
 
 
 @dataclass(frozen=True, slots=True)
+class DropWeights:
+    """No step computes the service until it is loaded again: its weights may go. The KV of its requests stays."""
+
+    service: str
+
+
+@dataclass(frozen=True, slots=True)
 class DropModel:
-    """Nothing of it is left in the core: its weights and memory may go."""
+    """Nothing of it is left in the core: its memory may go, and its weights, if they are still here."""
 
     service: str
 
@@ -109,7 +116,7 @@ class StopLoading:
     service: str
 
 
-Loading = LoadModel | DropModel | LoadAdapter | DropAdapter
+Loading = LoadModel | DropWeights | DropModel | LoadAdapter | DropAdapter
 Tiers = StoreBlocks | LoadBlocks | StopLoading
 Effect = Send | ExportBlocks | ImportBlocks | OffloadBlocks | RestoreBlocks | ForgetBlocks | Tiers | Loading
 

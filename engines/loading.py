@@ -11,7 +11,7 @@ from engines.admission.promises import never_kept
 from engines.backend import Backend, LoadedModel
 from engines.backend_rules import missing
 from engines.costs.learning import LearntCost
-from engines.effects import DropAdapter, LoadAdapter
+from engines.effects import DropAdapter, DropModel, DropWeights, LoadAdapter
 from engines.memory.packed_pool import block_pool
 from engines.memory.pages import PagePool
 from engines.models.fetching.child import prepare_beside
@@ -53,6 +53,7 @@ class Loaded:
         self._engine = engine
         self._peers = peers
         self._backend = backend
+        self._weightless: set[str] = set()  # services that are here without their weights
         self._folders = AdapterFolders(topology)
         self._tiers = open_tiers(topology, engine)
         self._pages = PagePool(backend.memory.layout.num_pages)
@@ -84,7 +85,12 @@ class Loaded:
         return self._backend.add(spec)
 
     def open(self, name: str, model: LoadedModel) -> Service:
-        """Let the engine use it. In the thread of the engine's node, as all that follows."""
+        """Let the engine use it. In the thread of the engine's node, as all that follows. One that lacked its weights
+        has its requests as before.
+        """
+        if name in self._weightless:
+            self._weightless.remove(name)
+            return self.services[name]
         engine, layout = self._engine, model.memory.layout
         pool = block_pool(self._pages, engine.block_size, layout.slots, model.memory, quota=engine.kv_quotas.get(name))
         if self._tiers and model.identity:
@@ -128,16 +134,26 @@ class Loaded:
         folder.check_fits(ModelConfig.load(prepared_dir(self._topology.service(service).model)), service)
         loader.add(service, order.adapter.key, folder)
 
-    def drop_adapter(self, order: DropAdapter) -> None:
-        """Drop it. What computes it now goes on with it."""
-        if self._backend.adapters is not None:
-            self._backend.adapters.remove(order.service, order.key)
+    def let_go(self, effect: DropWeights | DropModel | DropAdapter) -> None:
+        """Drop what computes a model, or all of it, or an adapter. What computes an adapter now goes on with it."""
+        match effect:
+            case DropWeights(name):
+                self._weightless.add(name)
+                self._backend.remove(name)
+            case DropModel(name):
+                self._drop(name)
+            case DropAdapter(service, key):
+                if self._backend.adapters is not None and service not in self._weightless:
+                    self._backend.adapters.remove(service, key)
 
-    def drop(self, name: str) -> None:
-        """Drop a model. Its memory goes when nobody copies from it any more."""
+    def _drop(self, name: str) -> None:
+        """Its memory goes when nobody copies from it any more."""
         del self.services[name], self.transports[name], self.offloaded[name]
         self.tiered.pop(name, None)
-        self._backend.remove(name)
+        if name in self._weightless:
+            self._weightless.remove(name)
+        else:
+            self._backend.remove(name)
 
 
 def load(topology: Topology, engine: EngineSpec, peers: PeerMemories) -> Loaded:

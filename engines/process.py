@@ -18,6 +18,7 @@ from engines.effects import (
     Copied,
     DropAdapter,
     DropModel,
+    DropWeights,
     EndTurn,
     Exit,
     ForgetBlocks,
@@ -261,12 +262,10 @@ class EngineProcess:
                 self._loaded.offloaded[service].forget(ticket)
             case LoadModel(service):
                 self._tasks.create_task(self._load(service))
-            case DropModel(service):
-                self._loaded.drop(service)
+            case DropWeights() | DropModel() | DropAdapter():
+                self._loaded.let_go(effect)
             case LoadAdapter():
                 self._tasks.create_task(self._load_adapter(effect))
-            case DropAdapter():
-                self._loaded.drop_adapter(effect)
             case Recover(frees_memory):
                 self._tasks.create_task(self._recover(frees_memory=frees_memory))
             case Exit(reason):

@@ -57,6 +57,8 @@ class Service:
     context_limit: int
     cost: LearntCost
     is_leaving: bool = False  # it takes nothing new, and goes once it is empty
+    pauses: bool = False  # while it leaves: its weights go before its requests
+    paused_at: float | None = None  # since when its weights are gone; None: they are here
     early: EarlyEnds = field(default_factory=EarlyEnds)
     weight_bytes: int = 0  # 0: not known
     vocab_size: int | None = None  # token ids are below it; None: not known
@@ -100,9 +102,14 @@ class Service:
         """The cost of steps, as predictions are now."""
         return self.cost.current
 
+    @property
+    def is_paused(self) -> bool:
+        """Return whether nothing of it is computed, as its weights are gone."""
+        return self.paused_at is not None
+
     def decoding(self) -> list[EngineRequest]:
         """Everything that decodes now."""
-        return self.queue.decoding()
+        return [] if self.is_paused else self.queue.decoding()
 
     def decode_step_s(self) -> float:
         """Predicted seconds of the next decode step of everything that decodes now; 0 if nothing does."""
@@ -118,7 +125,7 @@ class Service:
         """Return what a status tells of everything that decodes now. Whose promise is lost keeps nobody else away."""
         count, context, paid_until, tpot_slo_s = 0, 0, inf, inf
         alone = partial(decode_step_s, self.cost.current.decode, 1)
-        others: Sequence[EngineRequest] = self.queue.running
+        others: Sequence[EngineRequest] = () if self.is_paused else self.queue.running
         if (steady := self.queue.steady) is not None:
             count, context, paid_until, tpot_slo_s = steady.summary(now, alone)
             others = others[count:]
@@ -185,6 +192,7 @@ class Service:
             len(fillers.running),
             *((0, 0, 0) if self.speculation is None else self.speculation.counts),
             *tier_room,
+            self.is_paused,
         )
 
     def _held_by_priority(self) -> list[tuple[int, int]]:

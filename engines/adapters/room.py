@@ -208,6 +208,10 @@ class AdapterRoom:
             self._failed.popitem(last=False)
         return self._waiting.pop(key, [])
 
+    def is_used(self, service: str) -> bool:
+        """Return whether requests use adapters of that base."""
+        return any(self._num_users[key] for key, place in self._held.items() if place.service == service)
+
     def forget(self, service: str) -> list[AdapterOrder]:
         """A base is gone, with what was loaded for it."""
         gone = [key for key, place in self._held.items() if place.service == service]

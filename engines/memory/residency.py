@@ -1,14 +1,15 @@
 """Keeps which services an engine has: those it serves, those it is to load, and those it is to give up.
 
 A service that is unloaded takes nothing new; what decodes moves to other engines that have it, or ends here if there
-are none, and then its weights and KV memory go. The others notice nothing of either.
+are none, and then its weights and KV memory go. The others notice nothing of either. One that pauses loses its weights
+first, and gets them back if it is loaded before all of its requests have left.
 """
 
 from collections.abc import Callable, Collection, Mapping
 
 import structlog
 
-from engines.effects import DropModel, LoadModel
+from engines.effects import DropModel, DropWeights, LoadModel
 from engines.scheduling.forecast import EngineForecast
 from engines.scheduling.scheduler import Limits, LocalScheduler
 from engines.status import Service
@@ -41,11 +42,13 @@ class Residency:
         self._loadable = {*self._loadable, name}
 
     def load(self, name: str) -> list[LoadModel]:
-        """Begin to; nothing if it is here or on its way. One that is being unloaded stays."""
+        """Begin to; nothing if it is here or on its way. One that is being unloaded stays; one that is paused goes on
+        once its weights are back.
+        """
         service = self.services.get(name)
         self._unwanted.discard(name)
-        if service is not None:
-            service.is_leaving = False
+        if service is not None and not service.is_paused:
+            service.is_leaving = service.pauses = False
         elif name not in self._loadable:
             known = ", ".join(sorted(self._loadable)) or "none"
             self._failed(name, f"this engine's topology has no such service; it has: {known}")
@@ -56,31 +59,41 @@ class Residency:
         return []
 
     def loaded(self, service: Service) -> None:
+        """Take a service that is new here, or one that was paused."""
         self.loading.remove(service.name)
         self.failed.pop(service.name, None)
         log.info("loaded a service", service=service.name)
-        service.is_leaving = service.name in self._unwanted
-        self._open(service)
+        service.is_leaving, service.pauses = service.name in self._unwanted, False
+        service.paused_at = None
+        if service.name not in self.services:
+            self._open(service)
 
     def not_loaded(self, name: str, reason: str) -> None:
         self.loading.remove(name)
         self._failed(name, reason)
 
-    def unload(self, name: str) -> None:
-        """Let it go once it is empty: at once when it comes if it is on its way."""
+    def unload(self, name: str, *, pauses: bool = False) -> None:
+        """Let it go once it is empty: at once when it comes if it is on its way. ``pauses``: its weights go first."""
         service = self.services.get(name)
         if name in self.loading:
             self._unwanted.add(name)
-        elif service is not None and not service.is_leaving:
-            log.info("unloads a service", service=name, num_running=len(service.queue.running))
-            service.is_leaving = True
+        elif service is not None:
+            if not service.is_leaving:
+                log.info("unloads a service", service=name, num_running=len(service.queue.running))
+            service.is_leaving, service.pauses = True, service.pauses or pauses
 
     def leaving(self) -> list[Service]:
         return [service for service in self.services.values() if service.is_leaving]
 
+    def pause(self, service: Service, now: float) -> list[DropWeights]:
+        """Let its weights go: no step computes it."""
+        log.info("paused a service", service=service.name, num_running=len(service.queue.running))
+        service.paused_at = now
+        return [DropWeights(service.name)]
+
     def drop(self, is_empty: Callable[[Service], bool]) -> list[DropModel]:
-        """Drop a service that was to leave and is empty."""
-        gone = [service.name for service in self.leaving() if is_empty(service)]
+        """Drop a service that was to leave and is empty, unless its weights are on their way back."""
+        gone = [one.name for one in self.leaving() if one.name not in self.loading and is_empty(one)]
         for name in gone:
             log.info("unloaded a service", service=name)
             self.services[name].pool.close()

@@ -121,7 +121,8 @@ class Iterations:
     def _choices(self, now: float) -> Iterator[tuple[Service, Sequence[Share], list[EngineOutcome]]]:
         """What could be computed next: what is planned for each turn."""
         for turn in self._discipline.turns(now):
-            yield self._services[turn.service], *self._plan(turn, now)
+            if not self._services[turn.service].is_paused:
+                yield self._services[turn.service], *self._plan(turn, now)
 
     def _plan(self, turn: Turn, now: float) -> tuple[Sequence[Share], list[EngineOutcome]]:
         service = self._services[turn.service]
@@ -287,6 +288,19 @@ class Iterations:
             self._services[request.spec.service].queue.remove(request)
             self._discipline.ended(request)
             answers.outcomes += departures.commit(request, now)
+
+    def let_paused_move(self, service: Service, now: float) -> list[EngineOutcome]:
+        """Let go the requests of a paused service of which little is left to copy: no token of theirs is waited for."""
+        answers = Answers()
+        for request in list(service.queue.running):
+            if request.transfer is not None and self._handovers.departures.may_commit(request):
+                self._let_move(request, answers, now)
+        return answers.in_order()
+
+    def computes(self, service: Service) -> bool:
+        """Return whether the running step is of that service, or parts of one that failed are to be computed."""
+        parts = [part for part, _ in self._running.failed_parts]
+        return service in parts or (self._running.step is not None and self._running.step.service is service)
 
     def _let_go(self, request: EngineRequest, answers: Answers, now: float) -> None:
         """Its slice is used up: its gateway dispatches it anew."""

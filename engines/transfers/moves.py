@@ -174,7 +174,8 @@ class Moves:
         leaving = list(self._residency.services.values()) if self.is_emptying else self._residency.leaving()
         effects: list[EngineOutcome] = []
         for service in leaving:
-            waiting = self._backlog.not_started(service) if self._peers.any_for(service.name) else ()
+            may_go = service.pauses or self._peers.any_for(service.name)
+            waiting = self._backlog.not_started(service) if may_go else ()
             for request in [*waiting, *service.queue.fillers.all()]:
                 effects += self._requests.give_back(request, RefusalCode.DRAINING, reason, now)
         return effects

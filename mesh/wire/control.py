@@ -104,9 +104,12 @@ class LoadService(msgspec.Struct, frozen=True, tag=True):
 class UnloadService(msgspec.Struct, frozen=True, tag=True):
     """Tells an engine to serve this service no more: its requests move to other engines or end, and then it is
     dropped.
+
+    If it ``pauses``, its weights go at once. What decodes keeps its KV and waits for another engine to take it.
     """
 
     service: Name
+    pauses: bool = False
 
 
 class EnginePlace(msgspec.Struct, frozen=True):

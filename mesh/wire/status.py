@@ -106,6 +106,7 @@ class ServiceStatus(msgspec.Struct, frozen=True):
     drafts_accepted: Count = 0  # of those tokens
     tier_tokens: Count = 0  # that the KV tiers of its host hold at most, where loading is worth it; 0: it has none
     tier_token_s: Seconds = 0.0  # predicted, to load one from the slowest of them
+    is_paused: bool = False  # its weights are gone, and its requests keep their KV until another engine takes them
 
 
 class PendingPrefill(NamedTuple):

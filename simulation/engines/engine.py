@@ -9,6 +9,7 @@ from engines.effects import (
     Copied,
     DropAdapter,
     DropModel,
+    DropWeights,
     EndTurn,
     Exit,
     LoadAdapter,
@@ -213,6 +214,8 @@ class SimulatedEngine:
         match effect:
             case LoadModel(service):
                 self._load(service)
+            case DropWeights(service):
+                self._models.drop_weights(service)
             case DropModel(service):
                 self._models.drop(service)
             case LoadAdapter():

@@ -97,9 +97,13 @@ class SimulatedModels:
         return MemoryRef(spec.host, spec.id, self._profile.kv_memory_bytes, spec.id, nixl=nixl)
 
     def open(self, name: str) -> Service:
-        """Open a service whose weights are here. Raise `UserError` if there is no room for them."""
+        """Open a service whose weights are here, again if it lacked them. Raise `UserError` if there is no room for
+        them.
+        """
         profile = profile_of(self._profile, name)
         self._room.take(name, profile.weight_bytes)
+        if name in self.services:
+            return self.services[name]
         shape, cost = self._shape(name), profile.cost
         spec = self._topology.service(name)
         pools = spec.pools
@@ -126,6 +130,10 @@ class SimulatedModels:
         self.copies[name] = self._copies(shape, self._physics.kv_bytes_per_s)
         self.offloading[name] = self._copies(shape, self._physics.host_bytes_per_s * profile.num_devices)
         return service
+
+    def drop_weights(self, name: str) -> None:
+        """No step computes it until it is opened again."""
+        self._room.give_back(name)
 
     def drop(self, name: str) -> None:
         """Nothing of it is left in the engine's core."""

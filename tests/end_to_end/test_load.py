@@ -146,6 +146,7 @@ def test_what_runs_on_the_last_engine_of_a_service_ends_there(mesh: Mesh):
     assert ask(mesh, "tiny").status_code == 200
 
 
+LONG_TORCH = 1800  # some seconds of them
 TORCH = """
 [services.tiny]
 model = "{tiny}"
@@ -245,3 +246,16 @@ def test_weights_are_loaded_beside_what_is_computed(torch_mesh: Mesh):
     assert torch_mesh.run("unload", str(torch_mesh.topology), "two", "other").returncode == 0
     assert answer(torch_mesh, "other") == ("one", text)
     assert services(torch_mesh, "two") == ["tiny", "converted"]
+
+
+def test_a_service_that_lost_its_weights_goes_on_with_its_kv_when_they_are_back(torch_mesh: Mesh):
+    asked = {**body("a long story", LONG_TORCH), "model": "other"}
+    undisturbed = Client(torch_mesh.url, asked).begin().end()
+    stream = Client(torch_mesh.url, asked).begin()
+    words = str(torch_mesh.topology), "one", "other"
+    paused = torch_mesh.run("unload", *words, "--pause", "--last", "--timeout", "0.5")
+    loaded = torch_mesh.run("load", *words)
+    assert (loaded.returncode, loaded.stderr) == (0, "")
+    if stream.is_alive() or paused.returncode:  # unless the machine is quick
+        assert paused.stderr.startswith("one has not let go of other after 0.5 s: 1 requests are paused; it will when")
+    assert stream.end() == undisturbed

@@ -21,6 +21,7 @@ from engines.effects import (
     Copied,
     DropAdapter,
     DropModel,
+    DropWeights,
     Effect,
     ForgetBlocks,
     LoadAdapter,
@@ -214,6 +215,7 @@ class VirtualEngine:
     executor: HashingExecutor
     memory: VirtualMemory
     dropped: list[str] = field(default_factory=list)
+    weightless: set[str] = field(default_factory=set)  # paused services
     kept: dict[int, list[dict[int, bytes]]] = field(default_factory=dict)  # offloaded blocks, by ticket
     batch: Batch | None = None
     dead: bool = False
@@ -316,7 +318,10 @@ class VirtualMesh:
                     self.engines[name].stopped.add(ticket)
                 case LoadModel(service):
                     self._copies.append(self._loading(name, service))
+                case DropWeights(service):
+                    self.engines[name].weightless.add(service)
                 case DropModel(service):
+                    self.engines[name].weightless.discard(service)
                     self.engines[name].dropped.append(service)
                 case LoadAdapter():
                     self._copies.append(self._loading_adapter(name, effect.adapter.key))
@@ -415,7 +420,11 @@ class VirtualMesh:
         engine = self.engines[name]
 
         def run() -> None:
-            loaded = make_service(service, name, engine.memory, drafts=self.drafts)
+            if service in engine.weightless:
+                engine.weightless.remove(service)
+                loaded = engine.core.residency.services[service]
+            else:
+                loaded = make_service(service, name, engine.memory, drafts=self.drafts)
             self.perform(name, engine.core.loaded(loaded, self.now))
 
         return run
@@ -487,6 +496,7 @@ class VirtualMesh:
                 self.perform(name, effects)
                 return engine.batch is not None or bool(effects)
             batch, engine.batch = engine.batch, None
+            assert batch.service not in engine.weightless, "a service is computed whose weights are gone"
             self.now += STEP_S
             self.perform(name, engine.core.finish_step(engine.executor.execute(batch), self.now))
             self._pass_deadlines()

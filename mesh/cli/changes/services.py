@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mesh.wire.status import EngineStatus, FailedLoad, ServiceStatus
 
 LOAD = "mesh load [FILE] ENGINE SERVICE | mesh load [FILE] NAME --adapter PATH [--base SERVICE]"
-UNLOAD = "mesh unload [FILE] ENGINE SERVICE [--last] | mesh unload [FILE] ADAPTER"
+UNLOAD = "mesh unload [FILE] ENGINE SERVICE [--last] [--pause] | mesh unload [FILE] ADAPTER"
 WORDS = "FILE ENGINE SERVICE"
 LOAD_HELP = "the deployment; which engine, and which of the deployment's services; or the name of an adapter"
 UNLOAD_HELP = "the deployment; which engine, and which of its services; or which adapter"
@@ -36,6 +36,7 @@ def register(subparsers: "Subparsers") -> None:
         subparsers, "unload", UNLOAD, "take a service from a running engine, or an adapter from the mesh", UNLOAD_HELP
     )
     parser.add_argument("--last", action="store_true", help="even if no other engine serves it")
+    parser.add_argument("--pause", action="store_true", help="weights go first; what runs waits for another engine")
     _add_timeout(parser, UNLOAD_S)
     parser.set_defaults(run=_run_unload)
 
@@ -124,12 +125,13 @@ async def _unload(topology: "Topology", engine: str, service: str, options: argp
         others = [name for name, status in statuses if isinstance(status, EngineStatus) and _serves(status, service)]
         if not set(others) - {engine} and not options.last:
             raise CommandError(f"{engine} is the only engine that serves {service}: --last takes it away all the same")
-        sockets.send(engine, UnloadService(service))
+        sockets.send(engine, UnloadService(service, options.pause))
         left = _of(await hear(sockets, engine, _Progress(engine, service).is_over, options.timeout), service)
     if left is not None:
+        after = "other engines have taken them" if left.is_paused else "they have ended"
         raise CommandError(
-            f"{engine} has not let go of {service} after {options.timeout:g} s: {left.num_running} requests run; "
-            "it will when they have ended"
+            f"{engine} has not let go of {service} after {options.timeout:g} s: {left.num_running} requests "
+            f"{'are paused' if left.is_paused else 'run'}; it will when {after}"
         )
     print_line(f"{engine} does not serve {service} any more")
 

@@ -175,7 +175,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
         Announce(EnginePlace(3, 2, ("chat",), Role.DECODE)),
         {"type": "Announce", "place": {"number": 3, "num_engines": 2, "services": ["chat"], "role": "decode"}},
     ),
-    (UnloadService("chat"), {"type": "UnloadService", "service": "chat"}),
+    (UnloadService("chat"), {"type": "UnloadService", "service": "chat", "pauses": False}),
     (Recall("r1", Epoch(1)), {"type": "Recall", "request": "r1", "epoch": [1, 0]}),
     (Probe([ProbeQuestion("r1", 2, 7)]), {"type": "Probe", "requests": [["r1", 2, 7]]}),
     (
@@ -353,6 +353,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
                     "drafts_accepted": 0,
                     "tier_tokens": 0,
                     "tier_token_s": 0.0,
+                    "is_paused": False,
                 }
             ],
             "num_running": 1,

@@ -24,7 +24,7 @@ Row = Mapping[str, Any]
 ROWS: Mapping[str, list[Row]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 KINDS = (*(row["kind"] for row in ROWS["faults"]), "fail_load", "daemon", *(row["kind"] for row in ROWS["steps"]))
 ORDERS = (
-    *("move", "drain", "role", "retire", "leave", "rescheduling", "late", "shed", "placement", "drafts"),
+    *("move", "drain", "role", "retire", "leave", "rescheduling", "late", "shed", "pause", "placement", "drafts"),
     *("policy", "behind", "retire_gateway", "pace", "adapters", "fillers", "disciplines", "slices"),
 )
 

@@ -29,7 +29,7 @@ class Order:
 
     @property
     def end_s(self) -> float:
-        return self.at_s + self.for_s + (LOAD_S if self.kind == "shed" else 0.0)
+        return self.at_s + self.for_s + (LOAD_S if self.kind in ("shed", "pause") else 0.0)
 
     def give(self, simulation: Simulation) -> None:
         engine = simulation.engines.get(self.whom)
@@ -43,8 +43,11 @@ class Order:
             case "role", str(role):  # ``mesh role``
                 if engine is not None:
                     self._command(simulation, SetRole(Role(role), engine.core._standing.num_role_changes))
-            case "shed", str(service):  # ``mesh unload``, and ``mesh load`` later
-                self._command(simulation, control.UnloadService(service))
+            case (
+                ("shed" | "pause"),
+                str(service),
+            ):  # ``mesh unload``, with ``--pause`` or without; later ``mesh load``
+                self._command(simulation, control.UnloadService(service, pauses=self.kind == "pause"))
                 simulation.kernel.after(self.for_s, self._load, simulation, service)
             case _:
                 self._tell_another(simulation)

@@ -8,6 +8,7 @@ much is computed.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
+from typing import NamedTuple
 
 from engines.memory.block_pool import BlockPool, Run
 from engines.memory.chains import root_of
@@ -15,9 +16,19 @@ from engines.scheduling.batch import Chunk, Draw
 from engines.speculation.drafter import Drafter
 from mesh.wire.control import PrefillMode, PrefillOrder
 from mesh.wire.requests import Delta, Epoch, FinishReason, RequestSpec, TokenLogprobs
+from mesh.wire.status import PrefillCost
 
 MOST_LATE = 10  # promises of a first token, after which a prompt is computed whatever that breaks
 MOST_SAID_AGAIN = 64  # tokens whose log-probabilities are kept after they were delivered: 20 of each take 3 kB
+
+
+class ForetoldPrefill(NamedTuple):
+    """The predicted time of a prefill, and what it was predicted from: many ask for it between two changes."""
+
+    cost: PrefillCost
+    num_tokens: int
+    num_computed: int
+    seconds: float
 
 
 @dataclass(slots=True, eq=False)
@@ -59,6 +70,7 @@ class EngineRequest:
     is_whole: bool = False  # its prompt is computed in one iteration: every token attends to all
     vector: bytes | None = None  # what a request that is pooled came to
     drafter: Drafter | None = None  # once it may speculate
+    foretold: "ForetoldPrefill | None" = None  # of its prompt, when it was asked for last
 
     @classmethod
     def of(

@@ -10,7 +10,7 @@ from engines.adapters.places import AdapterSizes
 from engines.costs.learning import LearntCost
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.step_cost import StepCost, StepLoad
-from engines.engine_request import EngineRequest
+from engines.engine_request import EngineRequest, ForetoldPrefill
 from engines.images.form import ImageForm
 from engines.memory.block_pool import BlockPool
 from engines.scheduling.demand import EarlyEnds
@@ -92,7 +92,14 @@ class Service:
 
     def prefill_s(self, request: EngineRequest) -> float:
         """Predicted seconds to compute what is left of a sequence's prompt."""
-        return self.chunk_s(request.num_uncomputed, request.num_computed)
+        cost, num_tokens, num_computed = self.cost.current.prefill, len(request.tokens), request.num_computed
+        foretold = request.foretold
+        if foretold is None or not (
+            foretold.cost is cost and foretold.num_tokens == num_tokens and foretold.num_computed == num_computed
+        ):
+            seconds = prefill_s(cost, num_tokens - num_computed, num_computed)
+            request.foretold = foretold = ForetoldPrefill(cost, num_tokens, num_computed, seconds)
+        return foretold.seconds
 
     def chunk_s(self, num_tokens: int, num_before: int) -> float:
         """Predicted seconds of a prefill of ``num_tokens`` after ``num_before``."""

@@ -66,7 +66,9 @@ class Account:
             num_offloaded += queue.num_away
             num_tokens += queue.num_unbooked
         num_decoding = decodes.num_requests
-        prefills = self._backlog.account(step, now, has_started=num_running > num_decoding)
+        prefills = self._backlog.account(
+            step, now, has_started=num_running > num_decoding, wants_joining=has_expectations
+        )
         departures, arrivals, freeness = self._handovers.departures, self._handovers.arrivals, self._room.freeness
         return EngineStatus(
             seq=standing.seq,

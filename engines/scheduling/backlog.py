@@ -1,6 +1,7 @@
 """The prefills of an engine that are not done: how many, how long they will take, and when each is due."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from heapq import nsmallest
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -78,8 +79,10 @@ class Backlog:
         """Return the predicted seconds until the prefill of a newcomer would be done."""
         return self.remaining_s(step, now) + self.waiting_s(service) + service.prefill_s(request)
 
-    def account(self, step: Step | None, now: float, *, has_started: bool) -> "BacklogAccount":
-        """All that a status tells of it. ``has_started``: whether any has."""
+    def account(
+        self, step: Step | None, now: float, *, has_started: bool, wants_joining: bool
+    ) -> "BacklogAccount":
+        """All that a status tells of it. ``has_started``: whether any has. ``joining`` is empty unless it is wanted."""
         if not has_started and self._departures.is_idle and not any(map(_is_waited_for, self._services.values())):
             return NOTHING
         waiting, started = list(self._waiting()), list(self._started()) if has_started else []
@@ -90,7 +93,7 @@ class Backlog:
             len(waiting),
             sum([prefill.left_s for prefill in waiting]),
             max(sum([prefill.left_s for prefill in started]) - done_s, 0.0),
-            *self._pending([*waiting, *started], step, done_s, now),
+            *self._pending([*waiting, *started], step, done_s, now, wants_joining=wants_joining),
         )
 
     def _waiting(self) -> Iterator[Prefill]:
@@ -107,9 +110,11 @@ class Backlog:
     def by_due(self, step: Step | None, now: float) -> list[ToldPrefill]:
         """Return all that are not done, those that are due first first."""
         done_s = 0.0 if step is None else step.prefill_done_s(now)
-        return self._by_due([*self._waiting(), *self._started()], step, done_s, now)
+        due = self._due([*self._waiting(), *self._started()], step, done_s, now)
+        due.sort(key=_told)
+        return due
 
-    def _by_due(self, prefills: list[Prefill], step: Step | None, done_s: float, now: float) -> list[ToldPrefill]:
+    def _due(self, prefills: list[Prefill], step: Step | None, done_s: float, now: float) -> list[ToldPrefill]:
         """What the present step has done by now is off."""
         first = step.prompts[0].request if step is not None and step.prompts else None
         due = list[ToldPrefill]()
@@ -118,14 +123,16 @@ class Backlog:
                 still_s = max(0.0, left_s - done_s) if request is first else left_s
                 due_at = self._schedulers[service.name].due_at(request, still_s, now)
                 due.append(ToldPrefill(PendingPrefill(due_at - now, still_s, request.spec.priority), request, service))
-        due.sort(key=_told)
         return due
 
     def _pending(
-        self, prefills: list[Prefill], step: Step | None, done_s: float, now: float
+        self, prefills: list[Prefill], step: Step | None, done_s: float, now: float, *, wants_joining: bool
     ) -> tuple[list[PendingPrefill], list[Joining]]:
         """Those that are due first, and those that will decode here."""
-        pending = self._by_due(prefills, step, done_s, now)
+        pending = self._due(prefills, step, done_s, now)
+        if not wants_joining:
+            return nsmallest(MOST_PREFILLS, [one.told for one in pending]), []
+        pending.sort(key=_told)
         joining, ends_s = list[Joining](), 0.0
         for told, request, _ in pending:
             ends_s += told.left_s

@@ -33,7 +33,8 @@ class FileCipher:
     def encrypt(self, name: str, parts: Sequence[Buffer]) -> bytes:
         """Return the content of the file of this name."""
         header = HEADER.pack(ENCRYPTED, self._key_id, os.urandom(NONCE_BYTES))
-        return header + self._cipher(name).encrypt(header[-NONCE_BYTES:], b"".join(parts), header)
+        encrypted: bytes = self._cipher(name).encrypt(header[-NONCE_BYTES:], b"".join(parts), header)
+        return header + encrypted
 
     def decrypt(self, name: str, file: bytes) -> bytes:
         """Return what was encrypted. Raise `WrongKeyError` if another key did that, or none, `BlockFileError` if the
@@ -47,9 +48,10 @@ class FileCipher:
         if key_id != self._key_id:
             raise WrongKeyError("it is encrypted with another key")
         try:
-            return self._cipher(name).decrypt(nonce, memoryview(file)[HEADER.size :], file[: HEADER.size])
+            content: bytes = self._cipher(name).decrypt(nonce, memoryview(file)[HEADER.size :], file[: HEADER.size])
         except InvalidTag:
             raise BlockFileError("it was not encrypted so") from None
+        return content
 
     def _cipher(self, name: str) -> AESGCM:
         return AESGCM(blake2b(name.encode(), key=self._key, digest_size=32).digest())

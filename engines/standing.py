@@ -33,6 +33,8 @@ class Standing:
         """A matter of the next iterations: nothing is moved, flushed or loaded (Tropical). Return whether it is new."""
         if message.num_role_changes != self.num_role_changes or message.role is self.role:
             return False
+        if message.plan is not None and self.place is not None and message.plan < self.place.number:
+            return False
         log.info("role changed", was=self.role, role=message.role)
         self.role = message.role
         self.num_role_changes += 1

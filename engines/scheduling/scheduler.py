@@ -243,14 +243,14 @@ class LocalScheduler:
         for request in (one for one in ranking.prompts if one not in queue.loading):
             if request in begun:
                 begun.remove(request)
-            elif queue.is_claimed or not self._has_place(queue, ranking) or not self._admit(queue, request, plan, ranking.rank):
+            elif not self._has_place(queue, ranking) or not self._admit(queue, request, plan, ranking.rank):
                 break
             yield request
         yield from sorted(begun, key=ranking.rank)
 
     def _has_place(self, queue: ServiceQueue, ranking: Ranking) -> bool:
-        """A batch that was formed is as large as it is."""
-        return ranking.members is not None or queue.num_taken < self._limits.max_running
+        """A batch that was formed is as large as it is, and no one passes one that waits to come back."""
+        return ranking.members is not None or (queue.num_taken < self._limits.max_running and not queue.is_claimed)
 
     def _next(
         self, prefilling: list[EngineRequest], queue: ServiceQueue, now: float, plan: StepPlan

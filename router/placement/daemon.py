@@ -350,7 +350,7 @@ class PlacementDaemon:
 
     def _take(self, pending: Pending, answer: Answer, search_s: float, now: float) -> list[Effect]:
         proposal, number = answer.proposal, self._next_number
-        decision = with_plan(pending, answer, number, search_s)
+        decision = with_plan(pending, answer, self.plan, number, search_s)
         effects = self._past.decide(decision, now)
         self._interval.estimate = proposal.present.normalized_latency
         if proposal.verdict is not Verdict.REPLACE or self._spec.mode is PlacementMode.SHADOW:

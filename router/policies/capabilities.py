@@ -84,8 +84,8 @@ class RoleChange:
 class FlipsRoles(Capability):
     """It lets engines take another role."""
 
-    def rebalance(self, view: ClusterView, num_waiting: int, now: float) -> Sequence[RoleChange]:
-        """Return which engines are to take another role, given that so many requests found no engine."""
+    def rebalance(self, view: ClusterView, num_waiting: Mapping[str, int], now: float) -> Sequence[RoleChange]:
+        """Return which engines are to take another role, given that so many requests of services found no engine."""
         raise NotImplementedError
 
 

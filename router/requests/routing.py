@@ -184,7 +184,7 @@ class Routing:
         effects = [*in_batches(effects), *self.fill(now)]
         if self._roles is None:
             return effects
-        changes = self._roles.rebalance(view or self._monitor.view(), num_in_vain.total(), now)
+        changes = self._roles.rebalance(view or self._monitor.view(), num_in_vain, now)
         return [*effects, *(SendToEngine(change.engine, change.message) for change in changes)]
 
     def fill(self, now: float) -> list[Effect]:

@@ -16,7 +16,7 @@ import msgspec
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.scheduling.demand import FAR, held_tokens, with_one_more
 from engines.transfers.freeness import freeness, in_all
-from mesh.wire.control import ProcessState, Role
+from mesh.wire.control import EnginePlace, ProcessState, Role
 from mesh.wire.status import (
     UNPASSED,
     DecodeCost,
@@ -205,6 +205,7 @@ class EngineView(msgspec.Struct, frozen=True):
     max_running: int = 0  # requests of one service that hold KV there at a time; 0: not known
     foreseen_s: float = FORESEEN_S  # after the status: as long, its decodes are taken to go on
     step_wait_s: float = 0.0  # that a first token takes beyond all prompts, as others decode there
+    place: EnginePlace | None = None  # in the newest placement plan that it knows of
 
     def has_same_place(self, other: "EngineView") -> bool:
         """Return whether both may do the same for the same services and ever hold as much."""
@@ -322,6 +323,7 @@ def engine_view(
         max_running=status.max_running,
         foreseen_s=foreseen_s,
         step_wait_s=status.step_wait_s,
+        place=status.place,
     )
 
 

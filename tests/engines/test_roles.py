@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from engines.core import EngineCore
-from mesh.wire.control import PrefillMode, Role, SetRole
+from mesh.wire.control import Announce, EnginePlace, PrefillMode, Role, SetRole
 from mesh.wire.requests import Epoch, Submit
 from mesh.wire.status import EngineStatus
 from tests.engines.conftest import MakeSpec
@@ -36,6 +36,17 @@ def test_of_several_gateways_that_saw_the_same_status_one_is_heard():
     mesh.deliver("gateway-2", "only", SetRole(Role.DECODE, 0))
     assert (status(mesh).role, status(mesh).num_role_changes) == (Role.PREFILL, 1)
     mesh.deliver("gateway-2", "only", SetRole(Role.DECODE, 1))
+    assert (status(mesh).role, status(mesh).num_role_changes) == (Role.DECODE, 2)
+
+
+def test_a_change_of_roles_that_did_not_know_of_a_plan_is_void():
+    """What a plan or a command says goes in any case."""
+    mesh, _ = one_engine()
+    mesh.deliver("placement", "only", Announce(EnginePlace(3, 1, ("tiny",), Role.MULTIPLEX)))
+    mesh.deliver(GATEWAY, "only", SetRole(Role.PREFILL, 0, 2))
+    assert (status(mesh).role, status(mesh).num_role_changes) == (Role.MULTIPLEX, 0)
+    mesh.deliver(GATEWAY, "only", SetRole(Role.PREFILL, 0, 3))
+    mesh.deliver("placement", "only", SetRole(Role.DECODE, 1))
     assert (status(mesh).role, status(mesh).num_role_changes) == (Role.DECODE, 2)
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from mesh.addresses import supervisor_id
 from mesh.directory import directory
-from mesh.rules import PlacementMode
 from mesh.suggestions import suggestion
 from mesh.topology.backends import backend_rules
 from mesh.topology.checks.access import check_access
@@ -265,8 +264,3 @@ def _check_placement(topology: Topology, report: Report) -> None:
     elif not spec.shortest_s <= spec.interval_s <= spec.longest_s:
         bounds = f"{spec.shortest_s:g} and longest_s = {spec.longest_s:g}"
         report.add(("placement", "interval_s"), f"{spec.interval_s:g} is not between shortest_s = {bounds}")
-    if topology.policy.parameters.get("flips") is True and spec.mode is not PlacementMode.OFF:
-        report.add(
-            ("placement",),
-            "the policy changes roles of engines, too (flips = true); let one of them do it: set flips = false",
-        )

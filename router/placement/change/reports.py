@@ -6,6 +6,7 @@ from mesh.wire.placement import Decision, Forecast, ServiceForecast
 from router.placement.change.replacement import Proposal, Verdict
 from router.placement.observe.running_mesh import places
 from router.placement.observe.traffic import Moments, Traffic
+from router.placement.search.plan import Plan
 from router.placement.search.question import Answer, Question
 from router.placement.search.score import Score
 
@@ -44,9 +45,12 @@ def without_plan(pending: Pending, verdict: str, reason: str, search_s: float = 
     )
 
 
-def with_plan(pending: Pending, answer: Answer, number: int, search_s: float) -> Decision:
-    """Add the number of a plan. ``number``: that the plan which was found has, or would have."""
+def with_plan(pending: Pending, answer: Answer, now: Plan, number: int, search_s: float) -> Decision:
+    """Add the number of a plan. ``number``: that the plan which was found has, or would have. ``now``: what engines hold
+    and do, other roles than when it was searched for included.
+    """
     proposal = answer.proposal
+    plan = proposal.plan if pending.question is None else proposal.plan.after_flips(pending.question.present, now)
     return Decision(
         pending.interval,
         str(proposal.verdict),
@@ -54,7 +58,7 @@ def with_plan(pending: Pending, answer: Answer, number: int, search_s: float) ->
         pending.plan,
         pending.interval_s,
         search_s,
-        places(replace(proposal.plan, number=number)),
+        places(replace(plan, number=number)),
         _services(pending, proposal),
         _forecast(pending.achieved),
         _forecast(proposal.present),

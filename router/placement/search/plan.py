@@ -66,6 +66,16 @@ class Plan:
     def num_devices(self) -> int:
         return sum(group.num_devices for group in self.groups)
 
+    def after_flips(self, before: "Plan", now: "Plan") -> "Plan":
+        """Return the plan with the roles that engines have taken since it was searched for, where it had left them as they
+        were ``before``; without them if a service would miss a phase.
+        """
+        was = {group.id: group.role for group in before.groups}
+        roles = {group.id: group.role for group in now.groups}
+        kept = [group for group in self.groups if was.get(group.id) is group.role]
+        flipped = self.with_groups(*(replace(group, role=roles.get(group.id, group.role)) for group in kept))
+        return flipped if has_all_phases(flipped, self.services) else self
+
 
 def has_all_phases(plan: Plan, services: Iterable[str]) -> bool:
     """Return whether each of the services has engines for both of its phases."""

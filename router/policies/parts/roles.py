@@ -1,13 +1,14 @@
 """Decides which engine takes another role, when one phase is short of engines and the other has some to spare."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
 from engines.costs.linear import decode_step_s
-from mesh.wire.control import ProcessState, Role, SetRole
+from mesh.wire.control import Role, SetRole
 from router.policies.capabilities import FlipsRoles, RoleChange
-from router.view.cluster_view import ClusterView
+from router.view.cluster_view import ClusterView, MeshPeer, MeshPeers
 from router.view.engine_view import EngineView
 
 SHORTAGE_S = 1.0  # that a shortage must last before a role changes
@@ -32,37 +33,84 @@ class RoleBalancer(FlipsRoles):
     A decode engine becomes a prefill engine while requests wait for a prefill and the other decode engines have room;
     what it decodes, it finishes. An idle prefill engine becomes a multiplexing one while decode engines are full. One
     of each kind always stays. Several gateways see the same and ask for the same: the engine heeds one of them.
+
+    Engines that share a service, directly or by others, are one pool, and pools are balanced apart. Where the placement
+    daemon changes plans, roles are part of them: a change counts on the engines that the newest plan leaves a service
+    on, a plan that is new counts as a change, and a change that did not know of it is void.
     """
 
     def __init__(self) -> None:
+        self._peers: MeshPeers | None = None  # whose pools these are
+        self._pools: dict[tuple[str, ...], _Pool] = {}  # by services
+
+    def __repr__(self) -> str:
+        return f"<RoleBalancer {list(self._pools.values())}>"
+
+    def rebalance(self, view: ClusterView, num_waiting: Mapping[str, int], now: float) -> list[RoleChange]:
+        """Make at most one change a pool, none while a shortage is young or the last change has yet to show."""
+        if view.peers is not self._peers:
+            self._peers = view.peers
+            self._form_pools(view.peers.engines)
+        changes: list[RoleChange] = []
+        for services, pool in self._pools.items():
+            engines = [view.engines[id_] for id_ in pool.members if id_ in view.engines]
+            changes += pool.rebalance(engines, sum([num_waiting.get(service, 0) for service in services]), now)
+        return changes
+
+    def _form_pools(self, engines: Iterable[MeshPeer]) -> None:
+        known, self._pools = self._pools, {}
+        for services, members in _shared(engines):
+            pool = self._pools[services] = known.get(services) or _Pool()
+            pool.members = members
+
+
+def _shared(engines: Iterable[MeshPeer]) -> Iterator[tuple[tuple[str, ...], list[str]]]:
+    """Yield services with the engines that share them."""
+    pools: list[tuple[set[str], list[str]]] = []
+    for engine in engines:
+        services, members = set(engine.services), [engine.id]
+        apart = list[tuple[set[str], list[str]]]()
+        for pool in pools:
+            if services.isdisjoint(pool[0]):
+                apart.append(pool)
+            else:
+                services, members = services | pool[0], [*pool[1], *members]
+        pools = [*apart, (services, members)]
+    for services, members in pools:
+        yield tuple(sorted(services)), sorted(members)
+
+
+class _Pool:
+    """A pool and the balance of its roles."""
+
+    def __init__(self) -> None:
+        self.members: list[str] = []
         self._shortage: _Shortage | None = None
-        self._roles: dict[str, Role] = {}
+        self._known: dict[str, tuple[Role, int]] = {}  # roles, and numbers of plans
         self._changed_at = -inf
         self._changed_to: Role | None = None
 
     def __repr__(self) -> str:
-        return f"<RoleBalancer {self._shortage}, last change at {self._changed_at}>"
+        return f"<{self.members}: {self._shortage}, last change at {self._changed_at}>"
 
-    def rebalance(self, view: ClusterView, num_waiting: int, now: float) -> tuple[RoleChange, ...]:
-        """Make at most one change, none while a shortage is young or the last change has yet to show."""
-        engines = [engine for engine in view.engines.values() if engine.state is ProcessState.READY]
+    def rebalance(self, engines: Sequence[EngineView], num_waiting: int, now: float) -> list[RoleChange]:
         self._notice_changes(engines, now)
         prefill = [engine for engine in engines if engine.role is Role.PREFILL]
         decode = [engine for engine in engines if engine.role is not Role.PREFILL]
         change = _more_prefill(prefill, decode, num_waiting) or _more_decode(prefill, decode)
         if not self._has_lasted(change, now) or change is None or not self._has_shown(change[1], now):
-            return ()
+            return []
         engine, role = change
         self._changed_at, self._changed_to, self._shortage = now, role, None
-        return (RoleChange(engine.id, SetRole(role, engine.num_role_changes)),)
+        return [RoleChange(engine.id, SetRole(role, engine.num_role_changes, _plan(engine)))]
 
     def _notice_changes(self, engines: Iterable[EngineView], now: float) -> None:
-        """Others' changes count as one's own."""
-        roles = {engine.id: engine.role for engine in engines}
-        for id_, role in roles.items():
-            if self._roles.get(id_, role) is not role:
+        """Others' changes count as one's own, and so do plans."""
+        known = {engine.id: (engine.role, _plan(engine)) for engine in engines}
+        for id_, (role, plan) in known.items():
+            if self._known.get(id_, (role, plan)) != (role, plan):
                 self._changed_at, self._changed_to = now, role
-        self._roles = roles
+        self._known = known
 
     def _has_shown(self, role: Role, now: float) -> bool:
         """What the last change brought. Where all were full, an empty engine shows at once; queues take their time."""
@@ -81,6 +129,11 @@ class RoleBalancer(FlipsRoles):
         return now >= self._shortage.since + SHORTAGE_S
 
 
+def _plan(engine: EngineView) -> int:
+    """The number of the newest plan that it knows of."""
+    return 0 if engine.place is None else engine.place.number
+
+
 def _more_prefill(
     prefill: list[EngineView], decode: list[EngineView], num_waiting: int
 ) -> tuple[EngineView, Role] | None:
@@ -89,12 +142,26 @@ def _more_prefill(
     They will have its decodes besides their own, and more of them: if prefills are what holds requests up, one engine
     more lets as many more requests through.
     """
-    if not num_waiting or len(decode) < 2 or any(engine.num_prefills == 0 for engine in prefill):
+    spare = _not_needed(decode)
+    if not num_waiting or not spare or any(engine.num_prefills == 0 for engine in prefill):
         return None
     more = (len(prefill) + 1) / max(1, len(prefill))
     if sum(map(fullness, decode)) * more / (len(decode) - 1) > SPARE:
         return None
-    return min(decode, key=lambda engine: (engine.num_running, engine.num_tokens, engine.id)), Role.PREFILL
+    return min(spare, key=lambda engine: (engine.num_running, engine.num_tokens, engine.id)), Role.PREFILL
+
+
+def _not_needed(decode: Sequence[EngineView]) -> list[EngineView]:
+    """Those of whose services each has another engine that decodes it, also when the newest plan is carried out."""
+    newest = max(map(_plan, decode), default=0)
+    places = [engine.place for engine in decode if engine.place is not None and engine.place.number == newest]
+    placed = {service for place in places for service in place.services}
+
+    def stays(engine: EngineView, service: str) -> bool:
+        return service not in placed or (engine.place is not None and service in engine.place.services)
+
+    remaining = Counter(service for engine in decode for service in engine.services if stays(engine, service))
+    return [one for one in decode if all(remaining[name] - stays(one, name) >= 1 for name in one.services)]
 
 
 def _more_decode(prefill: list[EngineView], decode: list[EngineView]) -> tuple[EngineView, Role] | None:

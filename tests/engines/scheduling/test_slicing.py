@@ -30,7 +30,11 @@ class Engine:
         max_running: int = 8,
         scheduling: Scheduling = Scheduling.SLO,
     ) -> None:
-        limits = {"slice_tokens": SLICE, "max_running": max_running, "offload_bytes": offload_blocks * block_bytes(SHAPE)}
+        limits = {
+            "slice_tokens": SLICE,
+            "max_running": max_running,
+            "offload_bytes": offload_blocks * block_bytes(SHAPE),
+        }
         self.core = VirtualMesh().add("e", num_blocks=num_blocks, scheduling=scheduling, **limits).core
         self.slicing = self.core._slicing
         self.service = self.core._services[SERVICE]

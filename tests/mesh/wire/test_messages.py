@@ -186,7 +186,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
     (Moved("r1", Epoch(1, 2), "decode-1"), {"type": "Moved", "request": "r1", "epoch": [1, 2], "to": "decode-1"}),
     (Extend("t1", 33), {"type": "Extend", "transfer": "t1", "num_tokens": 33}),
     (Extended("t1", 48), {"type": "Extended", "transfer": "t1", "num_tokens": 48}),
-    (SetRole(Role.DECODE, 3), {"type": "SetRole", "role": "decode", "num_role_changes": 3}),
+    (SetRole(Role.DECODE, 3, 7), {"type": "SetRole", "role": "decode", "num_role_changes": 3, "plan": 7}),
     (Cancel("r1", Epoch(1)), {"type": "Cancel", "request": "r1", "epoch": [1, 0]}),
     (Accepted("r1", Epoch(1), 9), {"type": "Accepted", "request": "r1", "epoch": [1, 0], "status_seq": 9}),
     (

@@ -226,6 +226,14 @@ def test_a_service_loaded_by_hand_during_a_search_makes_its_answer_worthless():
     assert world.told == []
 
 
+def test_a_role_that_changes_during_a_search_is_that_of_the_plan():
+    world = shifted()
+    world.until(lambda: world.daemon.doing is Doing.SEARCHING)
+    world.engines["e0"].role, world.engines["e0"].num_role_changes = Role.DECODE, 1
+    world.until(lambda: world.status().changes_total == 1)
+    assert (world.engines["e0"].role, world.engines["e0"].num_role_changes) == (Role.DECODE, 1)
+
+
 def test_a_service_that_was_taken_away_by_hand_is_not_given_back():
     world = World({"e0": ["a"], "e1": ["a"], "e2": ["b"]})
     world.ask_for(a=4.0, b=1.0)

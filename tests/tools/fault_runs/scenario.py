@@ -44,6 +44,7 @@ WINDOW_S = 86_400.0  # of a batch
 TRANSFER_S = 2.0  # deadline of a transfer
 WEIGHT_BYTES = 2**30
 SUPERVISED = 0.75  # of all runs
+FLIPPING = ("elastic", "foresight", "tropical")  # policies that may flip roles
 MOST_DEATHS = 4  # `DispatchLimits.max_deaths`
 DEATHS = {Kill: 1, Hang: 1, Stall: 1, FailSteps: 2}  # of engines, as their gateways see it, from one fault at most
 ROLES = (
@@ -145,6 +146,8 @@ def draw(seed: int, only: Iterable[str] = (*KINDS, *ORDERS), among: Sequence[str
         topology = replace(topology, services=tuple(_with_drafts(topology.services, Random(f"{seed}/drafts"))))
     if "pace" in kinds:
         topology = replace(topology, timing=_timing(Random(f"{seed}/pace")))
+    if "flips" in kinds and topology.policy.name in FLIPPING and Random(f"{seed}/flips").random() < 0.5:
+        topology = replace(topology, policy=PolicySpec(topology.policy.name, {"flips": True}))
     if "disciplines" in kinds:
         topology = _with_disciplines(topology, Random(f"{seed}/disciplines"))
     if "slices" in kinds:

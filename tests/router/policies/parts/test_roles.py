@@ -3,10 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from mesh.wire.control import Role, SetRole
+from mesh.wire.control import EnginePlace, Role, SetRole
 from router.policies.capabilities import RoleChange
 from router.policies.parts.roles import DWELL_S, SHORTAGE_S, RoleBalancer
-from tests.router.cluster import D0, D1, M0, M1, P0, P1, make_engine, make_view
+from tests.router.cluster import D0, D1, M0, M1, P0, P1, SERVICE, make_engine, make_view
 
 BUSY = {"prefill_remaining_s": 0.5}
 FULL = {"num_running": 9, "num_free_blocks": 5}
@@ -14,14 +14,14 @@ LIGHT = {"num_running": 3, "num_tokens": 50}
 
 
 def changes(balancer, *engines, num_waiting=1, times):
-    view = make_view(*engines)
-    return [change for now in times for change in balancer.rebalance(view, num_waiting, now)]
+    view, waiting = make_view(*engines), {SERVICE: num_waiting}
+    return [change for now in times for change in balancer.rebalance(view, waiting, now)]
 
 
 def test_a_decode_engine_takes_prefills_when_they_wait_and_it_can_be_spared():
     engines = make_engine(P0, **BUSY), make_engine(D0, **LIGHT), make_engine(D1, num_running=1, num_role_changes=4)
     asked = changes(RoleBalancer(), *engines, times=(0.0, SHORTAGE_S))
-    assert asked == [RoleChange(D1, SetRole(Role.PREFILL, 4))]
+    assert asked == [RoleChange(D1, SetRole(Role.PREFILL, 4, 0))]
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_none_takes_prefills_otherwise(engines):
 def test_an_idle_prefill_engine_decodes_when_all_others_are_full():
     engines = make_engine(P0, **BUSY), make_engine(P1), make_engine(D0, **FULL), make_engine(M0, **FULL)
     asked = changes(RoleBalancer(), *engines, num_waiting=0, times=(0.0, SHORTAGE_S))
-    assert asked == [RoleChange(P1, SetRole(Role.MULTIPLEX, 0))]
+    assert asked == [RoleChange(P1, SetRole(Role.MULTIPLEX, 0, 0))]
 
 
 def test_a_decode_step_close_to_its_promise_is_full():
@@ -106,3 +106,47 @@ def test_another_gateways_change_counts():
     short[1] = replace(short[1], role=Role.PREFILL, num_prefills=1)
     assert changes(balancer, *short, times=(0.5, DWELL_S - SHORTAGE_S / 2, DWELL_S)) == []
     assert len(changes(balancer, *short, times=(DWELL_S + 0.5 * SHORTAGE_S,))) == 1
+
+
+def placed(number, *services, role=Role.MULTIPLEX):
+    return {"place": EnginePlace(number, 4, services, role)}
+
+
+def test_pools_that_share_no_service_are_balanced_apart():
+    """An idle prefill engine of one service is no help to another, and both may be short at once."""
+    balancer = RoleBalancer()
+    chat = make_engine(P0, **BUSY), make_engine(D0, **LIGHT), make_engine(D1)
+    code = (
+        make_engine("prefill-2", services=["code"]),
+        make_engine("prefill-3", services=["code"]),
+        make_engine("decode-2", services=["code"], **FULL),
+    )
+    asked = changes(balancer, *chat, *code, times=(0.0, SHORTAGE_S))
+    assert {change.engine: change.message.role for change in asked} == {
+        D1: Role.PREFILL,
+        "prefill-3": Role.MULTIPLEX,
+    }
+
+
+def test_the_last_engine_that_decodes_one_of_its_services_keeps_its_role():
+    engines = make_engine(P0, **BUSY), make_engine(D0, **LIGHT), make_engine(D1, services=[SERVICE, "code"])
+    assert [change.engine for change in changes(RoleBalancer(), *engines, times=(0.0, SHORTAGE_S))] == [D0]
+
+
+def test_an_engine_that_a_service_is_to_leave_does_not_count_as_one_that_decodes_it():
+    """The plan takes the service from one, so the other one is needed."""
+    leaving, staying = (
+        make_engine(D0, **placed(3, "code"), services=[SERVICE, "code"]),
+        make_engine(D1, **placed(3, SERVICE)),
+    )
+    assert changes(RoleBalancer(), make_engine(P0, **BUSY), leaving, staying, times=(0.0, SHORTAGE_S, 9.0)) == []
+
+
+def test_a_new_plan_is_given_time_and_its_number_goes_with_a_change():
+    balancer = RoleBalancer()
+    before = make_engine(P0, **BUSY), make_engine(D0, **LIGHT), make_engine(D1)
+    assert changes(balancer, *before, times=(0.0, 0.9 * SHORTAGE_S)) == []
+    after = [make_engine(P0, **BUSY), *(make_engine(id_, **placed(3, SERVICE)) for id_ in (D0, D1))]
+    assert changes(balancer, *after, times=(SHORTAGE_S, 2 * SHORTAGE_S, 3 * SHORTAGE_S, 4 * SHORTAGE_S)) == []
+    [change] = changes(balancer, *after, times=(5 * SHORTAGE_S, SHORTAGE_S + DWELL_S))
+    assert change.message == SetRole(Role.PREFILL, 0, 3)

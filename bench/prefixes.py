@@ -34,7 +34,7 @@ BLOCK_SIZE = 64  # tokens; hash ids are of 512
 
 @dataclass(frozen=True, slots=True)
 class PrefixCase:
-    """One run. ``host_bytes`` and ``disk_bytes`` of each host; 0: no tier."""
+    """One run. ``host_bytes`` and ``disk_bytes`` of each host; 0: no tier. ``has_peers``: engines pull prefixes."""
 
     trace: Path
     profile: str
@@ -45,12 +45,13 @@ class PrefixCase:
     scale: float
     host_bytes: int
     disk_bytes: int
+    has_peers: bool
 
     @property
     def name(self) -> str:
         if not self.host_bytes:
             return "off"
-        return "host and disk" if self.disk_bytes else "host"
+        return "host" + ", disk" * bool(self.disk_bytes) + ", peers" * self.has_peers
 
     def requests(self) -> list[TraceRequest]:
         return scaled(load_trace(self.trace, Random(0))[: self.limit], self.scale)
@@ -94,7 +95,9 @@ def measure(case: PrefixCase) -> PrefixResult:
         engines,
         PolicySpec(case.policy),
         hosts=tuple(HostSpec(host, "10.0.0.1") for host in hosts),
-        kv_tiers=KVTiersSpec(case.host_bytes, disk_bytes=case.disk_bytes) if case.host_bytes else None,
+        kv_tiers=KVTiersSpec(case.host_bytes, disk_bytes=case.disk_bytes, peers=case.has_peers)
+        if case.host_bytes
+        else None,
     )
     simulation = make_simulation(topology, load_preset(case.profile), 0)
     records = serve(simulation, SERVICE, case.requests())
@@ -117,7 +120,8 @@ def measure(case: PrefixCase) -> PrefixResult:
 def cases_of(options: argparse.Namespace) -> list[PrefixCase]:
     host, disk = size(options.host), size(options.disk)
     fixed = options.trace, options.profile, options.policy, options.hosts, options.engines, options.limit, options.scale
-    return [PrefixCase(*fixed, *tiers) for tiers in ((0, 0), (host, 0), (host, disk))]
+    tiers = (0, 0, False), (host, 0, False), (host, disk, False), (host, 0, True), (host, disk, True)
+    return [PrefixCase(*fixed, *one) for one in tiers]
 
 
 def main() -> None:

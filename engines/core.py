@@ -84,7 +84,7 @@ class EngineCore:
         self._adapters = adapters = AdapterRoom(settings.adapter_memory_bytes)
         self._handovers = handovers = Handovers(settings, services, can_open, room.freeness, adapters)
         self._backlog = backlog = Backlog(services, schedulers, handovers.departures)
-        self._tiering = tiering = Tiering(settings, services, standing)
+        self._tiering = tiering = Tiering(settings, services, standing, handovers)
         self._account = Account(settings, standing, residency, backlog, handovers, room, pace, adapters, tiering)
         peers = Peers(settings.transfer_limits.headroom_blocks)
         slicing = Slicing(settings, services, schedulers, discipline, handovers.departures, peers, standing, pace)
@@ -156,7 +156,7 @@ class EngineCore:
                 outcomes = self._obey(message)
             case Migrate():
                 outcomes = self._migrate(message, now)
-            case Reserve() if (refusal := self._why_declined()) is not None:
+            case Reserve(is_pull=False) if (refusal := self._why_declined()) is not None:
                 outcomes = self._handovers.arrivals.decline(sender, message, *refusal)
             case _:
                 outcomes = self._handovers.receive(sender, message, payload, now)
@@ -190,10 +190,10 @@ class EngineCore:
         return None if self.state is ProcessState.READY else (RefusalCode.DRAINING, "draining")
 
     def exported(self, transfer: str, event: Exported, now: float) -> list[Effect]:
-        return self._finish_event(self._handovers.departures.exported(transfer, event, now), now)
+        return self._finish_event(self._handovers.exported(transfer, event, now), now)
 
     def imported(self, transfer: str, event: Imported, now: float) -> list[Effect]:
-        return self._finish_event(self._handovers.arrivals.imported(transfer, event, now), now)
+        return self._finish_event(self._handovers.imported(transfer, event, now), now)
 
     def offloaded(self, copied: Copied, now: float) -> list[Effect]:
         """Note that `OffloadBlocks` is done."""
@@ -210,8 +210,7 @@ class EngineCore:
 
     def blocks_loaded(self, ticket: int, result: BlocksLoaded, now: float) -> list[Effect]:
         """Note that `LoadBlocks` is done."""
-        self._tiering.loaded(ticket, result)
-        return self._finish_event((), now)
+        return self._finish_event(self._tiering.loaded(ticket, result, now), now)
 
     def loaded(self, service: Service, now: float) -> list[Effect]:
         """Take what the effect `LoadModel` asked for."""

@@ -15,7 +15,7 @@ from engines.memory.chains import root_of
 from engines.scheduling.batch import Chunk, Draw
 from engines.speculation.drafter import Drafter
 from mesh.wire.control import PrefillMode, PrefillOrder
-from mesh.wire.requests import Delta, Epoch, FinishReason, RequestSpec, TokenLogprobs
+from mesh.wire.requests import Delta, Epoch, FinishReason, PrefixAt, RequestSpec, TokenLogprobs
 from mesh.wire.status import PrefillCost
 
 MOST_LATE = 10  # promises of a first token, after which a prompt is computed whatever that breaks
@@ -61,6 +61,7 @@ class EngineRequest:
     is_hopeless: bool = False  # its TPOT promise: it stays late on average even if it decodes alone
     batch: int = 0  # that it came in, counted from 1; 0: it came alone
     uses_prefixes: bool = True  # of others that begin alike
+    prefix_at: PrefixAt | None = None  # from where it may be pulled
     has_asked_tiers: bool = False  # for what KV tiers hold of it, since it lost its blocks
     finish: FinishReason | None = None  # that its gateway was told
     is_over: bool = False  # ended here; its blocks go as soon as nothing touches them

@@ -27,6 +27,7 @@ from engines.transfers.outcomes import (
     Migrated,
     NotHandedOver,
     NotMigrated,
+    Pulled,
     Unpinned,
 )
 from engines.transfers.peers import Peers
@@ -169,6 +170,8 @@ class OwnedRequests:
                     self._stay(request, to, now)
                 case Unpinned(request):
                     self.release(request)
+                case Pulled():
+                    self._tiering.pulled(outcome)
                 case _:
                     effects.append(outcome)
         return effects
@@ -213,7 +216,7 @@ class OwnedRequests:
         outcomes: list[EngineOutcome] = []
         if request.transfer is not None:
             outcomes += self._handovers.departures.cancel(request.transfer, "request ended", now)
-        outcomes += [*self._slicing.ended(request), *self._tiering.ended(request)]
+        outcomes += [*self._slicing.ended(request), *self._tiering.ended(request, now)]
         self.release(request)
         return self.resolve(outcomes, now) if outcomes else []
 

@@ -35,6 +35,7 @@ class EngineSettings:
     starvation_s: float | None = None
     strict_phases: bool = False
     prefix_caching: bool = True
+    pulls: bool = False  # prefixes from other engines, instead of computing them
     offload_bytes: int = 0  # of host memory, for KV of requests that are offloaded
     usual: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # tokens of prompts and answers, by service
     loadable: frozenset[str] = frozenset()  # services that it may be told to load
@@ -65,6 +66,7 @@ class EngineSettings:
                 slice_tokens=engine.slice_tokens,
                 counts_decodes=engine.scheduling is Scheduling.CONTINUOUS,
             ),
+            pulls=topology.kv_tiers is not None and topology.kv_tiers.peers,
             offload_bytes=engine.offload_memory_bytes,
             max_waiting=engine.max_waiting,
             transport=topology.transfer.transport,

@@ -173,7 +173,11 @@ class Service:
         self.cost.observe(load, measured_s)
 
     def status(
-        self, freeness: float, demand: Demand | None = None, tier_room: tuple[int, float] = (0, 0.0)
+        self,
+        freeness: float,
+        demand: Demand | None = None,
+        tier_room: tuple[int, float] = (0, 0.0),
+        pull_cost: tuple[float, float] = (0.0, 0.0),
     ) -> ServiceStatus:
         cost, queue = self.step_cost(), self.queue
         pool, fillers, num_free = queue.pool, queue.fillers, queue.num_free
@@ -200,6 +204,7 @@ class Service:
             *((0, 0, 0) if self.speculation is None else self.speculation.counts),
             *tier_room,
             self.is_paused,
+            *pull_cost,
         )
 
     def _held_by_priority(self) -> list[tuple[int, int]]:

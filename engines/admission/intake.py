@@ -80,7 +80,7 @@ class Intake:
         request.prefill_order = PrefillOrder.ARRIVAL if self._is_continuous else message.order
         request.uses_prefixes = self._uses_prefixes
         request.slice_tokens, request.batch = message.slice_tokens, batch
-        request.stays = message.stays
+        request.stays, request.prefix_at = message.stays, message.prefix_at
         decodes_here = message.decode_engine is None or message.decode_engine == self._id
         self._requests.add(service, request, None if decodes_here else message.decode_engine)
         return [*effects, Send(gateway, Accepted(spec.id, epoch, self._standing.seq + 1))]

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from mesh.wire.messages import EngineMessage
 from mesh.wire.requests import RequestSpec, Submit, SubmitBatch
-from mesh.wire.transfers import Reserve
+from mesh.wire.transfers import Pull, Reserve
 
 
 def why_not(sender: str, message: EngineMessage, gateways: Collection[str]) -> str | None:
@@ -19,11 +19,15 @@ def why_not(sender: str, message: EngineMessage, gateways: Collection[str]) -> s
         case SubmitBatch():
             reasons = (_why_not_its_own(sender, submit.spec, gateways) for submit in message.submits)
             return next((reason for reason in reasons if reason is not None), None)
-        case Reserve() if message.spec.gateway not in gateways:
-            return f"{message.spec.gateway!r} is no gateway of this mesh"
-        case Reserve() if sender in gateways:
-            return "gateways have no KV to hand over"
+        case Pull(gateway=gateway) | Reserve(spec=RequestSpec(gateway=gateway)):
+            return _why_no_transfer(sender, gateway, gateways)
     return None
+
+
+def _why_no_transfer(sender: str, gateway: str, gateways: Collection[str]) -> str | None:
+    if gateway not in gateways:
+        return f"{gateway!r} is no gateway of this mesh"
+    return "gateways have no KV" if sender in gateways else None
 
 
 def _why_not_its_own(sender: str, spec: RequestSpec, gateways: Collection[str]) -> str | None:

@@ -238,14 +238,18 @@ class BlockPool:
         """Hold and return the blocks of the longest cached prefix of the first ``num_tokens``, whole blocks only. Those
         of others with another ``salt`` are not found.
         """
+        return self.take(digests_of(tokens, num_tokens, self.block_size, salt))
+
+    def take(self, digests: Iterable[Digest]) -> list[int]:
+        """Hold and return the blocks of these digests, up to the first that nobody can find."""
         found: list[int] = []
-        for digest in digests_of(tokens, num_tokens, self.block_size, salt):
+        for digest in digests:
             block = self._by_digest.get(digest)
             if block is None:
                 break
             self._join(digest)
             found.append(block)
-        self._hold(found)
+        self.hold(found)
         return found
 
     def tell_new(self) -> deque[Digest]:
@@ -260,8 +264,8 @@ class BlockPool:
         """The block, held or cached, of that content. It is not held by being found."""
         return self._by_digest.get(digest)
 
-    def _hold(self, blocks: Iterable[int]) -> None:
-        """Published ones, held or cached."""
+    def hold(self, blocks: Iterable[int]) -> None:
+        """Add a holder to each of these blocks, which are held or cached."""
         for block in blocks:
             if not self._holders[block]:
                 self._num_here += 1

@@ -100,7 +100,7 @@ class PackedBlockPool(BlockPool):
                 self._put_free(block)
         self._cached.add([block for block in let_go if self._names[block] is not None], now)
 
-    def _hold(self, blocks: Iterable[int]) -> None:
+    def hold(self, blocks: Iterable[int]) -> None:
         for block in blocks:
             if not self._holders[block]:
                 self._num_here += 1

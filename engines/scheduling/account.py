@@ -81,6 +81,7 @@ class Account:
                     freeness(service, now),
                     _demand(service, requests, now) if has_expectations else None,
                     self._tiering.room(service),
+                    self._handovers.pulls.told_cost(service, now),
                 )
                 for service in services
             ],

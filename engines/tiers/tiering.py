@@ -7,14 +7,15 @@ here to be computed, or once little of the pool is unused, for then blocks are a
 into the pool, nothing is stored beside what is computed.
 
 Loads. Before each iteration, the first requests that wait are looked up once: how far their prefix goes in the pool,
-and how much further in the tiers. If that comes sooner than it would be computed, the request holds its blocks and
-joins what runs when it is loaded. A load that takes longer than computing would have is stopped. What did not come is
-computed.
+how much further in the tiers, and how much further on another engine that the gateway named (`engines.pulls`). What
+saves most time beside computing is loaded or pulled: the request holds its blocks and joins what runs when they are
+full. What takes longer than computing would have is stopped. What did not come is computed.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from itertools import groupby
+from dataclasses import dataclass, replace
+from itertools import groupby, islice
+from math import inf
 
 import structlog
 
@@ -27,7 +28,8 @@ from engines.settings import EngineSettings
 from engines.standing import Standing
 from engines.status import Service, min_or_none
 from engines.tiers.load_cost import LoadCost
-from engines.transfers.outcomes import EngineOutcome
+from engines.transfers.handover import Handovers
+from engines.transfers.outcomes import EngineOutcome, Pulled
 from kvtransfer.layout import block_bytes
 from kvtransfer.tiers.tier import BlocksLoaded, BlocksStored, Tier, TierUse
 from mesh.wire.status import TierStatus
@@ -37,14 +39,36 @@ LEAST_WAIT_S = 0.1  # for a load, however fast computing is: less says nothing o
 STORE_BYTES = 8 * 2**20  # at a time
 MOST_LOOKS = 1024  # for blocks that are not stored yet, at a time
 USUAL_BLOCKS = 64  # of a load, by which tiers are compared with computing
+PEERS = "peers"  # how statuses call what came from other engines
 SHORT = 4  # a pool is short if less than one such part of it is unused
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
+class _Offer:
+    """What can be had of a request's prefix beyond its blocks, in predicted seconds, beside those of computing it.
+    ``peer``: the engine that has it; None: tiers of this host.
+    """
+
+    digests: list[Digest]
+    load_s: float
+    compute_s: float
+    peer: str | None = None
+
+    @property
+    def saved_s(self) -> float:
+        return self.compute_s - self.load_s
+
+
+NOTHING = _Offer([], 0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
 class _Load:
-    """One under way. ``first``: the block of the request that comes first; ``load_s``: predicted."""
+    """One under way. ``first``: the block of the request that comes first; ``load_s``: predicted; ``pull``: its id, if
+    it comes from another engine.
+    """
 
     service: Service
     request: EngineRequest
@@ -52,19 +76,23 @@ class _Load:
     num_blocks: int
     load_s: float
     stops_at: float
+    pull: str | None = None
 
 
 class Tiering:
     """The KV tiers of one engine, as its core sees them. Services without an index have none."""
 
-    def __init__(self, settings: EngineSettings, services: Mapping[str, Service], standing: Standing) -> None:
+    def __init__(
+        self, settings: EngineSettings, services: Mapping[str, Service], standing: Standing, handovers: Handovers
+    ) -> None:
         self._is_on = settings.prefix_caching and not settings.scheduling.is_static
         self._max_running = settings.limits.max_running
         self._services = services
         self._standing = standing
+        self._tickets, self._pulls, self._sources = handovers.tickets, handovers.pulls, handovers.sources
+        self._has_peers = settings.pulls
         self._costs = {tier: LoadCost() for tier in Tier}
         self._loads: dict[int, _Load] = {}  # by ticket
-        self._num_tickets = 0
         self._is_storing = False
         self._loaded = {tier: TierUse() for tier in Tier}
         self._stored = {tier: TierUse() for tier in Tier}
@@ -110,8 +138,8 @@ class Tiering:
     def _begin(self, service: Service, request: EngineRequest, now: float) -> list[EngineOutcome]:
         queue, pool, first = service.queue, service.pool, len(request.blocks)
         request.has_asked_tiers = True
-        digests, load_s, compute_s = self._worth_loading(service, request)
-        if not digests:
+        offer = max(self._in_tiers(service, request), self._at_peer(service, request, now), key=lambda one: one.saved_s)
+        if not offer.digests:
             request.release_blocks(pool)
             return []
         request.blocks += pool.allocate(pool.blocks_for(len(request.tokens)) - first)
@@ -119,17 +147,20 @@ class Tiering:
         queue.waiting.remove(request)
         queue.loading.append(request)
         self._standing.has_news = True
-        self._num_tickets += 1
-        stops_at = now + self._queued_s() + max(LEAST_WAIT_S, compute_s)
-        self._loads[self._num_tickets] = _Load(service, request, first, len(digests), load_s, stops_at)
-        request.num_computed += len(digests) * pool.block_size  # so it counts with what will be left to compute
+        ticket, digests, outcomes, pull = next(self._tickets), offer.digests, list[EngineOutcome](), None
         blocks = request.blocks[first : first + len(digests)]
-        return [LoadBlocks(self._num_tickets, service.name, digests, blocks)]
+        request.num_computed += len(digests) * pool.block_size  # so it counts with what will be left to compute
+        patience_s = max(LEAST_WAIT_S, offer.compute_s)
+        if offer.peer is None:
+            patience_s += self._queued_s()
+            outcomes.append(LoadBlocks(ticket, service.name, digests, blocks))
+        else:
+            pull, outcomes = self._pulls.start(service, request, offer.peer, digests, blocks, now)
+        self._loads[ticket] = _Load(service, request, first, len(digests), offer.load_s, now + patience_s, pull)
+        return outcomes
 
-    def _worth_loading(self, service: Service, request: EngineRequest) -> tuple[list[Digest], float, float]:
-        """The digests of the blocks to load after those that it holds, predicted seconds of that and of computing them.
-        None if nothing is there, or computing is sooner.
-        """
+    def _in_tiers(self, service: Service, request: EngineRequest) -> _Offer:
+        """What to load; nothing if nothing is there, or computing is sooner."""
         size, num_bytes, start = service.pool.block_size, block_bytes(service.shape), request.num_computed
         digests, load_s, best = list[Digest](), self._queued_s(), (0, 0.0, 0.0)
         for tier, found in groupby(self._further(service, request), lambda one: one[1]):
@@ -139,36 +170,53 @@ class Tiering:
             compute_s = service.chunk_s(len(digests) * size, start)
             if compute_s - load_s > best[2] - best[1]:
                 best = len(digests), load_s, compute_s
-        return digests[: best[0]], best[1], best[2]
+        return _Offer(digests[: best[0]], best[1], best[2])
+
+    def _at_peer(self, service: Service, request: EngineRequest, now: float) -> _Offer:
+        """What to pull from the engine that the gateway named; nothing if computing is sooner."""
+        at, size = request.prefix_at, service.pool.block_size
+        num_blocks = 0 if at is None else min(at.num_tokens, len(request.tokens) - 1) // size - len(request.blocks)
+        if not self._has_peers or at is None or num_blocks <= 0:
+            return NOTHING
+        load_s = self._pulls.predict_s(service, at.engine, num_blocks, now)
+        compute_s = service.chunk_s(num_blocks * size, request.num_computed)
+        if load_s is None or load_s >= compute_s:
+            return NOTHING
+        return _Offer(list(islice(_digests_beyond(service, request), num_blocks)), load_s, compute_s, at.engine)
 
     @staticmethod
     def _further(service: Service, request: EngineRequest) -> Iterator[tuple[Digest, Tier]]:
         """What tiers hold of a request's prefix beyond its blocks."""
-        index, size = service.tiers, service.pool.block_size
+        index = service.tiers
         assert index is not None
-        all_digests = digests_of(request.tokens, len(request.tokens) - 1, size, request.spec.prefix_salt)
-        for number, digest in enumerate(all_digests):
-            if number < len(request.blocks):
-                continue
+        for digest in _digests_beyond(service, request):
             tier = index.find(digest)
             if tier is None:
                 return
             yield digest, tier
 
     def _queued_s(self) -> float:
-        """Predicted, of the loads under way: one follows the other."""
-        return sum([load.load_s for load in self._loads.values()])
+        """Predicted, of the loads from tiers under way: one follows the other."""
+        return sum([load.load_s for load in self._loads.values() if load.pull is None])
 
-    def loaded(self, ticket: int, result: BlocksLoaded) -> list[EngineOutcome]:
-        """A load has ended. The request computes what did not come."""
+    def loaded(self, ticket: int, result: BlocksLoaded, now: float) -> list[EngineOutcome]:
+        """A load has ended, for a request or for another engine. The request computes what did not come."""
         for tier, use in result.uses.items():
             self._costs[tier].learn(use)
             self._loaded[tier].add(use)
         load = self._loads.pop(ticket, None)
         if load is None:
-            return []
+            return self._sources.loaded(ticket, result, now)
         self._join(load, result.num_blocks)
         return []
+
+    def pulled(self, outcome: Pulled) -> None:
+        """A pull has ended. The request, if it is still here, computes what did not come."""
+        for ticket, load in self._loads.items():
+            if load.pull == outcome.transfer:
+                del self._loads[ticket]
+                self._join(load, outcome.num_blocks)
+                return
 
     def _join(self, load: _Load, num_loaded: int) -> None:
         """The request runs from now on, with so many blocks more than the pool had."""
@@ -179,27 +227,37 @@ class Tiering:
         queue.running.append(request)
         self._standing.has_news = True
 
-    def ended(self, request: EngineRequest) -> list[EngineOutcome]:
+    def ended(self, request: EngineRequest, now: float) -> list[EngineOutcome]:
         """Stop the load of a request that was taken out of the queue: its blocks are free to go."""
         for ticket, load in self._loads.items():
             if load.request is request:
                 del self._loads[ticket]
+                if load.pull is not None:
+                    return self._pulls.cancel(load.pull, "the request has ended", now)
                 return [StopLoading(ticket, load.service.name)]
         return []
 
     def next_deadline(self) -> float | None:
-        return min_or_none([load.stops_at for load in self._loads.values()]) if self._loads else None
+        if not self._loads:
+            return None
+        return min_or_none([load.stops_at if load.stops_at < inf else None for load in self._loads.values()])
 
     def expire(self, now: float) -> list[EngineOutcome]:
-        """Stop loads that have taken too long: what they were to bring is computed."""
+        """Stop what has taken too long: what it was to bring is computed. A pull that is stopped ends by `pulled`."""
         outcomes: list[EngineOutcome] = []
         for ticket, load in [*self._loads.items()]:
-            if load.stops_at <= now:
-                del self._loads[ticket]
-                self._num_stopped += 1
-                self._join(load, 0)
-                log.warning("computes what a KV tier was slow to bring", request=load.request.id, load_s=load.load_s)
-                outcomes.append(StopLoading(ticket, load.service.name))
+            if load.stops_at > now:
+                continue
+            self._num_stopped += 1
+            if load.pull is not None:
+                self._loads[ticket] = replace(load, stops_at=inf)
+                log.warning("computes what an engine was slow to send", request=load.request.id, load_s=load.load_s)
+                outcomes += self._pulls.cancel(load.pull, "it takes too long", now)
+                continue
+            del self._loads[ticket]
+            self._join(load, 0)
+            log.warning("computes what a KV tier was slow to bring", request=load.request.id, load_s=load.load_s)
+            outcomes.append(StopLoading(ticket, load.service.name))
         return outcomes
 
     # --- stores -------------------------------------------------------------------------------------------------------
@@ -247,7 +305,8 @@ class Tiering:
     def status(self) -> list[TierStatus]:
         """Nothing where there are no tiers."""
         tiers = {tier: None for service in self._services.values() if service.tiers for tier in service.tiers.tiers}
-        return [self._status(tier) for tier in tiers]
+        from_peers = [_status(PEERS, self._pulls.use, TierUse())] if self._has_peers else []
+        return [*(_status(str(tier), self._loaded[tier], self._stored[tier]) for tier in tiers), *from_peers]
 
     def room(self, service: Service) -> tuple[int, float]:
         """Return how many tokens of a service tiers hold at most, and the seconds to load one, if it comes from the
@@ -261,21 +320,6 @@ class Tiering:
         worth = [tier for tier, seconds in load_s.items() if seconds < compute_s]
         num_tokens = sum([service.tiers.tiers[tier] for tier in worth]) // num_bytes * size
         return num_tokens, max([load_s[tier] for tier in worth], default=0.0) / (USUAL_BLOCKS * size)
-
-    def _status(self, tier: Tier) -> TierStatus:
-        loaded, stored = self._loaded[tier], self._stored[tier]
-        return TierStatus(
-            str(tier),
-            stored.used_bytes,
-            loaded.num_blocks,
-            loaded.num_bytes,
-            loaded.elapsed_s,
-            stored.num_blocks,
-            stored.num_bytes,
-            stored.num_evicted,
-            loaded.num_faults + stored.num_faults,
-            stored.num_left_out,
-        )
 
     @property
     def num_dropped(self) -> int:
@@ -291,3 +335,24 @@ class Tiering:
         """Raise AssertionError unless exactly those requests are being loaded for which a load is under way."""
         loading = [request for service in self._services.values() for request in service.queue.loading]
         assert {*loading} == {load.request for load in self._loads.values()}, "a request waits for no load"
+
+
+def _digests_beyond(service: Service, request: EngineRequest) -> Iterator[Digest]:
+    """Of a request's prefix, after the blocks that it holds. One token at least is left to compute."""
+    size, tokens = service.pool.block_size, request.tokens
+    return islice(digests_of(tokens, len(tokens) - 1, size, request.spec.prefix_salt), len(request.blocks), None)
+
+
+def _status(name: str, loaded: TierUse, stored: TierUse) -> TierStatus:
+    return TierStatus(
+        name,
+        stored.used_bytes,
+        loaded.num_blocks,
+        loaded.num_bytes,
+        loaded.elapsed_s,
+        stored.num_blocks,
+        stored.num_bytes,
+        stored.num_evicted,
+        loaded.num_faults + stored.num_faults,
+        stored.num_left_out,
+    )

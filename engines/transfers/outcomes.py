@@ -66,4 +66,12 @@ class Arrived:
     request: EngineRequest
 
 
-EngineOutcome = Effect | Admitted | HandedOver | NotHandedOver | Migrated | NotMigrated | Unpinned | Arrived
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """A pull has ended: its first ``num_blocks`` blocks are where they were to be."""
+
+    transfer: str
+    num_blocks: int
+
+
+EngineOutcome = Effect | Admitted | HandedOver | NotHandedOver | Migrated | NotMigrated | Unpinned | Arrived | Pulled

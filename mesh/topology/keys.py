@@ -221,6 +221,7 @@ KV_TIERS: Keys = {
     "host_folder": Key("host_folder", text),
     "disk": Key("disk_bytes", size),
     "disk_folder": Key("disk_folder", text),
+    "peers": Key("peers", boolean),
     "disk_key_file": Key("disk_key_file", text),
     "disk_key_env": Key("disk_key_env", text),
 }

@@ -29,6 +29,7 @@ class KVTiersSpec:
     host_folder: Path | None = None  # a file system in memory; None: the user's own in /dev/shm
     disk_bytes: int = 0  # 0: none on a disk
     disk_folder: Path | None = None  # None: in the user's cache
+    peers: bool = False  # engines pull prefixes from each other
     disk_key_file: Path | None = None  # with the key by which blocks on the disk are encrypted
     disk_key_env: str | None = None  # an environment variable with it; neither: they are not
 

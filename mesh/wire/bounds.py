@@ -33,4 +33,5 @@ Estimate = Annotated[float, Meta(ge=-LARGEST)]  # infinite: nothing is in time
 Freeness = Annotated[float, Meta(le=LARGEST)]  # tokens; -inf: nothing may stay
 Name = Annotated[str, Meta(max_length=MAX_NAME)]
 Metadata = Annotated[bytes, Meta(max_length=MAX_METADATA)]
+Digest = Annotated[bytes, Meta(min_length=16, max_length=16)]
 Vector = Annotated[bytes, Meta(min_length=4, max_length=4 * MAX_DIMENSIONS)]  # float32, little-endian

@@ -40,10 +40,22 @@ from mesh.wire.requests import (
     SubmitBatch,
 )
 from mesh.wire.status import EngineStatus, GatewayStatus, SupervisorStatus
-from mesh.wire.transfers import Abort, Blocks, Commit, Committed, Declined, Extend, Extended, Reserve, Reserved, Taken
+from mesh.wire.transfers import (
+    Abort,
+    Blocks,
+    Commit,
+    Committed,
+    Declined,
+    Extend,
+    Extended,
+    Pull,
+    Reserve,
+    Reserved,
+    Taken,
+)
 
 T = TypeVar("T")
-TransferMessage = Reserve | Reserved | Extend | Extended | Declined | Blocks | Taken | Commit | Committed | Abort
+TransferMessage = Pull | Reserve | Reserved | Extend | Extended | Declined | Blocks | Taken | Commit | Committed | Abort
 EngineMessage = (
     Submit
     | SubmitBatch

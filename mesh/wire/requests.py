@@ -160,6 +160,13 @@ class Delta(msgspec.Struct, frozen=True, array_like=True):
     vector: Vector | None = None  # with the one token of a request that is pooled
 
 
+class PrefixAt(NamedTuple):
+    """Says where KV of a request's first ``num_tokens`` tokens likely is: on that engine, or in tiers of its host."""
+
+    engine: Name
+    num_tokens: Count
+
+
 class Submit(msgspec.Struct, frozen=True, tag=True):
     """Tells an engine to run this request. With ``decode_engine``, it hands the request over there after the prefill;
     otherwise it keeps it.
@@ -173,6 +180,7 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     order: PrefillOrder = PrefillOrder.URGENCY
     slice_tokens: Count | None = None  # to give it back after, if it has not ended by then (`SlicesEnded`); None: never
     stays: bool = False  # the policy counts on it decoding here, even on an engine that only prefills
+    prefix_at: PrefixAt | None = None  # from where this engine may pull what it lacks; None: nobody has more
 
 
 class SubmitBatch(msgspec.Struct, frozen=True, tag=True):

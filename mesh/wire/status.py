@@ -107,6 +107,8 @@ class ServiceStatus(msgspec.Struct, frozen=True):
     tier_tokens: Count = 0  # that the KV tiers of its host hold at most, where loading is worth it; 0: it has none
     tier_token_s: Seconds = 0.0  # predicted, to load one from the slowest of them
     is_paused: bool = False  # its weights are gone, and its requests keep their KV until another engine takes them
+    pull_s: Seconds = 0.0  # predicted, until blocks that it pulls from another engine begin to come
+    pull_token_s: Seconds = 0.0  # and for each token of them; 0: it pulls none
 
 
 class PendingPrefill(NamedTuple):

@@ -1,10 +1,10 @@
 """The transfer protocol between engines (`kvtransfer.protocol`)."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
-from mesh.wire.bounds import Count, Finite, Metadata, Name, NumTokens, Seconds, Tokens
+from mesh.wire.bounds import MAX_TOKENS, Count, Digest, Finite, Metadata, Name, NumTokens, Seconds, Tokens
 from mesh.wire.requests import Epoch, RefusalCode, RequestSpec, TokenLogprobs
 
 MemoryKind = Literal["DRAM", "VRAM"]  # as NIXL names them
@@ -76,6 +76,24 @@ class Reserve(msgspec.Struct, frozen=True, tag=True):
     min_freeness: Finite | None = None  # that must be left to the receiver, with this request; None: it does not matter
     must_leave: bool = False  # a migration: it does not spare the decodes of either engine
     model: Name = ""  # which one it is (`engines.models.identity`)
+    is_pull: bool = False  # answers `Pull`: there is no request to run, and its ``spec`` has no prompt
+
+
+class Pull(msgspec.Struct, frozen=True, tag=True):
+    """Asks an engine for KV blocks of a prefix that it may have, in its pool or in the tiers of its host. It answers
+    with `Reserve`, for as many of the first blocks as it has, or with `Declined`.
+
+    ``digests`` are those of the blocks' chains (`engines.memory.chains`): who does not know the tokens and the salt
+    cannot ask. ``request`` is the one that wants them, of ``gateway``.
+    """
+
+    transfer: Name
+    request: Name
+    gateway: Name
+    service: Name
+    model: Name
+    shape: KVShape
+    digests: Annotated[list[Digest], msgspec.Meta(min_length=1, max_length=MAX_TOKENS)]
 
 
 class Reserved(msgspec.Struct, frozen=True, tag=True):

@@ -175,6 +175,8 @@ def _tell_decision(decision: ExplainedDecision) -> Text:
     again = f", attempt {decision.attempt + 1}" if decision.attempt else ""
     stays = decision.prefill_engine == decision.decode_engine
     path = f"sent to {decision.prefill_engine}" + (" and stays there" if stays else f", then {decision.decode_engine}")
+    if decision.prefix_at is not None:
+        path += f", which may pull {_count(decision.prefix_at.num_tokens, 'token')} from {decision.prefix_at.engine}"
     predicted = (
         "" if decision.predicted_ttft_s is None else f"; first token predicted in {_ms(decision.predicted_ttft_s)}"
     )

@@ -9,6 +9,7 @@ from math import isfinite
 import msgspec
 
 from mesh.wire.control import ProcessState, Role
+from mesh.wire.requests import PrefixAt
 from router.history.timeline import (
     Decided,
     Ended,
@@ -64,6 +65,7 @@ class ExplainedDecision(msgspec.Struct, frozen=True, tag="decided"):
     prefill_s: float | None
     predicted_ttft_s: float | None  # from this moment on
     numbers: dict[str, float | None]
+    prefix_at: PrefixAt | None  # from where the prefill engine may pull KV of its first tokens
     avoided: list[str]
     broken: list[str]  # their circuit breakers are open
     engines: list[EngineSeen]
@@ -182,6 +184,7 @@ def _decision(decided: Decided, timeline: RequestTimeline) -> ExplainedDecision:
         decode_engine=None if dispatch is None else dispatch.decode_engine,
         prefill_s=None if dispatch is None else dispatch.prefill_s,
         predicted_ttft_s=None if dispatch is None else dispatch.predicted_ttft_s,
+        prefix_at=None if dispatch is None else dispatch.prefix_at,
         numbers={name: value if isfinite(value) else None for name, value in numbers.items()},
         avoided=sorted(seen.avoided),
         broken=sorted(seen.broken),

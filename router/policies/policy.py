@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol, TypeVar
 import msgspec
 
 from mesh.wire.control import PrefillMode, PrefillOrder
+from mesh.wire.requests import PrefixAt
 from router.policies.capabilities import Capability
 from router.view.cluster_view import ClusterView
 from router.view.engine_view import RequestView
@@ -27,6 +28,7 @@ class Dispatch(msgspec.Struct, frozen=True):
     numbers: Mapping[str, float] = msgspec.field(default_factory=dict)
     slice_tokens: int | None = None  # after which it comes back; None: when it has ended
     stays: bool = False  # counts on it decoding where it is prefilled, even on an engine that only prefills
+    prefix_at: PrefixAt | None = None  # from where the prefill engine may pull KV, if that saves time
     batch: int = 0  # those of one number are sent as one static batch; 0: alone
 
 

@@ -156,6 +156,7 @@ class InFlightRequest:
             dispatch.order,
             dispatch.slice_tokens,
             dispatch.stays,
+            dispatch.prefix_at,
         )
 
     def reservations(self, dispatch: Dispatch, now: float) -> list[Reservation]:

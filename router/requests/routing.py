@@ -250,13 +250,15 @@ class Routing:
         seen_request = request.view
         if request.hints.prefix:
             warm = self.prefixes.warm(seen_request.service, request.hints.prefix)
-            seen_request = msgspec.structs.replace(seen_request, cached=warm.cached, loadable=warm.loadable)
+            seen_request = msgspec.structs.replace(seen_request, **warm._asdict())
         for left_out in self._trials(request, view):
             decision, seen_view = self._decide_within(
                 policy, seen_request, request, view.without(left_out), avoided, now
             )
             if isinstance(decision, Dispatch):
                 break
+        if isinstance(decision, Dispatch) and decision.prefill_engine in seen_request.pullable:
+            decision = msgspec.structs.replace(decision, prefix_at=seen_request.pullable[decision.prefill_engine])
         may_wait = avoided or broken or request.losses.is_recovering
         may_wait = may_wait or (request.view.may_be_late and isinstance(decision, GiveUp))
         if may_wait and isinstance(decision, Reject | GiveUp):

@@ -17,6 +17,7 @@ from engines.costs.linear import decode_step_s, prefill_s
 from engines.scheduling.demand import FAR, held_tokens, with_one_more
 from engines.transfers.freeness import freeness, in_all
 from mesh.wire.control import EnginePlace, ProcessState, Role
+from mesh.wire.requests import PrefixAt
 from mesh.wire.status import (
     UNPASSED,
     DecodeCost,
@@ -270,6 +271,7 @@ class RequestView(msgspec.Struct, frozen=True):
     priority: int = 0
     cached: Mapping[str, int] = {}  # of its first tokens, by engine: likely in its prefix cache, or as good as there
     loadable: Mapping[str, int] = {}  # tokens beyond its prefix cache, likely in KV tiers, by engine
+    pullable: Mapping[str, PrefixAt] = {}  # from where an engine would rather pull its first tokens, by engine
     num_generated: int = 0  # of ``num_tokens``: before a recovery
     answer_tokens: int = 0  # expected in all, those included; 0: nobody asked
     least_tokens: int = 0  # in all, that its answer will hardly be shorter than; 0: not known

@@ -1,30 +1,35 @@
 """Keeps what engines likely have of the prompts of each service, and what the KV tiers of their hosts have.
 
 What an engine computed is likely in its prefix cache, and in the tiers of its host, from which every engine there can
-load it. Policies go by seconds of computing. So what would be loaded counts as cached for the part of computing that
-loading it saves, by the costs that engines tell.
+load it. Engines may also pull it from each other. Policies go by seconds of computing. So what would be loaded or
+pulled counts as cached for the part of computing that this saves, by the costs that engines tell.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import nlargest
 from typing import NamedTuple
 
 from engines.costs.linear import prefill_s
+from mesh.wire.control import ProcessState
+from mesh.wire.requests import PrefixAt
 from mesh.wire.status import EngineStatus, ServiceStatus
 from router.view.monitor import Monitor
 from router.view.prefixes import PrefixIndex
 
 TIERS = "/"  # begins what an index calls the tiers of a host: no engine has such a name
+GIVING = ProcessState.READY, ProcessState.DRAINING  # an engine that leaves has its KV until then
 Brought = Mapping[str, Sequence[int]]  # by engine, and by tiers of a host: prefixes that it lacked
 
 
 class WarmTokens(NamedTuple):
     """Tokens of a prompt by engine. ``cached``: that count as cached; ``loadable``: beyond what the engine has, that it
-    would load. Engines without any are left out.
+    would load; ``pullable``: that it would rather pull, and from whom. Engines without any are left out.
     """
 
     cached: dict[str, int]
     loadable: dict[str, int]
+    pullable: dict[str, PrefixAt]
 
 
 class KnownPrefixes:
@@ -35,6 +40,7 @@ class KnownPrefixes:
     def __init__(self, monitor: Monitor) -> None:
         self._monitor = monitor
         self._of: defaultdict[str, PrefixIndex] = defaultdict(PrefixIndex)  # by service
+        self._has_pulls = False  # engines that were sent prompts pull prefixes
 
     def __repr__(self) -> str:
         return f"<KnownPrefixes of {list(self._of)}>"
@@ -42,18 +48,45 @@ class KnownPrefixes:
     def warm(self, service: str, names: Sequence[int]) -> WarmTokens:
         """Return what engines need not compute of a prompt with these prefixes."""
         held, statuses = self._of[service].cached_tokens(names), self._monitor.statuses
-        if not any(holder.startswith(TIERS) for holder in held):
-            return WarmTokens({engine: num_tokens for engine, num_tokens in held.items() if engine in statuses}, {})
-        found = WarmTokens({}, {})
+        if not self._has_pulls and not any(holder.startswith(TIERS) for holder in held):
+            return WarmTokens({engine: num_tokens for engine, num_tokens in held.items() if engine in statuses}, {}, {})
+        found, peers = WarmTokens({}, {}, {}), list[PrefixAt]()
         for engine, heard in statuses.items():
             own, status = held.get(engine, 0), _of_service(heard.status, service)
-            loadable = held.get(_tiers_of(heard.status), 0) - own if status is not None and status.tier_tokens else 0
-            if status is not None and loadable > 0:
+            if status is None:
+                if own:
+                    found.cached[engine] = own
+                continue
+            loadable = held.get(_tiers_of(heard.status), 0) - own if status.tier_tokens else 0
+            saved = 0
+            if loadable > 0:
                 found.loadable[engine] = loadable
-                own += int(loadable * _saved(status, loadable, own))
-            if own:
-                found.cached[engine] = own
+                saved = int(loadable * _saved(status, loadable * status.tier_token_s, loadable, own))
+            if status.pull_token_s and heard.status.state in GIVING:
+                peers.append(PrefixAt(engine, own + max(0, loadable)))
+            if own + saved:
+                found.cached[engine] = own + saved
+        if peers:
+            self._add_pullable(found, service, held, peers)
         return found
+
+    def _add_pullable(
+        self, found: WarmTokens, service: str, held: Mapping[str, int], peers: Sequence[PrefixAt]
+    ) -> None:
+        """Let each engine know the one that has most, where to pull from it saves more than to load."""
+        first, *others = nlargest(2, peers, key=lambda peer: peer.num_tokens)
+        for peer in peers if first.num_tokens else ():
+            engine, best = peer.engine, first if peer is not first else others[0] if others else first
+            status = _of_service(self._monitor.statuses[engine].status, service)
+            own = held.get(engine, 0)
+            if status is None or best.num_tokens <= peer.num_tokens:
+                continue
+            num_tokens = best.num_tokens - own
+            pull_s = status.pull_s + num_tokens * status.pull_token_s
+            cached = own + int(num_tokens * _saved(status, pull_s, num_tokens, own))
+            if cached > found.cached.get(engine, 0):
+                found.cached[engine] = cached
+                found.pullable[engine] = best
 
     def sent(self, service: str, names: Sequence[int], engines: Iterable[str]) -> Brought:
         """These engines will have the prompt. Return what they lacked of it: `refused` takes that back."""
@@ -67,6 +100,7 @@ class KnownPrefixes:
         heard = self._monitor.statuses.get(engine)
         status = None if heard is None else _of_service(heard.status, service)
         if heard is not None and status is not None:
+            self._has_pulls = self._has_pulls or status.pull_token_s > 0
             yield engine, status.num_blocks * status.block_size
             if status.tier_tokens:
                 yield _tiers_of(heard.status), status.tier_tokens
@@ -86,10 +120,10 @@ class KnownPrefixes:
             prefixes.forget(engine)
 
 
-def _saved(status: ServiceStatus, num_tokens: int, num_before: int) -> float:
-    """The part of computing these tokens that loading them saves."""
+def _saved(status: ServiceStatus, load_s: float, num_tokens: int, num_before: int) -> float:
+    """The part of computing these tokens that is saved if they come in ``load_s``."""
     compute_s = prefill_s(status.prefill_cost, num_tokens, num_before)
-    return max(0.0, 1.0 - num_tokens * status.tier_token_s / compute_s) if compute_s else 0.0
+    return max(0.0, 1.0 - load_s / compute_s) if compute_s else 0.0
 
 
 def _of_service(status: EngineStatus, name: str) -> ServiceStatus | None:

@@ -5,12 +5,13 @@ from random import Random
 
 import pytest
 
-from mesh.topology.schema import Slo
+from mesh.topology.schema import HostSpec, Slo
 from mesh.topology.stores import KVTiersSpec
 from mesh.wire.control import Role
 from router.history.records import Outcome
 from simulation.faults.faults import Kill
 from simulation.loads.trace_request import TraceRequest
+from tests.seeds import each_seed
 from tests.simulation.small import SERVICE, Profile, assert_all_ended_once, simulation, topology
 
 SCARCE = Profile(kv_memory_bytes=400 * 16 * 327_680)  # 400 blocks of 16 tokens
@@ -84,5 +85,43 @@ def test_an_engine_that_starts_again_loads_what_its_host_has(at):
     sim, records = run(mesh(KVTiersSpec(2**40)), trace, faults=(Kill("one", at, 1.0),))
     assert {record.outcome for record in records} == {Outcome.FINISHED}
     assert loaded(sim, "host") > 0
+    for engine in sim.engines.values():
+        engine.core.check_invariants()
+
+
+# --- engines that pull from each other --------------------------------------------------------------------------------
+
+SHARED = tuple(range(1, 9))  # blocks that all prompts begin with
+
+
+def burst(count=10):
+    """One prompt, and when it is known, many that begin like it: more than one engine should compute."""
+    rest = [TraceRequest(30.0 + number * 0.01, TURN * 9, 20, (*SHARED, 100 + number)) for number in range(count)]
+    return [TraceRequest(0.0, TURN * 9, 20, (*SHARED, 99)), *rest]
+
+
+def two_hosts(*, peers):
+    what = mesh(KVTiersSpec(2**40, peers=peers), policy="kv_aware")
+    one, two = what.engines
+    hosts = HostSpec("local", "10.0.0.1"), HostSpec("other", "10.0.0.2")
+    return replace(what, engines=(one, replace(two, host="other")), hosts=hosts)
+
+
+def test_engines_pull_what_another_host_has():
+    trace = burst()
+    (without, before), (sim, records) = run(two_hosts(peers=False), trace), run(two_hosts(peers=True), trace)
+    assert_all_ended_once(sim, records, trace)
+    assert loaded(without, "peers") == 0
+    assert loaded(sim, "peers") == 8 * TURN // 16  # once: then the other host has it
+    assert cached(records) > cached(before)
+
+
+@each_seed(6)
+def test_pulls_with_faults_change_no_answer(seed):
+    dice = Random(seed)
+    trace = [replace(one, at_s=one.at_s + 40.0 * turn) for turn in range(3) for one in burst(6)]
+    faults = (Kill("one", 30.0 + dice.random(), 1.0), Kill("two", 70.0 + dice.random(), 1.0))
+    sim, records = run(two_hosts(peers=True), trace, faults=faults, seed=seed)
+    assert {record.outcome for record in records} == {Outcome.FINISHED}
     for engine in sim.engines.values():
         engine.core.check_invariants()

@@ -3,7 +3,7 @@ import pytest
 from engines.admission.rights import why_not
 from mesh.wire.control import Drain
 from mesh.wire.requests import Cancel, Epoch, RequestSpec, Sampling, Submit, SubmitBatch
-from mesh.wire.transfers import KVShape, Reserve
+from mesh.wire.transfers import KVShape, Pull, Reserve
 
 GATEWAYS = {"gateway-0", "gateway-1"}
 
@@ -20,9 +20,14 @@ def reserve(gateway):
     return Reserve("t", spec(gateway), Epoch(0, 1), 1, KVShape(1, 1, 1, 1, "float32"), None, 1.0)
 
 
+def pull(gateway):
+    return Pull("t", "r", gateway, "chat", "", KVShape(1, 1, 1, 1, "float32"), [bytes(16)])
+
+
 @pytest.mark.parametrize(
     ("sender", "message"),
     [
+        ("decode", pull("gateway-1")),
         ("gateway-0", submit("gateway-0")),
         ("gateway-0", SubmitBatch([submit("gateway-0")] * 2)),
         ("prefill", reserve("gateway-1")),
@@ -42,7 +47,9 @@ def test_what_members_ask_for_in_their_own_name_is_done(sender, message):
         ("stranger", submit("stranger"), "it is no gateway of this mesh"),
         ("prefill", submit("gateway-0"), "it is no gateway of this mesh"),
         ("prefill", reserve("stranger"), "'stranger' is no gateway of this mesh"),
-        ("gateway-0", reserve("gateway-0"), "gateways have no KV to hand over"),
+        ("gateway-0", reserve("gateway-0"), "gateways have no KV"),
+        ("decode", pull("stranger"), "'stranger' is no gateway of this mesh"),
+        ("gateway-0", pull("gateway-0"), "gateways have no KV"),
     ],
 )
 def test_nobody_speaks_for_others(sender, message, reason):

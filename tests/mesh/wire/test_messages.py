@@ -56,6 +56,7 @@ from mesh.wire.requests import (
     Holding,
     Moved,
     NotHeld,
+    PrefixAt,
     Probe,
     ProbeQuestion,
     Recall,
@@ -94,6 +95,7 @@ from mesh.wire.transfers import (
     Extended,
     KVShape,
     MemoryRef,
+    Pull,
     Reserve,
     Reserved,
     Taken,
@@ -143,10 +145,11 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             "order": "urgency",
             "slice_tokens": None,
             "stays": False,
+            "prefix_at": None,
         },
     ),
     (
-        SubmitBatch([Submit(SPEC, Epoch(2), slice_tokens=128)]),
+        SubmitBatch([Submit(SPEC, Epoch(2), slice_tokens=128, prefix_at=PrefixAt("e1", 512))]),
         {
             "type": "SubmitBatch",
             "submits": [
@@ -160,6 +163,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
                     "order": "urgency",
                     "slice_tokens": 128,
                     "stays": False,
+                    "prefix_at": ["e1", 512],
                 }
             ],
         },
@@ -233,6 +237,20 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             "min_freeness": None,
             "must_leave": False,
             "model": "",
+            "is_pull": False,
+        },
+    ),
+    (
+        Pull("t1", "r1", "g1", "chat", "m", SHAPE, [bytes(range(16))]),
+        {
+            "type": "Pull",
+            "transfer": "t1",
+            "request": "r1",
+            "gateway": "g1",
+            "service": "chat",
+            "model": "m",
+            "shape": PLAIN_SHAPE,
+            "digests": [bytes(range(16))],
         },
     ),
     (
@@ -354,6 +372,8 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
                     "tier_tokens": 0,
                     "tier_token_s": 0.0,
                     "is_paused": False,
+                    "pull_s": 0.0,
+                    "pull_token_s": 0.0,
                 }
             ],
             "num_running": 1,

@@ -23,17 +23,25 @@ class Told:
     host: str
     tier_tokens: int = 10**6
     token_s: float = 1e-4
+    pull_token_s: float = 0.0
+    state: ProcessState = ProcessState.READY
 
 
 def known(**engines: Told) -> KnownPrefixes:
     monitor = Monitor(60.0)
     for name, told in engines.items():
         service = ServiceStatus(
-            "chat", 100, 100, 16, COST, DecodeCost(0.01, 0.0), tier_tokens=told.tier_tokens, tier_token_s=told.token_s
+            "chat",
+            100,
+            100,
+            16,
+            COST,
+            DecodeCost(0.01, 0.0),
+            tier_tokens=told.tier_tokens,
+            tier_token_s=told.token_s,
+            pull_token_s=told.pull_token_s,
         )
-        status = EngineStatus(
-            1, ProcessState.READY, Role.MULTIPLEX, told.host, 1, [service], 0, 0, 0, 0.0, 0.0, 0.0, None
-        )
+        status = EngineStatus(1, told.state, Role.MULTIPLEX, told.host, 1, [service], 0, 0, 0, 0.0, 0.0, 0.0, None)
         monitor.observe(Sender(name, 1), status, 0.0)
     return KnownPrefixes(monitor)
 
@@ -77,9 +85,9 @@ def test_tiers_hold_no_more_than_they_can():
 def test_without_tiers_only_caches_count():
     prefixes = known(one=Told("a", 0), two=Told("a", 0))
     prefixes.sent("chat", NAMES, ["one"])
-    assert prefixes.warm("chat", NAMES) == ({"one": 4 * PREFIX_STEP}, {})
+    assert prefixes.warm("chat", NAMES) == ({"one": 4 * PREFIX_STEP}, {}, {})
     prefixes.sent("chat", NAMES, ["gone"])
-    assert prefixes.warm("code", NAMES) == ({}, {})
+    assert prefixes.warm("code", NAMES) == ({}, {}, {})
 
 
 def test_what_an_engine_refused_is_in_no_tier():
@@ -87,3 +95,31 @@ def test_what_an_engine_refused_is_in_no_tier():
     prefixes.sent("chat", NAMES[:1], ["one"])
     prefixes.refused("chat", prefixes.sent("chat", NAMES, ["one"]))
     assert prefixes.warm("chat", NAMES).loadable == {"two": PREFIX_STEP}
+
+
+def test_what_another_host_has_can_be_pulled():
+    prefixes = known(one=Told("a", pull_token_s=2e-4), two=Told("b", pull_token_s=2e-4), three=Told("c"))
+    prefixes.sent("chat", NAMES, ["one"])
+    warm = prefixes.warm("chat", NAMES)
+    assert warm.pullable == {"two": ("one", 4 * PREFIX_STEP)}
+    assert warm.cached == {"one": 4 * PREFIX_STEP, "two": pytest.approx(0.8 * 4 * PREFIX_STEP, abs=1)}
+
+
+def test_tiers_of_the_host_are_taken_where_that_saves_more():
+    prefixes = known(one=Told("a", pull_token_s=2e-4), two=Told("a", pull_token_s=2e-4))
+    prefixes.sent("chat", NAMES, ["one"])
+    assert prefixes.warm("chat", NAMES).pullable == {}
+    slow = known(one=Told("a", pull_token_s=2e-4), two=Told("b", pull_token_s=2e-4, token_s=5e-4))
+    slow.sent("chat", NAMES, ["one"])
+    slow.sent("chat", NAMES[:1], ["two"])
+    slow.forget("two")  # its tier has a part
+    warm = slow.warm("chat", NAMES)
+    assert (warm.loadable, warm.pullable) == ({"two": PREFIX_STEP}, {"two": ("one", 4 * PREFIX_STEP)})
+
+
+@pytest.mark.parametrize("change", [{"pull_token_s": 1e-2}, {"state": ProcessState.STUCK}])
+def test_nobody_pulls_what_takes_longer_or_from_engines_that_hang(change):
+    here = Told("b", pull_token_s=change.get("pull_token_s", 2e-4))
+    prefixes = known(one=Told("a", pull_token_s=2e-4, state=change.get("state", ProcessState.READY)), two=here)
+    prefixes.sent("chat", NAMES, ["one"])
+    assert prefixes.warm("chat", NAMES).pullable == {}

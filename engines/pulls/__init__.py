@@ -1,0 +1,1 @@
+"""Prefixes that engines pull from each other, instead of computing them."""

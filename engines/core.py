@@ -46,6 +46,7 @@ from kvtransfer.tiers.tier import BlocksLoaded, BlocksStored
 from mesh.wire.adapters import ExpectAdapter, ForgetAdapter
 from mesh.wire.control import Announce, Drain, LoadService, Migrate, ProcessState, Role, SetRole, UnloadService
 from mesh.wire.messages import EngineMessage
+from mesh.wire.prefixes import TellPrefixes
 from mesh.wire.requests import Cancel, FailureCode, Probe, Recall, RefusalCode, Submit, SubmitBatch
 from mesh.wire.status import EngineStatus
 from mesh.wire.transfers import MemoryRef, Reserve
@@ -84,7 +85,7 @@ class EngineCore:
         self._adapters = adapters = AdapterRoom(settings.adapter_memory_bytes)
         self._handovers = handovers = Handovers(settings, services, can_open, room.freeness, adapters)
         self._backlog = backlog = Backlog(services, schedulers, handovers.departures)
-        self._tiering = tiering = Tiering(settings, services, standing, handovers)
+        self.tiering = tiering = Tiering(settings, services, standing, handovers)
         self._account = Account(settings, standing, residency, backlog, handovers, room, pace, adapters, tiering)
         peers = Peers(settings.transfer_limits.headroom_blocks)
         slicing = Slicing(settings, services, schedulers, discipline, handovers.departures, peers, standing, pace)
@@ -156,6 +157,8 @@ class EngineCore:
                 outcomes = self._obey(message)
             case Migrate():
                 outcomes = self._migrate(message, now)
+            case TellPrefixes():
+                outcomes = self.tiering.held.subscribe(sender)
             case Reserve(is_pull=False) if (refusal := self._why_declined()) is not None:
                 outcomes = self._handovers.arrivals.decline(sender, message, *refusal)
             case _:
@@ -205,12 +208,12 @@ class EngineCore:
 
     def stored(self, result: BlocksStored, now: float) -> list[Effect]:
         """Note that `StoreBlocks` is done."""
-        self._tiering.stored(result)
+        self.tiering.stored(result)
         return self._finish_event((), now)
 
     def blocks_loaded(self, ticket: int, result: BlocksLoaded, now: float) -> list[Effect]:
         """Note that `LoadBlocks` is done."""
-        return self._finish_event(self._tiering.loaded(ticket, result, now), now)
+        return self._finish_event(self.tiering.loaded(ticket, result, now), now)
 
     def loaded(self, service: Service, now: float) -> list[Effect]:
         """Take what the effect `LoadModel` asked for."""
@@ -244,11 +247,11 @@ class EngineCore:
 
     def expire(self, now: float) -> list[Effect]:
         """Call when `next_deadline` has come."""
-        return self._finish_event([*self._handovers.expire(now), *self._tiering.expire(now)], now)
+        return self._finish_event([*self._handovers.expire(now), *self.tiering.expire(now)], now)
 
     def next_deadline(self) -> float | None:
         leaving = [self._moves.next_retry(), self._unloading.next_deadline()] if self._moves.must_leave() else []
-        return min_or_none([self._handovers.next_deadline(), *leaving, self._tiering.next_deadline()])
+        return min_or_none([self._handovers.next_deadline(), *leaving, self.tiering.next_deadline()])
 
     @property
     def moves(self) -> Moves:
@@ -289,7 +292,7 @@ class EngineCore:
             effects += self._owned.resolve(self._unloading.drop(), now)
         elif self._moves.has_rules:
             effects += self._owned.resolve(self._moves.give_away(self.role, now), now)
-        effects += self._tiering.next_store(is_idle=not self._requests)
+        effects += self.tiering.next_store(is_idle=not self._requests)
         return effects if self._adapters.is_empty else [*effects, *self._adapters.next_orders()]
 
     # --- requests -----------------------------------------------------------------------------------------------------
@@ -382,7 +385,7 @@ class EngineCore:
             service.pool.check_invariants()
             service.queue.check_invariants(self._requests)
         self._slicing.check_invariants()
-        self._tiering.check_invariants()
+        self.tiering.check_invariants()
         self._adapters.check_invariants()
         queues = [service.queue for service in self._services.values()]
         self._discipline.check_invariants([request for queue in queues for request in queue.ranked])

@@ -94,7 +94,7 @@ class EngineNode:
     def start(self, now: float) -> list[NodeEffect]:
         """Note that the engine is ready: it hears gateways and supervisors, and says so."""
         self._pace.start(now)
-        return [Follow(self._gateways | self._supervisors), *self._follow_if_needed(()), self._publish(now)]
+        return [Follow(self._gateways | self._supervisors), *self._follow_if_needed(()), *self._publish(now)]
 
     def welcome(self, now: float) -> list[NodeEffect]:
         """Somebody began to listen: a status follows, as soon as the pace allows."""
@@ -111,7 +111,7 @@ class EngineNode:
         self._will_end_turn = False
         effects = [] if self._step is not None else self._next_step(now)
         if (self.core.has_news or self._has_listener) and not self._pace.puts_off(now):
-            effects.append(self._publish(now))
+            effects += self._publish(now)
         return effects
 
     def status(self, now: float) -> EngineStatus:
@@ -124,10 +124,11 @@ class EngineNode:
         self._is_stuck = hang is not None
         return status if hang is None else msgspec.structs.replace(status, state=ProcessState.STUCK, error=hang)
 
-    def _publish(self, now: float) -> Publish:
+    def _publish(self, now: float) -> list[NodeEffect]:
+        """Tell who listens how it stands, and gateways which prefixes came and went."""
         self._has_listener = False
         self._pace.published(now)
-        return Publish()
+        return [*self.core.tiering.held.news(), Publish()]
 
     # --- the mesh -----------------------------------------------------------------------------------------------------
 
@@ -194,6 +195,7 @@ class EngineNode:
 
     def _lose(self, process: str, now: float) -> list[NodeEffect]:
         log.warning("lost a peer", process=process)
+        self.core.tiering.held.lose(process)
         return [CloseMemory(process), *self._after(self.core.lose_peer(process, now))]
 
     def _follow(self, processes: Iterable[str]) -> list[NodeEffect]:
@@ -338,7 +340,7 @@ class EngineNode:
         """Act on the time: a status is due, or leases and answers may have ended."""
         effects: list[NodeEffect] = []
         if self._pace.due_at is not None and now >= self._pace.due_at:
-            effects.append(self._publish(now))
+            effects += self._publish(now)
         due_at = self._due_at()
         if not self._catching_up.puts_off(due_at, now):
             effects += self._expire(now)

@@ -7,11 +7,12 @@ import msgspec
 from mesh.effects import Follow, Forget, Publish, Rest
 from mesh.wire.adapters import AddAdapter, AddedAdapter, ExpectAdapter, ForgetAdapter, RemoveAdapter
 from mesh.wire.control import Drain, LoadService, PolicyChoice, RequestPlaces, SetRole, UnloadService
+from mesh.wire.prefixes import TellPrefixes
 from mesh.wire.requests import Cancel, Probe, Recall, Submit, SubmitBatch
 from router.generation import Route, RouterError, TokenBatch
 
 Order = Drain | LoadService | UnloadService | ExpectAdapter | ForgetAdapter
-ToEngine = Submit | SubmitBatch | Cancel | Probe | Recall | SetRole | Order
+ToEngine = Submit | SubmitBatch | Cancel | Probe | Recall | SetRole | TellPrefixes | Order
 
 
 class SendToEngine(msgspec.Struct, frozen=True):

@@ -36,6 +36,7 @@ from mesh.wire.control import (
 from mesh.wire.frames import Sender
 from mesh.wire.messages import BroadcastMessage, GatewayMessage
 from mesh.wire.placement import PlacementStatus
+from mesh.wire.prefixes import PrefixesHeld, TellPrefixes
 from mesh.wire.requests import FinishReason, RequestSpec
 from mesh.wire.status import EngineStatus, GatewayStatus, SupervisorStatus
 from router.adapters.added import AddedAdapters, word_for_engines
@@ -56,6 +57,7 @@ from router.history.marks import MarkKeeper
 from router.history.records import Outcome
 from router.history.tallies import Tallies
 from router.history.timeline import RequestTimeline
+from router.policies.capabilities import UsesPrefixes
 from router.policies.in_force import PolicyInForce
 from router.policies.registry import with_defaults
 from router.requests.dispatcher import Dispatcher
@@ -163,6 +165,9 @@ class GatewayCore:
             return [*self._drains.order(message.server, undo=message.undo), self._publish(now)]
         if isinstance(message, AddAdapter | RemoveAdapter):
             return [ChangeAdapters(sender, message)]
+        if isinstance(message, PrefixesHeld):
+            self.dispatcher.prefixes.hear(sender, message)
+            return []
         if isinstance(message, Locate):
             places = self.dispatcher.locate(lambda choice: is_meant(choice, message.asked))
             return [TellPlaces(sender, RequestPlaces(message.asked, places))]
@@ -172,7 +177,8 @@ class GatewayCore:
         """Somebody's status; None: a pulse, which says that it lives and no more."""
         match status:
             case EngineStatus():
-                return self._told(self.dispatcher.observe(sender, status, now))
+                effects = self.dispatcher.observe(sender, status, now)
+                return self._told([*effects, *self._ask_of_prefixes(sender.process, status.prefix_news)])
             case None:
                 self.monitor.renew(sender, now)
                 self.heard.renew(sender.process, now)
@@ -189,6 +195,12 @@ class GatewayCore:
             case PlacementStatus():
                 self.marks.hear(status, self._tallies.read(), now)
         return []
+
+    def _ask_of_prefixes(self, engine: str, number: int) -> list[Effect]:
+        """Ask an engine what it holds if the number of its news says that something is missing here."""
+        wants = number and self._policy.policy.offers(UsesPrefixes) is not None
+        is_missing = wants and self.dispatcher.prefixes.must_ask(engine, number)
+        return [SendToEngine(engine, TellPrefixes())] if is_missing else []
 
     def lose(self, server: Sender, now: float) -> list[GatewayEffect]:
         """A server does not answer any more: what it had goes on elsewhere."""

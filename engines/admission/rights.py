@@ -3,6 +3,7 @@
 from collections.abc import Collection
 
 from mesh.wire.messages import EngineMessage
+from mesh.wire.prefixes import TellPrefixes
 from mesh.wire.requests import RequestSpec, Submit, SubmitBatch
 from mesh.wire.transfers import Pull, Reserve
 
@@ -19,6 +20,8 @@ def why_not(sender: str, message: EngineMessage, gateways: Collection[str]) -> s
         case SubmitBatch():
             reasons = (_why_not_its_own(sender, submit.spec, gateways) for submit in message.submits)
             return next((reason for reason in reasons if reason is not None), None)
+        case TellPrefixes() if sender not in gateways:
+            return "it is no gateway of this mesh"
         case Pull(gateway=gateway) | Reserve(spec=RequestSpec(gateway=gateway)):
             return _why_no_transfer(sender, gateway, gateways)
     return None

@@ -83,6 +83,9 @@ class BlockPool:
         self._by_digest: dict[Digest, int] = {}
         self._alone: dict[Digest, Run] = {}  # by the digest of their first block
         self._found: deque[Digest] | None = None  # since they were asked for
+        self.gone: deque[Digest] = deque(
+            maxlen=num_all
+        )  # likewise; some may have come again
         pages.add(self)
 
     def __repr__(self) -> str:
@@ -208,6 +211,8 @@ class BlockPool:
         elif name is not None:
             del self._by_digest[name]
             self._join(name)
+            if self._found is not None:
+                self.gone.append(name)
 
     def release(self, blocks: Sequence[int]) -> None:
         """Give up one hold on each block of a table; once cached, its tail is given up before its head."""
@@ -259,6 +264,10 @@ class BlockPool:
         if self._found is None:
             self._found = deque(maxlen=len(self._names))
         return self._found
+
+    def digest_of(self, block: int) -> Digest | None:
+        """Return the digest by which the block is found; None: by none yet, or another one stands for its content."""
+        return name if isinstance(name := self._names[block], bytes) else None
 
     def find(self, digest: Digest) -> int | None:
         """The block, held or cached, of that content. It is not held by being found."""

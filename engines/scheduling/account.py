@@ -120,6 +120,7 @@ class Account:
             tiers=self._tiering.status(),
             blocks_not_stored_total=self._tiering.num_dropped,
             loads_stopped_total=self._tiering.num_stopped,
+            prefix_news=self._tiering.held.number,
         )
 
 

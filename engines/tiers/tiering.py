@@ -27,6 +27,7 @@ from engines.scheduling.scheduler import precedence
 from engines.settings import EngineSettings
 from engines.standing import Standing
 from engines.status import Service, min_or_none
+from engines.tiers.held_prefixes import HeldPrefixes
 from engines.tiers.load_cost import LoadCost
 from engines.transfers.handover import Handovers
 from engines.transfers.outcomes import EngineOutcome, Pulled
@@ -91,6 +92,7 @@ class Tiering:
         self._standing = standing
         self._tickets, self._pulls, self._sources = handovers.tickets, handovers.pulls, handovers.sources
         self._has_peers = settings.pulls
+        self.held = HeldPrefixes(services)
         self._costs = {tier: LoadCost() for tier in Tier}
         self._loads: dict[int, _Load] = {}  # by ticket
         self._is_storing = False
@@ -228,7 +230,11 @@ class Tiering:
         self._standing.has_news = True
 
     def ended(self, request: EngineRequest, now: float) -> list[EngineOutcome]:
-        """Stop the load of a request that was taken out of the queue: its blocks are free to go."""
+        """Stop the load of a request that was taken out of the queue: its blocks are free to go. Note what others may
+        find of it.
+        """
+        if self._is_on:
+            self.held.note(self._services[request.spec.service], request)
         for ticket, load in self._loads.items():
             if load.request is request:
                 del self._loads[ticket]

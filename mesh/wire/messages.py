@@ -24,6 +24,7 @@ from mesh.wire.control import (
 from mesh.wire.frames import WireError
 from mesh.wire.hosts import HostsMoved
 from mesh.wire.placement import PlacementStatus
+from mesh.wire.prefixes import PrefixesHeld, TellPrefixes
 from mesh.wire.requests import (
     Accepted,
     Cancel,
@@ -70,10 +71,11 @@ EngineMessage = (
     | Announce
     | ExpectAdapter
     | ForgetAdapter
+    | TellPrefixes
     | TransferMessage
 )
 EngineAnswer = Accepted | Refused | Moved | SlicesEnded | Held | NotHeld | StepTokens | Failed
-GatewayMessage = EngineAnswer | SetPolicy | Locate | DrainServer | AddAdapter | RemoveAdapter
+GatewayMessage = EngineAnswer | PrefixesHeld | SetPolicy | Locate | DrainServer | AddAdapter | RemoveAdapter
 SupervisorMessage = Stop | SetRunning | Renew
 BroadcastMessage = EngineStatus | GatewayStatus | PlacementStatus | SupervisorStatus
 VisitorAnswer = RequestPlaces | AdapterAnswer  # for the process that asked alone

@@ -199,6 +199,7 @@ class EngineStatus(msgspec.Struct, frozen=True, tag=True):
     tiers: list[TierStatus] = []  # KV tiers, the fastest first; none: it has none
     blocks_not_stored_total: Count = 0  # given up by the pool before they could be stored in a tier
     loads_stopped_total: Count = 0  # of what tiers hold, because they took too long
+    prefix_news: Count = 0  # number of its last `PrefixesHeld`; 0: it has nothing to tell
 
 
 class ServiceTally(msgspec.Struct, frozen=True):

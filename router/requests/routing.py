@@ -6,6 +6,7 @@ from math import inf
 
 import msgspec
 
+from mesh.prefix_names import prefix_names
 from mesh.wire.control import Role
 from mesh.wire.requests import Recall, Submit
 from mesh.wire.status import Wanted
@@ -38,7 +39,6 @@ from router.view.cluster_view import ClusterView
 from router.view.engine_view import RequestView
 from router.view.known_prefixes import KnownPrefixes
 from router.view.monitor import Monitor
-from router.view.prompt_hashes import prefix_names
 from router.view.shares import Shares
 
 RECALL_S = 0.1  # between two looks for requests to call back

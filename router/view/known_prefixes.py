@@ -12,9 +12,11 @@ from typing import NamedTuple
 
 from engines.costs.linear import prefill_s
 from mesh.wire.control import ProcessState
+from mesh.wire.prefixes import PrefixesHeld
 from mesh.wire.requests import PrefixAt
 from mesh.wire.status import EngineStatus, ServiceStatus
 from router.view.monitor import Monitor
+from router.view.prefix_news import PrefixNews
 from router.view.prefixes import PrefixIndex
 
 TIERS = "/"  # begins what an index calls the tiers of a host: no engine has such a name
@@ -32,14 +34,25 @@ class WarmTokens(NamedTuple):
     pullable: dict[str, PrefixAt]
 
 
+class _Peer(NamedTuple):
+    """An engine that pulls and gives. Tokens of a prompt: that it can give, that its pool has, that count as cached."""
+
+    num_tokens: int
+    engine: str
+    own: int
+    cached: int
+    status: ServiceStatus
+
+
 class KnownPrefixes:
     """What this gateway knows of prefix caches and tiers. ``names``: of a prompt's prefixes
-    (`router.view.prompt_hashes`).
+    (`mesh.prefix_names`).
     """
 
     def __init__(self, monitor: Monitor) -> None:
         self._monitor = monitor
         self._of: defaultdict[str, PrefixIndex] = defaultdict(PrefixIndex)  # by service
+        self._news = PrefixNews()
         self._has_pulls = False  # engines that were sent prompts pull prefixes
 
     def __repr__(self) -> str:
@@ -48,45 +61,28 @@ class KnownPrefixes:
     def warm(self, service: str, names: Sequence[int]) -> WarmTokens:
         """Return what engines need not compute of a prompt with these prefixes."""
         held, statuses = self._of[service].cached_tokens(names), self._monitor.statuses
+        if not held:
+            return WarmTokens({}, {}, {})
         if not self._has_pulls and not any(holder.startswith(TIERS) for holder in held):
             return WarmTokens({engine: num_tokens for engine, num_tokens in held.items() if engine in statuses}, {}, {})
-        found, peers = WarmTokens({}, {}, {}), list[PrefixAt]()
+        found, peers = WarmTokens({}, {}, {}), list[_Peer]()
         for engine, heard in statuses.items():
             own, status = held.get(engine, 0), _of_service(heard.status, service)
             if status is None:
                 if own:
                     found.cached[engine] = own
                 continue
-            loadable = held.get(_tiers_of(heard.status), 0) - own if status.tier_tokens else 0
-            saved = 0
-            if loadable > 0:
+            loadable = max(0, held.get(_tiers_of(heard.status), 0) - own) if status.tier_tokens else 0
+            cached = own
+            if loadable:
                 found.loadable[engine] = loadable
-                saved = int(loadable * _saved(status, loadable * status.tier_token_s, loadable, own))
-            if status.pull_token_s and heard.status.state in GIVING:
-                peers.append(PrefixAt(engine, own + max(0, loadable)))
-            if own + saved:
-                found.cached[engine] = own + saved
-        if peers:
-            self._add_pullable(found, service, held, peers)
-        return found
-
-    def _add_pullable(
-        self, found: WarmTokens, service: str, held: Mapping[str, int], peers: Sequence[PrefixAt]
-    ) -> None:
-        """Let each engine know the one that has most, where to pull from it saves more than to load."""
-        first, *others = nlargest(2, peers, key=lambda peer: peer.num_tokens)
-        for peer in peers if first.num_tokens else ():
-            engine, best = peer.engine, first if peer is not first else others[0] if others else first
-            status = _of_service(self._monitor.statuses[engine].status, service)
-            own = held.get(engine, 0)
-            if status is None or best.num_tokens <= peer.num_tokens:
-                continue
-            num_tokens = best.num_tokens - own
-            pull_s = status.pull_s + num_tokens * status.pull_token_s
-            cached = own + int(num_tokens * _saved(status, pull_s, num_tokens, own))
-            if cached > found.cached.get(engine, 0):
+                cached += int(loadable * _saved(status, loadable * status.tier_token_s, loadable, own))
+            if cached:
                 found.cached[engine] = cached
-                found.pullable[engine] = best
+            if status.pull_token_s and heard.status.state in GIVING:
+                peers.append(_Peer(own + loadable, engine, own, cached, status))
+        _add_pullable(found, peers)
+        return found
 
     def sent(self, service: str, names: Sequence[int], engines: Iterable[str]) -> Brought:
         """These engines will have the prompt. Return what they lacked of it: `refused` takes that back."""
@@ -114,10 +110,38 @@ class KnownPrefixes:
         """An engine says which prefixes of a service it keeps (`PrefixIndex.tell`)."""
         self._of[service].tell(engine, kept, gone, cleared=cleared)
 
+    def must_ask(self, engine: str, number: int) -> bool:
+        """Return whether to ask an engine for the prefixes that it holds, as its status tells of news that are missing
+        here.
+        """
+        return self._news.must_ask(engine, number)
+
+    def hear(self, engine: str, news: PrefixesHeld) -> None:
+        """An engine says which prefixes came and went. What follows a gap is left out: the engine will be asked."""
+        if self._news.follows(engine, news):
+            for of in news.services:
+                self._of[of.service].hear(engine, of.kept, of.gone, is_all=news.is_all)
+
     def forget(self, engine: str) -> None:
         """Forget an engine whose caches are gone. What its host has stays."""
+        self._news.forget(engine)
         for prefixes in self._of.values():
             prefixes.forget(engine)
+
+
+def _add_pullable(found: WarmTokens, peers: Sequence[_Peer]) -> None:
+    """Let each engine know the one that can give most, where to pull from it saves more than to load."""
+    most = nlargest(2, peers)
+    for num_tokens, engine, own, cached, status in peers:
+        best = most[-1] if most[0].engine == engine else most[0]
+        if best.num_tokens <= num_tokens:
+            continue
+        num_new = best.num_tokens - own
+        pull_s = status.pull_s + num_new * status.pull_token_s
+        with_pull = own + int(num_new * _saved(status, pull_s, num_new, own))
+        if with_pull > cached:
+            found.cached[engine] = with_pull
+            found.pullable[engine] = PrefixAt(best.engine, best.num_tokens)
 
 
 def _saved(status: ServiceStatus, load_s: float, num_tokens: int, num_before: int) -> float:

@@ -4,17 +4,21 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from router.view.prompt_hashes import prefix_end
+from mesh.prefix_names import prefix_end
 
 
 @dataclass(slots=True)
 class LikelyPrefixes:
     """What one engine likely holds: prefixes by name, longest unused first, each with the tokens that it has beyond the
-    next shorter one. Those that the engine told of count none, as it knows its own bounds.
+    next shorter one. Those that the engine told of, in ``told`` or with no tokens, are its own to bound.
     """
 
     tokens: OrderedDict[int, int] = field(default_factory=OrderedDict)
     num_tokens: int = 0
+    told: set[int] = field(default_factory=set)
+
+    def __contains__(self, name: int) -> bool:
+        return name in self.told or name in self.tokens
 
     def use(self, name: int, tokens: int) -> None:
         self.remove(name)
@@ -33,10 +37,11 @@ class LikelyPrefixes:
 
 class PrefixIndex:
     """Index of one service's prefixes. Learns from what this gateway dispatched. Prefixes have names that are chained
-    (`router.view.prompt_hashes`): two prompts share one exactly if they begin alike up to its end.
+    (`mesh.prefix_names`): two prompts share one exactly if they begin alike up to its end.
 
     Never more than likely: other gateways send, too, and what decodes takes memory. Of each engine the longest unused
-    prefixes are forgotten once its pool could not hold more. Engines that tell what they hold are not guessed about.
+    prefixes are forgotten once its pool could not hold more. Servers that tell what they hold are not guessed about.
+    Engines tell, too, but only when a request has ended: until then, and where they do not, they are guessed about.
     """
 
     def __init__(self) -> None:
@@ -55,19 +60,19 @@ class PrefixIndex:
         if engine in self._telling:
             return ()
         held = self._held[engine]
-        new = [name for name in names if name not in held.tokens]
-        for index in reversed(range(len(names))):
+        new = [name for name in names if name not in held]
+        for index in reversed([index for index, name in enumerate(names) if name not in held.told]):
             held.use(names[index], prefix_end(index) - (prefix_end(index - 1) if index else 0))
             self._holders[names[index]].add(engine)
         while held.num_tokens > pool_tokens:
-            self._drop(held.longest_unused(), engine)
+            self._drop_guess(held.longest_unused(), engine)
         return new
 
     def take_back(self, names: Iterable[int], engine: str) -> None:
         """The engine refused what would have brought these there."""
         if engine not in self._telling:
             for name in names:
-                self._drop(name, engine)
+                self._drop_guess(name, engine)
 
     def tell(self, engine: str, kept: Iterable[int], gone: Iterable[int], *, cleared: bool) -> None:
         """The engine says which prefixes it keeps now, and which it does not any more. ``cleared``: before that, all
@@ -77,9 +82,23 @@ class PrefixIndex:
             self.forget(engine)
         self._telling.add(engine)
         for name in gone:
-            self._drop(name, engine)
+            self._drop_guess(name, engine)
         for name in kept:
             self._held[engine].use(name, 0)
+            self._holders[name].add(engine)
+
+    def hear(self, engine: str, kept: Iterable[int], gone: Iterable[int], *, is_all: bool) -> None:
+        """An engine says which prefixes it holds, and which it gave up. ``is_all``: it holds no others."""
+        held = self._held[engine]
+        for name in [*held.told] if is_all else []:
+            held.told.discard(name)
+            self._forget_if_lost(name, engine)
+        for name in gone:
+            held.told.discard(name)
+            self._drop_guess(name, engine)
+        for name in kept:
+            held.remove(name)
+            held.told.add(name)
             self._holders[name].add(engine)
 
     def cached_tokens(self, names: Sequence[int]) -> dict[str, int]:
@@ -99,12 +118,20 @@ class PrefixIndex:
     def forget(self, engine: str) -> None:
         """Forget an engine whose cache is gone, and that it told of it."""
         self._telling.discard(engine)
-        for name in list(self._held[engine].tokens):
-            self._drop(name, engine)
-        del self._held[engine]
+        held = self._held.pop(engine, LikelyPrefixes())
+        for name in [*held.tokens, *held.told]:
+            self._forget_if_lost(name, engine)
 
-    def _drop(self, name: int, engine: str) -> None:
-        if self._held[engine].remove(name):
-            self._holders[name].discard(engine)
-            if not self._holders[name]:
+    def _drop_guess(self, name: int, engine: str) -> None:
+        self._held[engine].remove(name)
+        self._forget_if_lost(name, engine)
+
+    def _forget_if_lost(self, name: int, engine: str) -> None:
+        """The engine does not hold it, unless it is still said or guessed to."""
+        if engine in self._held and name in self._held[engine]:
+            return
+        holders = self._holders.get(name)
+        if holders is not None:
+            holders.discard(engine)
+            if not holders:
                 del self._holders[name]

@@ -125,3 +125,24 @@ def test_pulls_with_faults_change_no_answer(seed):
     assert {record.outcome for record in records} == {Outcome.FINISHED}
     for engine in sim.engines.values():
         engine.core.check_invariants()
+
+
+# --- gateways that are told -------------------------------------------------------------------------------------------
+
+
+def held(engine):
+    """Names of the prefixes that an engine has, as it would tell who asks."""
+    [told] = engine.core.tiering.held.subscribe("a stranger")
+    return {name for of in told.message.services for name in of.kept}
+
+
+@pytest.mark.parametrize("faults", [(), (Kill("gateway-1", 45.0, 1.0), Kill("one", 61.0, 1.0))])
+def test_all_gateways_know_what_engines_hold(faults):
+    trace = talks()
+    sim, _ = run(mesh(KVTiersSpec(2**40), policy="kv_aware", num_gateways=2), trace, faults=faults)
+    sim.kernel.run(sim.kernel.now + 10.0)  # what is on its way arrives, and engines publish once more
+    assert any(held(engine) for engine in sim.engines.values())
+    for name, engine in sim.engines.items():
+        for gateway in sim.gateways.values():
+            told = gateway.core.dispatcher.prefixes._of[SERVICE]._held[name].told
+            assert told == held(engine), (gateway, name)

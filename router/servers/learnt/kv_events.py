@@ -1,7 +1,7 @@
 """Hears which prefixes a vLLM server keeps: its KV events over ZeroMQ, named as this gateway names prefixes.
 
 vLLM publishes (topic, sequence number, msgpack) for each batch of events. A block has vLLM's own hash, its parent's,
-and its token ids. Here it becomes the chained names of `router.view.prompt_hashes`, so that the prefixes of a prompt
+and its token ids. Here it becomes the chained names of `mesh.prefix_names`, so that the prefixes of a prompt
 can be looked up wherever they came from. A gap in the sequence, or a block whose parent is not known, loses what
 follows: names are then only too few, never wrong.
 """
@@ -20,7 +20,7 @@ import structlog
 import zmq
 import zmq.asyncio
 
-from router.view.prompt_hashes import NUM_BYTES, prefix_end
+from mesh.prefix_names import NAME_BYTES, prefix_end
 
 MAX_BATCH_BYTES: Final = 16 * 2**20
 MAX_QUEUED: Final = 4096  # batches that wait to be read
@@ -155,7 +155,7 @@ class _Place:
             start += len(part)
             if len(part) == missing:
                 digest = hashed.digest()
-                names.append(int.from_bytes(digest[:NUM_BYTES]))
+                names.append(int.from_bytes(digest[:NAME_BYTES]))
                 hashed, index = _hash(digest), index + 1
         return _Place(hashed, self.num_tokens + len(tokens), index, tuple(names))
 

@@ -2,6 +2,7 @@ import pytest
 
 from engines.admission.rights import why_not
 from mesh.wire.control import Drain
+from mesh.wire.prefixes import TellPrefixes
 from mesh.wire.requests import Cancel, Epoch, RequestSpec, Sampling, Submit, SubmitBatch
 from mesh.wire.transfers import KVShape, Pull, Reserve
 
@@ -28,6 +29,7 @@ def pull(gateway):
     ("sender", "message"),
     [
         ("decode", pull("gateway-1")),
+        ("gateway-1", TellPrefixes()),
         ("gateway-0", submit("gateway-0")),
         ("gateway-0", SubmitBatch([submit("gateway-0")] * 2)),
         ("prefill", reserve("gateway-1")),
@@ -50,6 +52,7 @@ def test_what_members_ask_for_in_their_own_name_is_done(sender, message):
         ("gateway-0", reserve("gateway-0"), "gateways have no KV"),
         ("decode", pull("stranger"), "'stranger' is no gateway of this mesh"),
         ("gateway-0", pull("gateway-0"), "gateways have no KV"),
+        ("decode", TellPrefixes(), "it is no gateway of this mesh"),
     ],
 )
 def test_nobody_speaks_for_others(sender, message, reason):

@@ -45,6 +45,7 @@ from mesh.wire.messages import (
     encode,
 )
 from mesh.wire.placement import Decision, Forecast, PlacementStatus, ServiceForecast
+from mesh.wire.prefixes import PrefixesHeld, ServicePrefixes, TellPrefixes
 from mesh.wire.requests import (
     Accepted,
     Cancel,
@@ -212,6 +213,16 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
                 ["r2", [1, 1], 3, [], "stop", 0, None, None, None],
                 ["r3", [0, 0], 0, [0], "length", 0, None, None, b"\0\0\x80?"],
             ],
+        },
+    ),
+    (TellPrefixes(), {"type": "TellPrefixes"}),
+    (
+        PrefixesHeld(2, [ServicePrefixes("chat", [1, 2**48 - 1], [3])]),
+        {
+            "type": "PrefixesHeld",
+            "number": 2,
+            "services": [{"service": "chat", "kept": [1, 2**48 - 1], "gone": [3]}],
+            "is_all": False,
         },
     ),
     (Failed("r1", Epoch(1), "bad"), {"type": "Failed", "request": "r1", "epoch": [1, 0], "reason": "bad"}),
@@ -414,6 +425,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             "tiers": [],
             "blocks_not_stored_total": 0,
             "loads_stopped_total": 0,
+            "prefix_news": 0,
         },
     ),
     (

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 import pytest
 
 from engines.costs.linear import prefill_s
+from mesh.prefix_names import PREFIX_STEP
 from mesh.wire.control import ProcessState, Role
 from mesh.wire.frames import Sender
+from mesh.wire.prefixes import PrefixesHeld, ServicePrefixes
 from mesh.wire.status import DecodeCost, EngineStatus, PrefillCost, ServiceStatus
 from router.view.known_prefixes import KnownPrefixes
 from router.view.monitor import Monitor
-from router.view.prompt_hashes import PREFIX_STEP
 
 COST = PrefillCost(0.0, 1e-3)
 NAMES = (1, 2, 3, 4)
@@ -123,3 +124,16 @@ def test_nobody_pulls_what_takes_longer_or_from_engines_that_hang(change):
     prefixes = known(one=Told("a", pull_token_s=2e-4, state=change.get("state", ProcessState.READY)), two=here)
     prefixes.sent("chat", NAMES, ["one"])
     assert prefixes.warm("chat", NAMES).pullable == {}
+
+
+def test_what_an_engine_says_counts_and_what_follows_a_gap_does_not():
+    prefixes = known(one=Told("a", 0))
+    assert prefixes.must_ask("one", 3)
+    prefixes.hear("one", PrefixesHeld(3, [ServicePrefixes("chat", [*NAMES])], is_all=True))
+    assert prefixes.warm("chat", NAMES).cached == {"one": 4 * PREFIX_STEP}
+    prefixes.hear("one", PrefixesHeld(5, [ServicePrefixes("chat", [], [1])]))
+    assert prefixes.warm("chat", NAMES).cached == {"one": 4 * PREFIX_STEP}
+    prefixes.hear("one", PrefixesHeld(4, [ServicePrefixes("chat", [], [3, 4])]))
+    assert prefixes.warm("chat", NAMES).cached == {"one": 2 * PREFIX_STEP}
+    prefixes.forget("one")
+    assert prefixes.must_ask("one", 4)

@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mesh.prefix_names import PREFIX_STEP, prefix_end
 from router.view.prefixes import PrefixIndex
-from router.view.prompt_hashes import PREFIX_STEP, prefix_end
 
 prefixes = st.lists(st.integers(0, 5), max_size=4).map(
     lambda path: tuple(hash(tuple(path[: n + 1])) for n in range(len(path)))
@@ -86,3 +86,32 @@ def test_an_engine_that_tells_what_it_keeps_is_not_guessed_about():
     index.forget("p")
     index.add([1], "p", POOL)
     assert index.cached_tokens([1]) == {"p": PREFIX_STEP}, "it begins anew, and does not tell yet"
+
+
+def test_what_an_engine_tells_corrects_what_was_guessed():
+    index = index_of(([1, 2, 3], "p"))
+    index.hear("p", [1, 2, 4], [3], is_all=False)
+    assert index.cached_tokens([1, 2, 3]) == {"p": 2 * PREFIX_STEP}
+    assert index.cached_tokens([1, 4]) == {"p": 2 * PREFIX_STEP}
+    index.hear("p", [], [4], is_all=False)
+    assert index.cached_tokens([4]) == {}
+
+
+def test_guesses_go_on_beside_what_is_told_and_take_no_room_from_it():
+    index = PrefixIndex()
+    index.hear("p", [1, 2], [], is_all=False)
+    for names in ([1, 2, 3], [7], [8]):
+        index.add(names, "p", 2 * PREFIX_STEP)
+    assert index.cached_tokens([1, 2, 3]) == {"p": 2 * PREFIX_STEP}, "the longest unused guess"
+    assert index.cached_tokens([7]) == index.cached_tokens([8]) == {"p": PREFIX_STEP}
+    index.take_back([1, 8], "p")
+    assert (index.cached_tokens([1]), index.cached_tokens([8])) == ({"p": PREFIX_STEP}, {})
+
+
+def test_all_that_is_told_replaces_what_was_told():
+    index = index_of(([9], "p"))
+    index.hear("p", [1, 2], [], is_all=False)
+    index.hear("p", [2], [], is_all=True)
+    assert [index.cached_tokens([name]) for name in (1, 2, 9)] == [{}, {"p": PREFIX_STEP}, {"p": PREFIX_STEP}]
+    index.forget("p")
+    assert [index.cached_tokens([name]) for name in (2, 9)] == [{}, {}]

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 import zmq
 
+from mesh.prefix_names import prefix_names
 from router.servers.learnt.kv_events import KvBlocks, KvEvents, PrefixesChanged
-from router.view.prompt_hashes import prefix_names
 
 PROMPT = list(range(1100, 2700))  # 1,600 tokens: prefixes of 128 to 512, 1,024 and 1,536
 SIZE = 16

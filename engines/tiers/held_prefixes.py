@@ -1,0 +1,111 @@
+"""Tells gateways which prefixes an engine's pools hold, so that they need not guess. Pure.
+
+A prefix is noted when a request with it ends: until then its gateway counts on it anyway. What was noted and what the
+pool gave up since goes out with the next status, as one message for all services. A gateway asks for all of it when it
+is new, or when a message is missing (`mesh.wire.prefixes`).
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from engines.engine_request import EngineRequest
+from engines.memory.block_pool import BlockPool
+from engines.memory.chains import Digest
+from engines.status import Service
+from kvtransfer.protocol import Send
+from mesh.prefix_names import prefix_end, prefix_names
+from mesh.wire.prefixes import MOST_NAMES, PrefixesHeld, ServicePrefixes
+
+
+@dataclass(slots=True)
+class _Noted:
+    """Prefixes of one service by the block that completes each. ``new``: of those, what nobody was told."""
+
+    names: dict[Digest, int] = field(default_factory=dict)
+    new: dict[Digest, int] = field(default_factory=dict)
+
+    def note(self, digest: Digest, name: int) -> None:
+        if digest not in self.names:
+            self.names[digest] = self.new[digest] = name
+
+    def take_gone(self, pool: BlockPool) -> list[int]:
+        """Return the names of what the pool has given up, and forget them."""
+        lost = set(self.names) if len(pool.gone) == pool.gone.maxlen else self.names.keys() & set(pool.gone)
+        pool.gone.clear()
+        return [self._forget(digest) for digest in lost if pool.find(digest) is None]
+
+    def _forget(self, digest: Digest) -> int:
+        self.new.pop(digest, None)
+        return self.names.pop(digest)
+
+    def take_new(self) -> list[int]:
+        """Return the names that nobody was told; the last ones, if there are too many."""
+        kept = [*self.new.values()][-MOST_NAMES:]
+        self.new.clear()
+        return kept
+
+
+class HeldPrefixes:
+    """Notes prefixes of one engine's services whose blocks are in KV tiers. Only gateways that asked are told."""
+
+    def __init__(self, services: Mapping[str, Service]) -> None:
+        self._services = services
+        self._noted: defaultdict[str, _Noted] = defaultdict(_Noted)
+        self._listeners: dict[str, None] = {}  # gateways, in the order in which they asked
+        self.number = 0  # of the last message; 0: there is nothing to tell
+
+    def __repr__(self) -> str:
+        return (
+            f"<HeldPrefixes { ({name: len(noted.names) for name, noted in self._noted.items()}) } number {self.number}>"
+        )
+
+    def note(self, service: Service, request: EngineRequest) -> None:
+        """Take in the prefixes of a request that ends, as far as others can find its blocks."""
+        run, pool = request.published, service.pool
+        if run is None or service.tiers is None:
+            return
+        pool.tell_new()  # and what is gone, from now on
+        noted, size = self._noted[service.name], pool.block_size
+        tokens = request.tokens[: len(run.blocks) * size]
+        for index, name in enumerate(prefix_names(tokens, request.spec.prefix_salt)):
+            digest = pool.digest_of(run.blocks[-(-prefix_end(index) // size) - 1])
+            if digest is not None:
+                noted.note(digest, name)
+        self.number = max(1, self.number)
+
+    def news(self) -> list[Send]:
+        """Return what to tell now, at most one message for each gateway that listens."""
+        changes = self._changes()
+        if not changes or not self._listeners:
+            return []
+        self.number += 1
+        message = PrefixesHeld(self.number, changes)
+        return [Send(gateway, message) for gateway in self._listeners]
+
+    def _changes(self) -> list[ServicePrefixes]:
+        changes = []
+        for name, noted in [*self._noted.items()]:
+            service = self._services.get(name)
+            if service is None:  # it was unloaded
+                del self._noted[name]
+                gone, kept = [*noted.names.values()], []
+            else:
+                gone, kept = noted.take_gone(service.pool), noted.take_new()
+            if gone or kept:
+                changes.append(ServicePrefixes(name, kept, gone[:MOST_NAMES]))
+        return changes
+
+    def subscribe(self, gateway: str) -> list[Send]:
+        """A gateway asks for all of it. It is told of changes from now on."""
+        self._listeners[gateway] = None
+        held = [
+            ServicePrefixes(name, [*noted.names.values()][-MOST_NAMES:])
+            for name, noted in self._noted.items()
+            if name in self._services
+        ]
+        return [Send(gateway, PrefixesHeld(self.number, held, is_all=True))]
+
+    def lose(self, gateway: str) -> None:
+        """A process died: it does not listen any more."""
+        self._listeners.pop(gateway, None)

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import inf
 
 from simulation.capacity import find_between
 from simulation.experiment import Experiment
-from simulation.loads.sources import LoadLevel, SyntheticLoad
+from simulation.loads.sources import DescribedLoad, LoadLevel, SyntheticLoad
 from simulation.reports.steadiness import Steadiness
 from simulation.reports.summary import Summary
 
@@ -52,11 +51,10 @@ class CapacitySearch:
 
     def _run(self, rate: float) -> Summary:
         load = self.base.load
-        assert isinstance(load, SyntheticLoad), "only those can be made longer"
+        assert isinstance(load, SyntheticLoad | DescribedLoad), "only those can be made longer"
         limit = self.num_requests
         for _ in range(MOST_DOUBLINGS + 1):
-            made = replace(load, span_s=inf, limit=limit)
-            summary = replace(self.base, load=made, level=LoadLevel(rate)).run()
+            summary = replace(self.base, load=load.with_requests(limit), level=LoadLevel(rate)).run()
             if summary.is_clear(self.attainment):
                 break
             limit *= 2

@@ -133,8 +133,8 @@ NEEDS = (("speed", "trace"), ("arrivals", "rate"), ("cv", "arrivals"), ("prefixe
 
 
 ALL_IN_FILE = (
-    "rate", "concurrency", "think", "trace", "requests", "duration", "arrivals", "lengths", "chats", "input_tokens",
-    "output_tokens", "prefix_tokens",
+    "think", "trace", "requests", "duration", "arrivals", "lengths", "chats", "input_tokens", "output_tokens",
+    "prefix_tokens",
 )  # fmt: skip
 
 
@@ -211,7 +211,7 @@ def make_plan(options: argparse.Namespace, mix: Mix, prompts: Prompting) -> Plan
     times = Random(f"{options.seed}/times")
     extent = Extent(options.requests, options.duration)
     if options.load is not None:
-        return _described(read_description(options.load), options.seed, mix)
+        return _described(_at_level(read_description(options.load), options), options.seed, mix)
     if options.trace is not None:
         return _traced(options, extent, mix)
     if options.requests is None and options.duration is None:
@@ -226,6 +226,17 @@ def make_plan(options: argparse.Namespace, mix: Mix, prompts: Prompting) -> Plan
     slots = options.concurrency or (None if due_s is not None else NUM_SLOTS)
     pace = Pace(None if due_s is None else tuple(due_s), slots, options.duration)
     return Plan(tuple(shapes), pace, is_stationary=options.rate != float("inf"))
+
+
+def _at_level(load: LoadDescription, options: argparse.Namespace) -> LoadDescription:
+    """As much of it as is asked for."""
+    if options.rate is not None and options.concurrency is not None:
+        raise UserError("--rate and --concurrency: with --load, one of them, as the file is an open or a closed loop")
+    if options.rate == float("inf"):
+        raise UserError("--rate: all at once is no rate of --load; give requests a second")
+    if options.concurrency is not None:
+        return load.with_clients(options.concurrency)
+    return load if options.rate is None else load.at_rate(options.rate)
 
 
 def _described(load: LoadDescription, seed: int, mix: Mix) -> Plan:

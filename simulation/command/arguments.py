@@ -98,7 +98,7 @@ def _add_load(group: argparse._ArgumentGroup) -> None:
         "--concurrency",
         type=_counts,
         metavar="N[,M]",
-        help="with --lengths: closed loops of N, and M, clients, each of which waits for its answer",
+        help="with --lengths or --load: closed loops of N, and M, clients, each of which waits for its answer",
     )
     group.add_argument("--think", type=_positive, metavar="S", help="... and then for S on average (default: 0)")
     group.add_argument("--scale", type=_positive, metavar="X", help="with --trace: X times its own rate")

@@ -16,18 +16,19 @@ from simulation.loads.trace_request import TraceRequest
 from simulation.loads.traces import load_lengths, load_trace, scaled, structured
 
 DURATION_S = 600.0
-ALL_IN_FILE = ("rate", "rates", "limit", "structured")
+ALL_IN_FILE = ("limit", "structured", "think")
 ONLY_WITH = {
     "trace": ("scale",),
-    "lengths": ("arrivals", "cv", "duration", "concurrency"),
+    "lengths": ("arrivals", "cv", "duration"),
     "concurrency": ("think",),
 }
 
 
 def check_load(options: argparse.Namespace) -> None:
-    for name in ALL_IN_FILE if options.load is not None else ():
-        if getattr(options, name) is not None:
-            raise UserError(f"--{name} and --load: the file says it all; leave the option out")
+    if options.load is not None:
+        _check_described(options)
+    elif options.concurrency is not None and options.lengths is None:
+        raise UserError("--concurrency: is for --lengths or --load; leave it out")
     for source, dependent in ONLY_WITH.items():
         for name in dependent:
             if getattr(options, name) is not None and getattr(options, source) is None:
@@ -49,11 +50,21 @@ def check_load(options: argparse.Namespace) -> None:
         )
 
 
+def _check_described(options: argparse.Namespace) -> None:
+    """A search says how many requests a run has."""
+    for name in ALL_IN_FILE:
+        if getattr(options, name) is not None and not (name == "limit" and options.attainment):
+            raise UserError(f"--{name} and --load: the file says it all; leave the option out")
+
+
 def _check_search(options: argparse.Namespace) -> None:
     if options.attainment == 1.0:
         raise UserError("--attainment: must be below 1; no number of requests tells more")
-    if options.lengths is None or options.rates is None or len(options.rates) < 2:
-        raise UserError("--attainment: searches between two rates; give --lengths and the rates, as in --rates 1:40")
+    is_made = options.lengths is not None or options.load is not None
+    if not is_made or options.rates is None or len(options.rates) < 2:
+        raise UserError(
+            "--attainment: searches between two rates; give --lengths or --load and the rates, as in --rates 1:40"
+        )
     if options.duration is not None:
         raise UserError("--attainment: makes runs as long as they need to be; leave --duration out")
 
@@ -81,7 +92,7 @@ def load_of(options: argparse.Namespace, topology: Topology, mix: Mix | None) ->
     if options.load is not None:
         service = _with_services([TraceRequest(0.0, 1, 1)], topology, wanted, mix)[0].service
         first = service or (mix.services[0] if mix else topology.services[0].name)
-        return DescribedLoad(read_description(options.load), first, options.seed)
+        return _described(options, first)
     if options.trace is not None:
         requests = load_trace(options.trace, Random(f"{options.seed}/spread"))
         requests = structured(_with_services(requests[: options.limit], topology, wanted, mix), share, masks)
@@ -92,6 +103,17 @@ def load_of(options: argparse.Namespace, topology: Topology, mix: Mix | None) ->
         return ClosedLoad(lengths, options.concurrency[0], options.think or 0.0, options.limit or POOL, duration_s)
     arrivals = Arrivals(options.rate or options.rates[0], Process(options.arrivals or "poisson"), options.cv or 2.0)
     return SyntheticLoad(lengths, arrivals, options.duration or DURATION_S, options.limit)
+
+
+def _described(options: argparse.Namespace, service: str) -> DescribedLoad:
+    """Whether it can be had at all levels is found out here, before anything runs."""
+    load = DescribedLoad(read_description(options.load), service, options.seed)
+    for level in levels_of(options):
+        load.at_level(level)
+    if options.attainment is not None and not load.is_stationary:
+        problem = "has phases, of which a run cannot have more or fewer"
+        raise UserError(f"--attainment: {options.load} {problem}; describe [arrivals], or give --rates alone")
+    return load
 
 
 def _with_services(

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from math import inf
 from random import Random
 from typing import Protocol
 
@@ -103,6 +104,10 @@ class SyntheticLoad:
     def is_closed(self) -> bool:
         return False
 
+    def with_requests(self, number: int) -> "SyntheticLoad":
+        """Return the same for so many requests, however long they take to come."""
+        return replace(self, span_s=inf, limit=number)
+
     def play(self, level: LoadLevel, seed: int, mix: Mix | None) -> LoadPlay:
         arrivals = self.arrivals if level.rate is None else replace(self.arrivals, rate=level.rate)
         requests = synthesize(self.lengths, arrivals, self.span_s, Random(f"{seed}/trace"))
@@ -169,9 +174,20 @@ class DescribedLoad:
     def is_closed(self) -> bool:
         return self.description.table.clients is not None
 
+    def with_requests(self, number: int) -> "DescribedLoad":
+        """Return the same for so many requests. Only an open loop without phases can be of any length."""
+        return replace(self, description=self.description.with_requests(number))
+
+    def at_level(self, level: LoadLevel) -> LoadDescription:
+        """Return what is played. Raise `UserError` if it is not described so that there may be as much of it."""
+        if level.num_clients is not None:
+            return self.description.with_clients(level.num_clients)
+        return self.description if level.rate is None else self.description.at_rate(level.rate)
+
     def play(self, level: LoadLevel, seed: int, mix: Mix | None) -> LoadPlay:
-        table = self.description.table
-        requests = described_requests(self.description, seed, mix or Mix.even([self.service]))
+        description = self.at_level(level)
+        table = description.table
+        requests = described_requests(description, seed, mix or Mix.even([self.service]))
         if table.clients is not None:
             return ClosedPlay(ClosedLoop(requests, table.clients.count, table.duration_s))
         return OpenPlay(requests, most_turns(requests))

@@ -1,9 +1,10 @@
 """The file that describes a load: who asks when, for how much, and in how many turns."""
 
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -33,6 +34,16 @@ class PhaseTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def last_rate(self) -> float:
         return self.rate if self.to is None else self.to
+
+    @property
+    def num_expected(self) -> float:
+        """The number of arrivals that are to be expected."""
+        return self.for_s * (self.rate + self.last_rate) / 2
+
+    def faster(self, factor: float) -> "PhaseTable":
+        """Return the same while with rates that are so many times as high."""
+        last = None if self.to is None else factor * self.to
+        return msgspec.structs.replace(self, rate=factor * self.rate, to=last)
 
 
 class ClientsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -90,6 +101,35 @@ class LoadDescription:
     def is_stationary(self) -> bool:
         return not self.table.phases
 
+    def at_rate(self, rate: float) -> "LoadDescription":
+        """Return the same with so many requests a second (of conversations: first turns); phases are faster or slower
+        by one factor, and ``rate`` is their mean. Raise `UserError` for a closed loop.
+        """
+        table, arrivals = self.table, self.table.arrivals
+        if table.clients is not None:
+            problem = "has the clients of a closed loop, which ask when they were answered"
+            raise UserError(f"--load: {self.path} {problem}; instead of a rate give --concurrency")
+        if table.phases:
+            factor = rate / _mean_rate(table.phases)
+            return self._with(phases=[phase.faster(factor) for phase in table.phases])
+        assert arrivals is not None, "who asks has been checked"
+        return self._with(arrivals=msgspec.structs.replace(arrivals, rate=rate))
+
+    def with_clients(self, count: int) -> "LoadDescription":
+        """Return the same closed loop with so many clients. Raise `UserError` for an open one."""
+        clients = self.table.clients
+        if clients is None:
+            problem = "is an open loop, whose requests do not wait for answers"
+            raise UserError(f"--load: {self.path} {problem}; instead of --concurrency give a rate")
+        return self._with(clients=msgspec.structs.replace(clients, count=count))
+
+    def with_requests(self, number: int) -> "LoadDescription":
+        """Return the same open loop without phases, for so many requests (of conversations: first turns)."""
+        return self._with(requests=number, duration_s=None)
+
+    def _with(self, **fields: Any) -> "LoadDescription":
+        return replace(self, table=msgspec.structs.replace(self.table, **fields))
+
 
 def read_description(path: Path) -> LoadDescription:
     """Raise `UserError`, with what would be right."""
@@ -105,6 +145,10 @@ def read_description(path: Path) -> LoadDescription:
     if fault is not None:
         raise UserError(f"--load: {path}: {fault}")
     return LoadDescription(path, table)
+
+
+def _mean_rate(phases: Sequence[PhaseTable]) -> float:
+    return sum(phase.num_expected for phase in phases) / sum(phase.for_s for phase in phases)
 
 
 def _fault(table: LoadTable) -> str | None:

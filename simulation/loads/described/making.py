@@ -94,11 +94,11 @@ def in_phases(even: Iterator[float], phases: Sequence[PhaseTable]) -> Iterator[f
     begin_s, before = 0.0, 0.0
     at = next(even)
     for phase in phases:
-        expected = phase.for_s * (phase.rate + phase.last_rate) / 2
-        while at < before + expected:
+        after = before + phase.num_expected
+        while at < after:
             yield begin_s + _when(phase, at - before)
             at = next(even)
-        begin_s, before = begin_s + phase.for_s, before + expected
+        begin_s, before = begin_s + phase.for_s, after
 
 
 def _when(phase: PhaseTable, expected: float) -> float:

@@ -19,6 +19,7 @@ from bench.load.results.outcome import Outcome
 from mesh.errors import UserError
 from router.history.records import Record
 from simulation.loads.described.description import read_description
+from simulation.loads.described.making import described_requests
 from simulation.loads.mix import Mix
 from simulation.loads.sources import AS_IT_SAYS, ClosedLoad, DescribedLoad, LoadLevel
 from simulation.loads.traces import load_lengths
@@ -152,6 +153,39 @@ def test_prompts_of_a_conversation_grow_by_answers_and_by_what_is_new(lengths: P
     assert [turn.num_input for turn in long.then[:3]] == [256 * 2 + 7, 256 * 3 + 14, 256 * 4 + 21]
 
 
+@pytest.mark.parametrize(
+    ("text", "options", "level"),
+    [
+        (OPEN, ("--rate", "5"), LoadLevel(rate=5.0)),
+        (PHASES, ("--rate", "90"), LoadLevel(rate=90.0)),
+        (CLOSED, ("--concurrency", "2"), LoadLevel(num_clients=2)),
+    ],
+)
+def test_as_much_of_a_described_load_is_sent_as_is_simulated(
+    lengths: Path, text: str, options: tuple[str, ...], level: LoadLevel
+):
+    path = lengths.with_name("load.toml")
+    path.write_text(text)
+    plan = planned("--load", str(path), *options)
+    described = DescribedLoad(read_description(path), SERVICE, seed=3).at_level(level)
+    requests = described_requests(described, 3, Mix.even([SERVICE]))
+    assert [shape.num_input for shape in plan.shapes] == [request.num_input for request in requests]
+    if level.rate is None:
+        assert plan.pace.num_slots == level.num_clients
+    else:
+        assert plan.pace.due_s == tuple(request.at_s for request in requests)
+
+
+def test_a_rate_is_the_mean_of_phases(lengths: Path):
+    path = lengths.with_name("load.toml")
+    path.write_text(PHASES)
+    table = read_description(path).at_rate(20000.0).table
+    num_expected = 20000.0 * sum(phase.for_s for phase in table.phases)
+    assert sum(phase.num_expected for phase in table.phases) == pytest.approx(num_expected)
+    requests = described_requests(read_description(path).at_rate(20000.0), 3, Mix.even([SERVICE]))
+    assert len(requests) == pytest.approx(num_expected, rel=0.05)
+
+
 def test_phases_ramp_and_pause(lengths: Path):
     path = lengths.with_name("load.toml")
     path.write_text(
@@ -187,5 +221,5 @@ def test_faults_of_a_description_are_one_line(tmp_path: Path, text: str, words: 
 
 
 def test_options_that_a_file_says_are_left_out(lengths: Path):
-    with pytest.raises(UserError, match="--rate and --load: the file says it all"):
-        check(parsed("--load", str(lengths), "--rate", "3"))
+    with pytest.raises(UserError, match="--think and --load: the file says it all"):
+        check(parsed("--load", str(lengths), "--think", "3"))

@@ -121,8 +121,47 @@ def test_a_file_describes_the_load(files, tmp_path, capsys):
     assert main(files[0], "--load", str(load), "--json") == 0
     [run] = json.loads(capsys.readouterr().out)["runs"]
     assert run["num_requests"] + run["judgement"]["num_warm_up"] > 80
-    with pytest.raises(UserError, match="--rate and --load: the file says it all"):
-        main(files[0], "--load", str(load), "--rate", "3")
+    with pytest.raises(UserError, match="--limit and --load: the file says it all"):
+        main(files[0], "--load", str(load), "--limit", "3")
+
+
+def test_a_described_load_comes_at_several_rates(files, tmp_path, capsys):
+    load = tmp_path / "load.toml"
+    load.write_text("requests = 40\n[arrivals]\nrate = 9\n[tokens]\ninput = 4000\noutput = 2\n")
+    shown = ("--jobs", "1", "--json")
+    assert main(files[0], "--load", str(load), "--rates", "0.5,2", *shown) == 0
+    runs = json.loads(capsys.readouterr().out)["runs"]
+    assert [run["rate"] for run in runs] == [0.5, 2]
+    assert runs[0]["attainment"] > runs[1]["attainment"]
+    search = ("--rates", "0.5:2", "--attainment", "80%", "--limit", "40")
+    assert main(files[0], "--load", str(load), *search, *shown) == 0
+    runs = json.loads(capsys.readouterr().out)["runs"]
+    assert len(runs) > 3
+    assert {run["judgement"]["num_requests"] for run in runs} <= {40, 80}
+
+
+def test_a_described_closed_loop_has_several_numbers_of_clients(files, tmp_path, capsys):
+    load = tmp_path / "load.toml"
+    load.write_text("requests = 40\n[clients]\ncount = 7\n[tokens]\ninput = 100\noutput = 4\n")
+    assert main(files[0], "--load", str(load), "--concurrency", "1,2", "--jobs", "1", "--json") == 0
+    assert [run["num_clients"] for run in json.loads(capsys.readouterr().out)["runs"]] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "words"),
+    [
+        ("requests = 9\n[clients]\ncount = 2\n", ("--rates", "1,2"), "instead of a rate give --concurrency"),
+        ("requests = 9\n[arrivals]\nrate = 2\n", ("--concurrency", "2"), "instead of --concurrency give a rate"),
+        ("[[phases]]\nfor_s = 2\nrate = 3\n", ("--rates", "1:2", "--attainment", "0.9"), "describe [arrivals]"),
+    ],
+)
+def test_how_much_of_a_described_load_must_fit_it(files, tmp_path, text, options, words):
+    load = tmp_path / "load.toml"
+    load.write_text(text)
+    with pytest.raises(UserError) as caught:
+        main(files[0], "--load", str(load), *options)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_run_says_why_requests_failed(files, tmp_path, capsys):

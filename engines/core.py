@@ -90,7 +90,10 @@ class EngineCore:
         peers = Peers(settings.transfer_limits.headroom_blocks)
         slicing = Slicing(settings, services, schedulers, discipline, handovers.departures, peers, standing, pace)
         is_static, pads = settings.scheduling.is_static, isinstance(discipline, StaticBatches) and discipline.pads
-        self._running = RunningStep(services, discipline, pace, settings.deliver_every, is_static=is_static, pads=pads)
+        max_running = settings.limits.max_running
+        self._running = RunningStep(
+            services, discipline, pace, settings.deliver_every, max_running, is_static=is_static, pads=pads
+        )
         self._owned = owned = OwnedRequests(
             services, standing, discipline, self._running, slicing, handovers, peers, adapters, tiering
         )

@@ -83,9 +83,7 @@ class BlockPool:
         self._by_digest: dict[Digest, int] = {}
         self._alone: dict[Digest, Run] = {}  # by the digest of their first block
         self._found: deque[Digest] | None = None  # since they were asked for
-        self.gone: deque[Digest] = deque(
-            maxlen=num_all
-        )  # likewise; some may have come again
+        self.gone: deque[Digest] = deque(maxlen=num_all)  # likewise; some may have come again
         pages.add(self)
 
     def __repr__(self) -> str:
@@ -120,6 +118,10 @@ class BlockPool:
     def is_used(self) -> bool:
         """Return whether a block is held here. Slow: it looks at all."""
         return any(self._holders)
+
+    def is_held(self, block: int) -> bool:
+        """Return whether somebody holds the block."""
+        return self._holders[block] > 0
 
     def num_sole(self, blocks: Sequence[int]) -> int:
         """Return how many of a table's blocks nobody else holds."""
@@ -384,8 +386,7 @@ class BlockPool:
         assert cached.isdisjoint(held | free), "a cached block is held or free"
         assert held.isdisjoint(free), "a held block is free"
         assert len(held) == self._num_here, "held blocks are miscounted"
-        names, digests = self._names, self._by_digest
-        published = set(compress(count(), names))
+        names, digests, published = self._names, self._by_digest, set(compress(count(), self._names))
         assert cached <= published, "a cached block is not published"
         assert free.isdisjoint(published), "a free block is published"
         assert [*map(names.__getitem__, digests.values())] == [*digests], "the prefix index is stale"

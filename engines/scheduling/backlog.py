@@ -79,9 +79,7 @@ class Backlog:
         """Return the predicted seconds until the prefill of a newcomer would be done."""
         return self.remaining_s(step, now) + self.waiting_s(service) + service.prefill_s(request)
 
-    def account(
-        self, step: Step | None, now: float, *, has_started: bool, wants_joining: bool
-    ) -> "BacklogAccount":
+    def account(self, step: Step | None, now: float, *, has_started: bool, wants_joining: bool) -> "BacklogAccount":
         """All that a status tells of it. ``has_started``: whether any has. ``joining`` is empty unless it is wanted."""
         if not has_started and self._departures.is_idle and not any(map(_is_waited_for, self._services.values())):
             return NOTHING

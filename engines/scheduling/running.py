@@ -7,9 +7,11 @@ from math import inf
 from engines.costs.pace import Pace
 from engines.costs.step_cost import StepLoad
 from engines.engine_request import EngineRequest
+from engines.memory.chains import digests_of
 from engines.scheduling.answers import Answers
 from engines.scheduling.batch import StepResult
 from engines.scheduling.disciplines.discipline import Discipline, IterationPhase, Turn
+from engines.scheduling.disciplines.slo import InTurns
 from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.scheduler import Share
 from engines.scheduling.steady import SteadyBatch, num_steps_to_delivery, steady_batch
@@ -24,7 +26,7 @@ class RunningStep:
     """The step that runs; there is one at most. ``deliver_every``: see `engines.settings.EngineSettings`.
 
     ``pads``: rows of its batches are as long as the longest, and answers come at the end of all.
-    ``is_static``: nobody joins a batch.
+    ``is_static``: nobody joins a batch. ``max_running``: of one service's requests at a time.
     """
 
     def __init__(
@@ -33,6 +35,7 @@ class RunningStep:
         discipline: Discipline,
         pace: Pace,
         deliver_every: int,
+        max_running: int,
         *,
         is_static: bool,
         pads: bool,
@@ -43,6 +46,7 @@ class RunningStep:
         self._discipline = discipline
         self._pace = pace
         self._deliver_every = deliver_every
+        self._max_running = max_running
         self._is_static = is_static
         self._pads = pads
         self._steady: SteadyBatch | None = None  # what the running step decodes, once it was asked for
@@ -93,11 +97,19 @@ class RunningStep:
         if [1 for service in self._services.values() if service.queue.fillers]:
             return 0
         queue = step.service.queue
-        may_change = queue.waiting or queue.unreserved or queue.num_coming or len(queue.running) != len(step.shares)
-        if may_change and not self._is_static:
+        may_change = queue.unreserved or queue.num_coming or len(queue.running) != len(step.shares)
+        if (may_change or not self._stay_waiting(step.service)) and not self._is_static:
             return 0
         steady = self._steady or self._find_steady(step)
         return 0 if steady is None else steady.num_steps_left()
+
+    def _stay_waiting(self, service: Service) -> bool:
+        """Whether nobody who waits for the running step's service can join what it decodes."""
+        queue = service.queue
+        if not queue.waiting:
+            return True
+        is_plain = isinstance(self._discipline, InTurns) and len(self._services) == 1 and service.tiers is None
+        return is_plain and _is_blocked(queue, self._max_running)
 
     def _find_steady(self, step: Step) -> SteadyBatch | None:
         members = [share.request for share in step.shares]
@@ -163,3 +175,34 @@ class RunningStep:
             if not request.has_delivered or request.num_held >= self._deliver_every:
                 answers.add(request, None)
         return answers.tokens()
+
+
+def _is_blocked(queue: ServiceQueue, max_running: int) -> bool:
+    """Whether all that wait go on waiting until one of those that decode ends, if nothing else runs or comes and
+    `engines.scheduling.scheduler` alone says who begins. Rather False than wrong.
+    """
+    return queue.num_taken >= max_running or _lack_memory(queue)
+
+
+def _lack_memory(queue: ServiceQueue) -> bool:
+    """Whether there is too little memory for any of them, and they may take none from what runs. It only gets less."""
+    pool, waiting = queue.pool, queue.waiting
+    if queue.slice_tokens is not None:
+        return False
+    fewest = min([len(request.tokens) for request in waiting])
+    if pool.can_allocate(pool.blocks_for(fewest) + queue.growth_blocks):
+        return False
+    lowest = min([request.spec.priority for request in queue.running], default=0)
+    return not [1 for one in waiting if one.spec.priority > lowest or _shares_memory(queue, one)]
+
+
+def _shares_memory(queue: ServiceQueue, request: EngineRequest) -> bool:
+    """Whether it begins like one that runs, and needs less memory for that. What is cached counts as free."""
+    if not request.may_take_prefix:
+        return False
+    pool = queue.pool
+    first = digests_of(
+        request.tokens, min(len(request.tokens), pool.block_size), pool.block_size, request.spec.prefix_salt
+    )
+    blocks = [pool.find(digest) for digest in first]
+    return any(block is not None and pool.is_held(block) for block in blocks)

@@ -1,5 +1,6 @@
 """Decode steps that repeat: while nothing new happens, what many of them do can be done in one go."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from typing import NamedTuple
@@ -85,13 +86,17 @@ class SteadyBatch:
         return len(self.members) * self._num_passed - self._num_booked
 
     def num_steps_left(self) -> int:
-        """Return how many more can be passed before one ends, if the pool has blocks for them all; else 0."""
+        """Return how many more can be passed before one ends and as long as the pool has blocks for them all."""
         pool, num_members, num_steps = self._pool, len(self.members), self._num_steps - self._num_passed
         if num_steps < 1 or pool.can_allocate(num_members * (num_steps // pool.block_size + 1)):
             return max(0, num_steps)
         self.book()
-        missing = sum([_num_missing_blocks(request, num_steps, pool) for request in self.members])
-        return num_steps if pool.can_allocate(missing) else 0
+        return bisect_left(range(num_steps), True, key=lambda passed: not self._has_blocks(passed + 1))
+
+    def _has_blocks(self, num_steps: int) -> bool:
+        """Whether the pool has blocks for so many steps and the one after them. All tokens are booked."""
+        missing = sum([_num_missing_blocks(request, num_steps, self._pool) for request in self.members])
+        return self._pool.can_allocate(missing)
 
     def pass_steps(self, num_steps: int, token: int) -> None:
         """Note that so many steps (at most `num_steps_left`) have sampled ``token`` for each member, and the next one

@@ -78,6 +78,23 @@ def test_coasting_changes_nothing(policy, scarce):
         assert other.ttft_s == (None if one.ttft_s is None else pytest.approx(one.ttft_s, rel=1e-9))
 
 
+@pytest.mark.parametrize("limits", [{"max_running": 3}, {"max_running": 128}])
+def test_coasting_changes_nothing_where_many_wait(limits):
+    """For a place, or for memory: steps until one ends are passed all the same."""
+    profile = Profile(kv_memory_bytes=(500 if limits["max_running"] > 3 else 50_000) * 16 * 327_680)
+    trace = [replace(one, num_output=4 * one.num_output) for one in poisson(12.0, 3.0)]
+    what, found = topology({"only": Role.MULTIPLEX}, "colocated", slo=Slo(1e3, 1e3), **limits), []
+    for coasts in (False, True):
+        sim, records = simulation(what, profile=profile, coasts=coasts), []
+        sim.run(SERVICE, trace, records.append)
+        found.append((sim.kernel.num_events, {record.id: record for record in records}))
+    (num_steps, exact), (num_events, coasting) = found
+    assert num_events < num_steps / 2
+    for id_, one in exact.items():
+        assert coasting[id_].e2e_s == pytest.approx(one.e2e_s, rel=1e-9)
+        assert coasting[id_].ttft_s == pytest.approx(one.ttft_s, rel=1e-9)
+
+
 def test_coasting_engines_are_not_taken_for_stuck_ones():
     """Steps of 0.4 s: 256 tokens, held back, would be a silence for which gateways give engines up."""
     slow = Profile(decode=DecodeCost(0.4, 0.0, 0.0))

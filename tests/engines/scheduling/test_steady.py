@@ -27,7 +27,8 @@ def new_core(num_blocks: int = 64, deliver_every: int = HELD) -> EngineCore:
 
 def submit(core: EngineCore, make_spec: MakeSpec, max_tokens: int, num_prompt: int = 6, id_: str = "r") -> None:
     spec = make_spec(id_, num_prompt, max_tokens=max_tokens)
-    spec = msgspec.structs.replace(spec, sampling=msgspec.structs.replace(spec.sampling, ignore_eos=True))
+    sampling = msgspec.structs.replace(spec.sampling, ignore_eos=True)
+    spec = msgspec.structs.replace(spec, cache_salt=id_, sampling=sampling)
     core.receive(GATEWAY, Submit(spec, Epoch(1)), (), 0.0)
 
 
@@ -185,6 +186,30 @@ def test_nothing_is_passed_that_the_pool_cannot_hold(make_spec: MakeSpec):
     submit(core, make_spec, max_tokens=40)
     finish(core, start(core, 0.0), 0.0)
     start(core, 0.0)
+    assert core.num_steady_steps() == 9  # of 6 tokens of the prompt, one drawn, and those of 9 steps, all fit
+    core.pass_steps(9, TOKEN, 1.0)
+    assert core.num_steady_steps() == 0
+    core.check_invariants()
+
+
+def test_steps_are_passed_while_those_that_wait_have_no_place(make_spec: MakeSpec):
+    core = VirtualMesh().add("only", num_blocks=64, deliver_every=HELD, max_running=1).core
+    submit(core, make_spec, 30, id_="runs")
+    finish(core, start(core, 0.0), 0.0)
+    start(core, 0.0)
+    alone = core.num_steady_steps()
+    submit(core, make_spec, 30, id_="waits")
+    assert core.num_steady_steps() == alone > 0
+
+
+def test_steps_are_passed_while_those_that_wait_have_no_memory(make_spec: MakeSpec):
+    core = new_core(num_blocks=8)  # 32 tokens
+    submit(core, make_spec, 20, id_="runs")
+    finish(core, start(core, 0.0), 0.0)
+    start(core, 0.0)
+    submit(core, make_spec, 2, num_prompt=27, id_="waits")
+    assert core.num_steady_steps() > 0
+    submit(core, make_spec, 2, num_prompt=3, id_="small")
     assert core.num_steady_steps() == 0
 
 

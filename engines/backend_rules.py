@@ -23,7 +23,7 @@ NEEDS = {
     TRANSFORMERS: ("transformers", ("torch", "transformers")),
 }  # backend: the extra, and modules of it
 PADDING = ("simulated", TRANSFORMERS)  # backends whose static batches are padded
-ONE_SERVICE = (VLLM, TRANSFORMERS)
+ONE_SERVICE = (VLLM,)
 GPU_BACKENDS = frozenset({"torch", VLLM})
 ADAPTING = ("torch", VLLM, "simulated")  # backends that compute LoRA adapters
 SEEING = frozenset({VLLM, "simulated"})  # backends that see images, where the model does
@@ -149,9 +149,6 @@ def _transformers_problems(engine: EngineSpec, dtypes: Mapping[str, str]) -> Ite
         yield "scheduling", f'{problem}; use "padded", or backend = "torch"'
     elif engine.chunk_tokens != WHOLE_PROMPTS:
         yield "chunk_tokens", f"{engine.chunk_tokens}: transformers computes prompts whole; leave it out"
-    if len(engine.services) > 1:
-        problem = f"a transformers engine serves one service, and this one has {len(engine.services)}"
-        yield "services", f'{problem}; name one, such as services = ["{engine.services[0]}"]'
     for name in engine.services:
         if dtypes.get(name) == "int8":
             yield "backend", f"{NO_INT8}; give {name} float32, bfloat16 or float16"

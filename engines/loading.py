@@ -205,13 +205,13 @@ def _vllm(topology: Topology, engine: EngineSpec, services: Services) -> Backend
     return vllm_backend(engine, services, rank_of(topology, engine))
 
 
-def _transformers(_topology: Topology, engine: EngineSpec, services: Services) -> Backend:
+def _transformers(topology: Topology, engine: EngineSpec, services: Services) -> Backend:
     from engines.transformers_engine.versions import installed_transformers
 
     version = installed_transformers()  # says what is missing, where the next line would fail
     from engines.transformers_engine.backend import transformers_backend
 
-    return transformers_backend(engine, services, version)
+    return transformers_backend(engine, services, _later(topology, engine), version)
 
 
 BACKENDS: Mapping[str, MakeBackend] = {

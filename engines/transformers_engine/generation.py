@@ -26,21 +26,24 @@ PAD = 0  # any token: nobody attends to it
 
 
 class ComputeThread:
-    """A thread that computes one call after the other. It ends with the process."""
+    """A thread that computes one call after the other. It ends with the process, or when it is told to."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
-        self._calls: SimpleQueue[Call] = SimpleQueue()
+        self._calls: SimpleQueue[Call | None] = SimpleQueue()
         Thread(target=self._run, name="generate", daemon=True).start()
 
     def begin(self, call: Call) -> None:
         """Begin a generation once all that began before have ended."""
         self._calls.put(call)
 
+    def end(self) -> None:
+        """End once all that began has ended."""
+        self._calls.put(None)
+
     def _run(self) -> None:
         torch.set_num_threads(self._threads)  # of this thread
-        while True:
-            call = self._calls.get()
+        while (call := self._calls.get()) is not None:
             with torch.inference_mode():
                 call()
             del call  # and with it what it holds, while the next one is waited for

@@ -50,8 +50,8 @@ class SetRole(msgspec.Struct, frozen=True, tag=True):
 
     The number lets one of several gateways be heard that saw the same status and ask for the same thing.
 
-    ``plan``: the number of the placement plan that the sender knew the engine to have a place in, 0 if of none. An engine
-    that knows a newer one stays as it is: the sender knew nothing of that. None: whoever says so knows best.
+    ``plan``: the number of the placement plan that the sender knew the engine to have a place in, 0 if of none. An
+    engine that knows a newer one stays as it is: the sender knew nothing of that. None: whoever says so knows best.
     """
 
     role: Role

@@ -13,9 +13,14 @@ from tests.end_to_end.tiny import DEADLINE_S, Client, body, engine, is_at_rest, 
 pytestmark = pytest.mark.timeout(300)
 
 SLICE = 8
+MODELS = "tiny", "other"
 TOPOLOGY = """
 [services.tiny]
 model = "{model}"
+ttft_ms = 30000
+tpot_ms = 1000
+[services.other]
+model = "{other}"
 ttft_ms = 30000
 tpot_ms = 1000
 [engines.ours]
@@ -42,7 +47,8 @@ REQUESTS: Mapping[str, dict[str, object]] = {
 @pytest.fixture(scope="module")
 def mesh(start_mesh: StartMesh, tmp_path_factory: pytest.TempPathFactory) -> Mesh:
     model = write_tiny_model(tmp_path_factory.mktemp("model"))
-    return start_mesh(TOPOLOGY.replace("{model}", str(model)))
+    other = write_tiny_model(tmp_path_factory.mktemp("other"), seed=1)
+    return start_mesh(TOPOLOGY.replace("{model}", str(model)).replace("{other}", str(other)))
 
 
 def ask(mesh: Mesh, payload: dict[str, object]) -> tuple[str, str, tuple[str, str]]:
@@ -60,6 +66,14 @@ def test_both_engines_give_the_same_answer(mesh: Mesh, name: str):
     assert {one, other} == {"ours", "theirs"}
     assert ours == theirs
     assert ours[1] == ("stop" if name in ("ends", "stops") else "length")
+
+
+def test_both_engines_have_both_services_and_share_their_memory(mesh: Mesh):
+    asked = [payload | {"model": model} for payload in (REQUESTS["greedy"], REQUESTS["seeded"]) for model in MODELS]
+    with ThreadPoolExecutor(2 * len(asked)) as pool:
+        answers = [answer for _, _, answer in pool.map(lambda payload: ask(mesh, payload), [*asked, *asked])]
+    assert answers[: len(asked)] == answers[len(asked) :]
+    assert len(set(answers)) == len(asked), "another model answers otherwise"
 
 
 def test_slices_go_from_one_engine_to_the_other_and_change_no_token(mesh: Mesh):

@@ -59,11 +59,6 @@ def test_topologies_find_the_rules():
             'scheduling: torch engines pad no batches; use "static", which computes no padding',
         ),
         (
-            'backend = "transformers"\nservices = ["a", "b"]', 1,
-            "services: a transformers engine serves one service, and this one has 2; name one, such as "
-            'services = ["a"]',
-        ),
-        (
             'services = ["a"]\nbackend = "transformers"\nscheduling = "slo"', 2,
             'scheduling: transformers computes padded static batches, and this is "slo"; use "padded", or '
             'backend = "torch"',

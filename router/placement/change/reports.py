@@ -46,8 +46,8 @@ def without_plan(pending: Pending, verdict: str, reason: str, search_s: float = 
 
 
 def with_plan(pending: Pending, answer: Answer, now: Plan, number: int, search_s: float) -> Decision:
-    """Add the number of a plan. ``number``: that the plan which was found has, or would have. ``now``: what engines hold
-    and do, other roles than when it was searched for included.
+    """Add the number of a plan. ``number``: that the plan which was found has, or would have. ``now``: what engines
+    hold and do, other roles than when it was searched for included.
     """
     proposal = answer.proposal
     plan = proposal.plan if pending.question is None else proposal.plan.after_flips(pending.question.present, now)

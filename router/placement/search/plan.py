@@ -67,8 +67,8 @@ class Plan:
         return sum(group.num_devices for group in self.groups)
 
     def after_flips(self, before: "Plan", now: "Plan") -> "Plan":
-        """Return the plan with the roles that engines have taken since it was searched for, where it had left them as they
-        were ``before``; without them if a service would miss a phase.
+        """Return the plan with the roles that engines have taken since it was searched for, where it had left them as
+        they were ``before``; without them if a service would miss a phase.
         """
         was = {group.id: group.role for group in before.groups}
         roles = {group.id: group.role for group in now.groups}

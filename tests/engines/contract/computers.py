@@ -81,10 +81,12 @@ class KeepsNoBlocks:
 
     def __init__(self) -> None:
         from engines.transformers_engine.backend import counted  # takes seconds: only for those who compute with it
-        from engines.transformers_engine.executor import TransformersExecutor, load_model
+        from engines.transformers_engine.executor import TransformersExecutor, TransformersModel, load_model
 
         model, sampler = load_model(FOLDER, "float32", "cpu"), Sampler.of(FOLDER, ModelConfig.load(FOLDER))
-        self._executor = TransformersExecutor(SERVICE, model, counted(BLOCK_SIZE), sampler, threads=1)
+        self._executor = TransformersExecutor(
+            [TransformersModel(SERVICE, model, counted(BLOCK_SIZE), sampler)], threads=1
+        )
 
     def compute(self, chunks: Sequence[Chunk]) -> Sequence[ChunkResult]:
         return self._executor.execute(Batch(SERVICE, chunks)).chunks

@@ -48,9 +48,10 @@ def model(folder: Path) -> "PreTrainedModel":
 @pytest.fixture
 def executor(folder: Path, model: "PreTrainedModel") -> "TransformersExecutor":
     from engines.transformers_engine.backend import counted
-    from engines.transformers_engine.executor import TransformersExecutor
+    from engines.transformers_engine.executor import TransformersExecutor, TransformersModel
 
-    return TransformersExecutor(SERVICE, model, counted(16), Sampler.of(folder, ModelConfig.load(folder)), threads=1)
+    sampler = Sampler.of(folder, ModelConfig.load(folder))
+    return TransformersExecutor([TransformersModel(SERVICE, model, counted(16), sampler)], threads=1)
 
 
 @pytest.fixture
@@ -250,7 +251,7 @@ def test_models_of_any_kind_answer_what_generate_answers(tmp_path: Path, variant
     import transformers
 
     from engines.transformers_engine.backend import counted
-    from engines.transformers_engine.executor import TransformersExecutor, load_model
+    from engines.transformers_engine.executor import TransformersExecutor, TransformersModel, load_model
 
     torch.manual_seed(3)
     shape = transformers.AutoConfig.for_model(variant, vocab_size=96, bos_token_id=1, eos_token_id=2, **SIZES[variant])
@@ -262,7 +263,8 @@ def test_models_of_any_kind_answer_what_generate_answers(tmp_path: Path, variant
     assert (config.num_layers, config.num_heads, config.max_context, config.vocab_size) == (2, 4, 128, 96)
     model = load_model(tmp_path, "float32", "cpu")
     (tmp_path / "tokenizer.json").write_bytes((write_tiny_model(tmp_path / "other") / "tokenizer.json").read_bytes())
-    executor = TransformersExecutor(SERVICE, model, counted(16), Sampler.of(tmp_path, config), threads=1)
+    served = TransformersModel(SERVICE, model, counted(16), Sampler.of(tmp_path, config))
+    executor = TransformersExecutor([served], threads=1)
     free = list(range(20))
     runner = Runner(lambda chunks: executor.execute(Batch(SERVICE, chunks)).chunks, free.pop, 16)
     prompt = [5, 17, 80, 3, 44, 9, 61, 23, 70, 12]

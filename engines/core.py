@@ -86,7 +86,9 @@ class EngineCore:
         self._handovers = handovers = Handovers(settings, services, can_open, room.freeness, adapters)
         self._backlog = backlog = Backlog(services, schedulers, handovers.departures)
         self.tiering = tiering = Tiering(settings, services, standing, handovers)
-        self._account = Account(settings, standing, residency, backlog, handovers, room, pace, adapters, tiering)
+        self._account = Account(
+            settings, standing, residency, discipline, backlog, handovers, room, pace, adapters, tiering
+        )
         peers = Peers(settings.transfer_limits.headroom_blocks)
         slicing = Slicing(settings, services, schedulers, discipline, handovers.departures, peers, standing, pace)
         is_static, pads = settings.scheduling.is_static, isinstance(discipline, StaticBatches) and discipline.pads

@@ -183,6 +183,14 @@ class EngineRequest:
         """The request's TTFT promise, once that is broken."""
         return max(self.spec.slo_ttft_s, self.service_ttft_s)
 
+    @property
+    def likely_left(self) -> float:
+        """Return the tokens that are left to its end: predicted, or else as many as there are so far (`freeness`)."""
+        num_generated = self.num_generated
+        if self.spec.expected:
+            return float(min(self.num_left, self.spec.answer_tokens(num_generated) - num_generated))
+        return float(min(self.num_left, max(1, num_generated)))
+
     def slack_s(self, now: float, step_s: float) -> float:
         """Return how much later than now the next step could start and keep the TPOT promise (Tropical, average
         form).

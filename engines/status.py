@@ -178,6 +178,7 @@ class Service:
         demand: Demand | None = None,
         tier_room: tuple[int, float] = (0, 0.0),
         pull_cost: tuple[float, float] = (0.0, 0.0),
+        line_s: float | None = None,
     ) -> ServiceStatus:
         cost, queue = self.step_cost(), self.queue
         pool, fillers, num_free = queue.pool, queue.fillers, queue.num_free
@@ -205,6 +206,7 @@ class Service:
             *tier_room,
             self.is_paused,
             *pull_cost,
+            line_s,
         )
 
     def _held_by_priority(self) -> list[tuple[int, int]]:

@@ -9,6 +9,7 @@ from engines.engine_request import EngineRequest
 from engines.memory.residency import Residency
 from engines.scheduling.backlog import Backlog, Joining
 from engines.scheduling.demand import demand_of
+from engines.scheduling.disciplines.discipline import Discipline
 from engines.scheduling.foreseen import foreseen_slacks
 from engines.scheduling.step import Step
 from engines.settings import EngineSettings
@@ -29,6 +30,7 @@ class Account:
         settings: EngineSettings,
         standing: Standing,
         residency: Residency,
+        discipline: Discipline,
         backlog: Backlog,
         handovers: Handovers,
         room: Room,
@@ -39,6 +41,7 @@ class Account:
         self._settings = settings
         self._standing = standing
         self._residency = residency
+        self._discipline = discipline
         self._backlog = backlog
         self._handovers = handovers
         self._room = room
@@ -82,6 +85,7 @@ class Account:
                     _demand(service, requests, now) if has_expectations else None,
                     self._tiering.room(service),
                     self._handovers.pulls.told_cost(service, now),
+                    self._line_s(service, now),
                 )
                 for service in services
             ],
@@ -122,6 +126,10 @@ class Account:
             loads_stopped_total=self._tiering.num_stopped,
             prefix_news=self._tiering.held.number,
         )
+
+    def _line_s(self, service: Service, now: float) -> float | None:
+        goes_before = self._discipline.goes_before(service.name, now)
+        return None if goes_before is None else self._backlog.line_s(goes_before)
 
 
 def _foreseen(

@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from engines.costs.linear import decode_step_s
 from engines.engine_request import EngineRequest
+from engines.scheduling.disciplines.discipline import GoesBefore
 from engines.scheduling.scheduler import LocalScheduler
 from engines.scheduling.step import Step
 from engines.status import Service
@@ -78,6 +80,19 @@ class Backlog:
     def ahead_s(self, service: Service, request: EngineRequest, step: Step | None, now: float) -> float:
         """Return the predicted seconds until the prefill of a newcomer would be done."""
         return self.remaining_s(step, now) + self.waiting_s(service) + service.prefill_s(request)
+
+    def line_s(self, goes_before: GoesBefore) -> float:
+        """Return the predicted seconds of those that go before a newcomer: of their prompts, and of their decodes until
+        the last of them has likely ended.
+        """
+        line_s = sum([one.left_s for one in (*self._waiting(), *self._started()) if goes_before(one.request) > 0])
+        for service in self._services.values():
+            decodes = [(request, most_s) for request in service.decoding() if (most_s := goes_before(request))]
+            if decodes:
+                context = sum([len(request.tokens) for request, _ in decodes])
+                step_s = decode_step_s(service.cost.current.decode, len(decodes), context)
+                line_s += max([min(most_s, step_s * request.likely_left) for request, most_s in decodes])
+        return line_s
 
     def account(self, step: Step | None, now: float, *, has_started: bool, wants_joining: bool) -> "BacklogAccount":
         """All that a status tells of it. ``has_started``: whether any has. ``joining`` is empty unless it is wanted."""

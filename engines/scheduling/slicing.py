@@ -124,7 +124,7 @@ class Slicing:
         ended = EndedSlice(
             service.pool.num_sole(request.blocks),
             growth,
-            _left_tokens(request),
+            request.likely_left,
             inf if request.is_hopeless else request.slack_s(now, self._step_s(service)),
             request.spec.slo_tpot_s,
             self._copy_s(service, request),
@@ -149,7 +149,7 @@ class Slicing:
     def _here(self, service: Service, request: EngineRequest) -> EngineOutlook:
         others = [one for one in service.queue.running if one is not request]
         step_s, num_others = self._step_s(service), len(others)
-        mean_left = sum([_left_tokens(one) for one in others]) / max(1, num_others)
+        mean_left = sum([one.likely_left for one in others]) / max(1, num_others)
         return EngineOutlook(
             self._room(service),
             service.queue.num_taken < self._max_running,
@@ -188,7 +188,7 @@ class Slicing:
         has_place = service.queue.num_taken < self._max_running
         if has_place and need + self._growth(service, request) <= self._room(service):
             return None
-        left_s = service.prefill_s(first) + _left_tokens(first) * step_s
+        left_s = service.prefill_s(first) + first.likely_left * step_s
         return Rival(need, left_s, slack_s)
 
     def _first(self, service: Service, rank: Rank | None, now: float) -> EngineRequest | None:
@@ -364,11 +364,3 @@ def _is_over(request: EngineRequest, service: Service) -> bool:
 def _num_kept(service: Service, request: EngineRequest) -> int:
     """Blocks with KV of its tokens."""
     return service.pool.blocks_for(request.num_computed)
-
-
-def _left_tokens(request: EngineRequest) -> float:
-    """The tokens that are left to its end: predicted, or else as many as there are so far (`freeness`)."""
-    num_generated = request.num_generated
-    if request.spec.expected:
-        return float(min(request.num_left, request.spec.answer_tokens(num_generated) - num_generated))
-    return float(min(request.num_left, max(1, num_generated)))

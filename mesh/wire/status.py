@@ -109,6 +109,7 @@ class ServiceStatus(msgspec.Struct, frozen=True):
     is_paused: bool = False  # its weights are gone, and its requests keep their KV until another engine takes them
     pull_s: Seconds = 0.0  # predicted, until blocks that it pulls from another engine begin to come
     pull_token_s: Seconds = 0.0  # and for each token of them; 0: it pulls none
+    line_s: Seconds | None = None  # that who comes now waits for others' turns; None: promises say who goes first
 
 
 class PendingPrefill(NamedTuple):

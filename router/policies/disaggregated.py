@@ -38,7 +38,9 @@ class Disaggregated(Policy):
         found = find_candidates(request, view)
         if not isinstance(found, Candidates):
             return found
-        prefill_engine = min(found.prefill or found.multiplex, key=lambda engine: (engine.backlog_s(now), engine.id))
+        prefill_engine = min(
+            found.prefill or found.multiplex, key=lambda engine: (engine.wait_s(request.service, now), engine.id)
+        )
         if self._parameters.after_prefill == "migrate":
             dispatch = route(request, self.name, prefill_engine, prefill_engine, now, order=self.order)
             return self._unless_late(dispatch, request, now)

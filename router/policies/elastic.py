@@ -117,7 +117,8 @@ class Elastic(Policy, ReordersQueue, UsesPrefixes):
             if about_s > within_s:
                 break
             engine = prefill_engines[number]
-            if best is not None and not engine.prefills and alone_s(engine, own_s[number], now) >= best.finish_s:
+            is_alone = not engine.prefills and engine.line_s(request.service, now) is None
+            if best is not None and is_alone and alone_s(engine, own_s[number], now) >= best.finish_s:
                 continue
             option = self._option(request, engine, None if found.keeps(engine) else decode_engine.find(), now)
             if option is not None and (best is None or option.finish_s < best.finish_s):

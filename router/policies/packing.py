@@ -144,7 +144,7 @@ class Packing(Policy, WantsEngines):
     ) -> Dispatch | None:
         if not found.prefill or found.decode is found.prefill:
             return None
-        backlogs_s = [engine.backlog_s(now) for engine in found.prefill]
+        backlogs_s = [engine.wait_s(request.service, now) for engine in found.prefill]
         prefill_engine = found.prefill[backlogs_s.index(min(backlogs_s))]
         in_time = prefill_level(request, prefill_engine, now)
         if not in_time.holds:

@@ -87,7 +87,7 @@ class PredictedLatency(Policy, UsesPrefixes):
         )
 
     def _option(self, request: RequestView, engine: EngineView, keeps: bool, now: float) -> _Option:
-        ttft_s = engine.backlog_s(now) + own_work_s(engine, request)
+        ttft_s = engine.wait_s(request.service, now) + own_work_s(engine, request)
         promise_s = request.deadline - request.arrived_at
         margin_s = self._buffer * promise_s - (now - request.arrived_at) - ttft_s
         margins_s = (margin_s, self._tpot_margin_s(request, engine)) if keeps else (margin_s,)

@@ -136,7 +136,7 @@ def _is_idle(engine: EngineView) -> bool:
 
 
 def _ends_in_time(engine: EngineView, request: RequestView, now: float) -> bool:
-    return now + engine.backlog_s(now) + _prefill_s(engine, request) <= request.deadline
+    return now + engine.wait_s(request.service, now) + _prefill_s(engine, request) <= request.deadline
 
 
 def _prefill_s(engine: EngineView, request: RequestView) -> float:

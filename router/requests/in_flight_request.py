@@ -22,7 +22,8 @@ from router.requests.request_state import (
     TokenDeadline,
 )
 from router.requests.token_stream import TokenStream
-from router.view.engine_view import RequestView, Reservation
+from router.view.engine_view import RequestView
+from router.view.engine_work import Reservation
 
 LOOK_S = 5.0  # between two looks whether an engine could take what waits though it had begun
 

@@ -378,7 +378,7 @@ class Routing:
         """
         serving = self._monitor.view().serving(service)
         prefilling = [engine for engine in serving if engine.role is not Role.DECODE] or serving
-        backlog_s = min((engine.backlog_s(now) for engine in prefilling), default=0.0)
+        backlog_s = min((engine.wait_s(service, now) for engine in prefilling), default=0.0)
         return Overloaded(reason, min(max(backlog_s, MIN_RETRY_AFTER_S), MAX_RETRY_AFTER_S))
 
 

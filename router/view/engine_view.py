@@ -7,9 +7,9 @@ this gateway has sent and the engine has not yet counted is added, so that a bur
 looked idle.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,35 +19,17 @@ from engines.transfers.freeness import freeness, in_all
 from mesh.wire.control import EnginePlace, ProcessState, Role
 from mesh.wire.requests import PrefixAt
 from mesh.wire.status import (
-    UNPASSED,
     DecodeCost,
     Demand,
     EngineStatus,
     ForeseenSlack,
-    PendingPrefill,
     PrefillCost,
     ServiceStatus,
 )
+from router.view.engine_work import DuePrefill, Newcomer, Prefills, Reservation
 
 PACE_TOKENS = 1024
 FORESEEN_S = 0.25  # after a status: as long at least, decodes are taken to go on as it says
-
-
-class Reservation(msgspec.Struct, frozen=True):
-    """Work that this gateway sent to an engine and the engine's last status does not count yet."""
-
-    request: str
-    engine: str
-    service: str
-    num_tokens: int  # of KV that it will hold
-    prefill_s: float | None  # predicted; None: the engine only decodes it
-    due_at: float = inf  # when its first token is
-    priority: int = 0
-    answer_tokens: int = 0  # expected in all, if it decodes there; 0: it does not, or nobody asked
-    num_generated: int = 0  # of ``num_tokens``
-    tpot_slo_s: float = inf
-    joins_at: float = inf  # the decodes there, as predicted
-    least_tokens: int = 0  # in all, that its answer will hardly be shorter than; 0: not known
 
 
 class PrefillPace(NamedTuple):
@@ -79,6 +61,9 @@ class ServiceView(msgspec.Struct, frozen=True):
     held_by_priority: Sequence[tuple[int, int]] = ()  # blocks of running requests, told when memory is short
     fillers_waiting: int = 0  # requests without a promise; nothing else counts them
     fillers_running: int = 0
+    line_s: float | None = (
+        None  # that a newcomer's prompt waits for others by the engine's discipline; None: by promises
+    )
 
     @property
     def watermark(self) -> float:
@@ -107,78 +92,6 @@ class ServiceView(msgspec.Struct, frozen=True):
         """Return whether less urgent requests hold enough, beside what is free: its engine takes it from them."""
         yielding = sum([blocks for other, blocks in self.held_by_priority if other < priority])
         return yielding > 0 and num_tokens <= (self.num_free_blocks + yielding) * self.block_size
-
-
-class Newcomer(NamedTuple):
-    """One that was sent to decode on an engine. ``num_steps``: that it is sure to have there, or nearly so."""
-
-    at: float  # when its first token is predicted
-    num_steps: int
-    tpot_slo_s: float
-
-
-class DuePrefill(NamedTuple):
-    """One that is not done, as engines order them that go by deadline."""
-
-    importance: int  # the priority, negated
-    due_at: float
-    left_s: float  # predicted, when its engine told
-
-
-class Prefills(Sequence[DuePrefill]):
-    """Some, in their order: put into it when they are first looked at, as most policies never do."""
-
-    __slots__ = ("_at", "_in_order", "_keeps_order", "_sent", "_told")
-
-    def __init__(
-        self, told: Sequence[PendingPrefill], at: float, sent: Sequence[Reservation], *, keeps_order: bool = False
-    ) -> None:
-        """Count prefills by the engine at that time, and sent there since: at least one of them is. ``keeps_order``:
-        nobody passes those that were sent.
-        """
-        self._told = told
-        self._at = at
-        self._sent = sent
-        self._keeps_order = keeps_order
-        self._in_order: tuple[DuePrefill, ...] = ()
-
-    def __repr__(self) -> str:
-        return repr(self._all())
-
-    def _all(self) -> tuple[DuePrefill, ...]:
-        if not self._in_order:
-            told = [DuePrefill(-one.priority, self._at + one.due_s, one.left_s) for one in self._told]
-            sent = [
-                DuePrefill(-UNPASSED if self._keeps_order else -one.priority, one.due_at, one.prefill_s)
-                for one in self._sent
-                if one.prefill_s is not None
-            ]
-            self._in_order = tuple(sorted(told + sent))
-        return self._in_order
-
-    def __bool__(self) -> bool:
-        return True
-
-    def __iter__(self) -> Iterator[DuePrefill]:
-        return iter(self._all())
-
-    def __len__(self) -> int:
-        return len(self._all())
-
-    @overload
-    def __getitem__(self, index: int) -> DuePrefill: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[DuePrefill]: ...
-
-    def __getitem__(self, index: int | slice) -> DuePrefill | Sequence[DuePrefill]:
-        return self._all()[index]
-
-    def __eq__(self, other: object) -> bool:
-        return self._all() == (other._all() if isinstance(other, Prefills) else other)
-
-    def __hash__(self) -> int:
-        return hash(self._all())
 
 
 class EngineView(msgspec.Struct, frozen=True):
@@ -221,6 +134,18 @@ class EngineView(msgspec.Struct, frozen=True):
     def backlog_s(self, now: float) -> float:
         """The seconds until all prefills known here have ended."""
         return max(0.0, self.prefills_end_at - now) + self.reserved_s
+
+    def line_s(self, service: str, now: float) -> float | None:
+        """Seconds that a newcomer's prompt waits for others whatever is promised, by the engine's discipline; None: it
+        goes by promises. What was sent there since is taken to come first.
+        """
+        told_s = self.services[service].line_s
+        return None if told_s is None else max(0.0, told_s - (now - self.received_at)) + self.reserved_s
+
+    def wait_s(self, service: str, now: float) -> float:
+        """Seconds until a newcomer's prompt is begun, if nobody makes way for it."""
+        line_s = self.line_s(service, now)
+        return self.backlog_s(now) if line_s is None else line_s
 
     @property
     def known_prefills_s(self) -> float:
@@ -352,6 +277,7 @@ def _service_view(
         status.held_by_priority,
         status.fillers_waiting,
         status.fillers_running,
+        status.line_s,
     )
 
 

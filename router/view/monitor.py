@@ -8,7 +8,8 @@ from mesh.membership.membership import Joined, Lost, Membership, Observation, Re
 from mesh.wire.frames import Sender
 from mesh.wire.status import EngineStatus, GatewayStatus
 from router.view.cluster_view import ClusterView, MeshPeers
-from router.view.engine_view import FORESEEN_S, EngineView, Reservation, engine_view
+from router.view.engine_view import FORESEEN_S, EngineView, engine_view
+from router.view.engine_work import Reservation
 from router.view.gateways import OtherGateways
 from router.view.reservations import Reservations
 

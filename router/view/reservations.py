@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from router.view.engine_view import Reservation
+from router.view.engine_work import Reservation
 
 
 @dataclass(slots=True)

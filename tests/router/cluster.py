@@ -31,6 +31,7 @@ def make_status(
     demand=None,
     decode_cost=DECODE_COST,
     held_by_priority=(),
+    line_s=None,
     **numbers,
 ) -> EngineStatus:
     free = num_blocks if num_free_blocks is None else num_free_blocks
@@ -43,7 +44,7 @@ def make_status(
         "decode_step_s": 0.01,
         "min_slack_s": None,
     }
-    costs = PrefillCost(0.0, 0.001), decode_cost
+    costs, held = (PrefillCost(0.0, 0.001), decode_cost), list(held_by_priority)
     return EngineStatus(
         seq=seq,
         state=state,
@@ -51,7 +52,7 @@ def make_status(
         host="local",
         pid=1,
         services=[
-            ServiceStatus(name, num_blocks, free, 16, *costs, demand=demand, held_by_priority=list(held_by_priority))
+            ServiceStatus(name, num_blocks, free, 16, *costs, demand=demand, held_by_priority=held, line_s=line_s)
             for name in services
         ],
         **{**fields, **numbers},

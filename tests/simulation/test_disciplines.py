@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
+from statistics import median
 
 import pytest
 
@@ -54,10 +55,11 @@ def shared(
     *,
     coasts: bool,
     usual: Mapping[str, tuple[int, int]] | None = None,
+    policy: str = "round_robin",
     **options: object,
 ) -> list[Record]:
     """Two engines, each with both services, of which the ``usual`` lengths are known."""
-    small = topology(TWO)
+    small = topology(TWO, policy)
     engines = tuple(
         EngineSpec(name, role, SHARED.services, max_running=64, max_waiting=10**6, scheduling=scheduling, **options)
         for name, role in TWO.items()
@@ -132,3 +134,12 @@ def test_a_short_service_does_not_wait_for_a_long_one_before_its_requests_have_e
         code = [record.e2e_s for record in records if record.service == "code"]
         mean_s[known] = sum(code) / len(code)
     assert mean_s[True] < 0.5 * mean_s[False]
+
+
+@pytest.mark.parametrize("policy", ["foresight", "elastic"])
+def test_policies_foresee_first_tokens_on_engines_with_a_discipline(policy: str):
+    """Predicted as if engines went by promises, half of them would come half a second later or more."""
+    records = shared(mixed(0, 14.0), Scheduling.DB, coasts=True, policy=policy)
+    errors = [abs(one.ttft_s - one.predicted_ttft_s) for one in records if one.ttft_s and one.predicted_ttft_s]
+    assert len(errors) > 0.9 * len(records)
+    assert median(errors) < 0.1

@@ -39,6 +39,10 @@ class DoublingBudget:
     def steady_s(self, entrant: Entrant) -> float:
         return self._left_s(entrant)
 
+    def newcomer(self, service: str, batch: int, now: float) -> tuple[float, ...]:
+        profile = self._profiles[service]
+        return (profile.budget_s * profile.mean_s / batch,)
+
     def value(self, entrant: Entrant, batch: int) -> tuple[float, ...]:
         return (max(0.0, self._left_s(entrant)) * self._profiles[entrant.service].mean_s / batch,)
 

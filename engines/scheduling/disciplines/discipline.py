@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 from engines.engine_request import EngineRequest
 
 Rank = Callable[[EngineRequest], tuple[float, ...]]  # smaller goes first
+GoesBefore = Callable[[EngineRequest], float]  # for so many seconds at most; 0: not at all
 
 
 class IterationPhase(StrEnum):
@@ -62,6 +63,11 @@ class Discipline(Protocol):
         """A service's requests that do not decode, in that order; ``here``: they, in the order of the queue.
 
         Nothing may change before the last one is taken, or the generator is closed.
+        """
+
+    def goes_before(self, service: str, now: float) -> GoesBefore | None:
+        """Return for how long each of those that are here is computed before the prompt of a request of the service
+        that comes now; None: that is up to promises.
         """
 
     def check_invariants(self, here: Collection[EngineRequest]) -> None:

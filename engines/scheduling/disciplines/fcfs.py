@@ -15,5 +15,8 @@ class FirstCome:
     def steady_s(self, entrant: Entrant) -> float:
         return inf
 
+    def newcomer(self, service: str, batch: int, now: float) -> tuple[float, ...]:
+        return (now,)
+
     def value(self, entrant: Entrant, batch: int) -> tuple[float, ...]:
         return (entrant.place,)

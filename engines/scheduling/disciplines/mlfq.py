@@ -25,13 +25,14 @@ class SkipJoin:
         self._quickest_step_s = quickest_step_s
         self._quantum_s = 0.0
         self._num_joined = 0
+        self._joined: dict[str, int] = {}  # which queue the last one of a service
 
     def came(self, entrant: Entrant) -> None:
         self._quantum_s = self._quickest_step_s()
         first_s = 0.0 if entrant.request.is_decoding else self._prefill_s(entrant.request)
         while entrant.level < MOST_LEVELS and self._quantum_s * (1 << entrant.level) < first_s:
             entrant.level += 1
-        entrant.first_level = entrant.level
+        entrant.first_level = self._joined[entrant.service] = entrant.level
         self._join(entrant)
 
     def ran(self, entrant: Entrant) -> None:
@@ -43,6 +44,10 @@ class SkipJoin:
 
     def steady_s(self, entrant: Entrant) -> float:
         return inf if entrant.level == MOST_LEVELS else self._granted_s(entrant) - entrant.used_s
+
+    def newcomer(self, service: str, batch: int, now: float) -> tuple[float, ...]:
+        """It joins the queue that the last one of its service joined."""
+        return (self._joined.get(service, 0), self._num_joined + 1)
 
     def value(self, entrant: Entrant, batch: int) -> tuple[float, ...]:
         return (entrant.level, entrant.place)

@@ -18,7 +18,7 @@ from math import inf
 from typing import Protocol
 
 from engines.engine_request import EngineRequest
-from engines.scheduling.disciplines.discipline import IterationPhase, Rank, Turn
+from engines.scheduling.disciplines.discipline import GoesBefore, IterationPhase, Rank, Turn
 from engines.scheduling.disciplines.entrant import Entrant
 from engines.scheduling.disciplines.lines import Lines
 from engines.scheduling.disciplines.profile import Profiles
@@ -33,6 +33,9 @@ class RankOrder(Protocol):
 
     def ran(self, entrant: Entrant) -> None:
         """Note that a request ran. ``used_s`` has grown: give it a new level or place if that matters."""
+
+    def newcomer(self, service: str, batch: int, now: float) -> tuple[float, ...]:
+        """Return the `value` of a request of a service that comes now."""
 
     def steady_s(self, entrant: Entrant) -> float:
         """Return how long it can run before its level changes. Until then running takes it nowhere but forwards."""
@@ -118,6 +121,24 @@ class Ranked:
     def rank(self, now: float) -> Rank:
         entrants = self._entrants
         return lambda request: self._key(entrants.get(request) or self._fresh(request), 1, now)
+
+    def goes_before(self, service: str, now: float) -> GoesBefore:
+        """Count those that rank before it, until their level changes, but for decodes of its service, which it joins
+        unless phases are strict.
+        """
+        order, entrants, is_strict = self._order, self._entrants, self._is_strict
+        batches = {name: self._num_batched(name) for name in {request.spec.service for request in entrants}}
+        newest = order.newcomer(service, min(self._batch, batches.get(service, 0) + 1), now)
+        key = (0, 1, *newest, self._num_came + 1)
+
+        def seconds(request: EngineRequest) -> float:
+            entrant = entrants.get(request)
+            if entrant is None or (request.is_decoding and request.spec.service == service and not is_strict):
+                return 0.0
+            is_before = self._key(entrant, batches[request.spec.service], now) < key
+            return max(0.0, order.steady_s(entrant)) if is_before else 0.0
+
+        return seconds
 
     def _key(self, entrant: Entrant, batch: int, now: float) -> tuple[float, ...]:
         return _starved_key(entrant) if self._waits.is_starved(entrant, now) else self._own_key(entrant, batch)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from math import inf
 
 from engines.engine_request import EngineRequest
-from engines.scheduling.disciplines.discipline import IterationPhase, Rank, Turn
+from engines.scheduling.disciplines.discipline import GoesBefore, IterationPhase, Rank, Turn
 
 
 class RoundRobinDiscipline:
@@ -47,6 +47,10 @@ class RoundRobinDiscipline:
 
     def prompts(self, service: str, here: Iterable[EngineRequest], now: float) -> Generator[EngineRequest]:
         yield from sorted(here, key=_by_arrival)
+
+    def goes_before(self, service: str, now: float) -> GoesBefore:
+        """Count prompts of the service; those of others take turns with them."""
+        return lambda request: inf if request.spec.service == service and not request.is_decoding else 0.0
 
     def check_invariants(self, here: Collection[EngineRequest]) -> None:
         """Check nothing: the discipline has no state."""

@@ -21,5 +21,8 @@ class ShortestJob:
     def steady_s(self, entrant: Entrant) -> float:
         return inf
 
+    def newcomer(self, service: str, batch: int, now: float) -> tuple[float, ...]:
+        return (self._profiles[service].mean_s, now)
+
     def value(self, entrant: Entrant, batch: int) -> tuple[float, ...]:
         return (self._profiles[entrant.service].mean_s, entrant.place)

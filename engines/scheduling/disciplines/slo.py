@@ -45,5 +45,8 @@ class InTurns:
     def prompts(self, service: str, here: Iterable[EngineRequest], now: float) -> Generator[EngineRequest]:
         yield from here  # in the order of `engines.scheduling.scheduler`, which is not this one's
 
+    def goes_before(self, service: str, now: float) -> None:
+        return None
+
     def check_invariants(self, here: Collection[EngineRequest]) -> None:
         """Check nothing: the discipline has no state."""

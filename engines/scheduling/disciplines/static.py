@@ -15,7 +15,7 @@ from math import inf
 
 from engines.engine_request import EngineRequest
 from engines.scheduling.batch import Rows
-from engines.scheduling.disciplines.discipline import IterationPhase, Rank, Turn
+from engines.scheduling.disciplines.discipline import GoesBefore, IterationPhase, Rank, Turn
 
 
 class StaticBatches:
@@ -95,6 +95,10 @@ class StaticBatches:
     def rank(self, now: float) -> Rank:
         places = self._places
         return lambda request: (places.get(request, 0),)
+
+    def goes_before(self, service: str, now: float) -> GoesBefore:
+        """Count all: nobody joins a batch, and the next one begins with those that came first."""
+        return lambda request: inf
 
     # --- with ``pads`` ------------------------------------------------------------------------------------------------
 

@@ -118,7 +118,7 @@ def _others_s(engine: EngineView, service: str, knobs: Knobs) -> float:
 def prefill_level(request: RequestView, engine: EngineView, now: float) -> Level:
     """Return how far constraint c is used up."""
     own_s = prefill_s(request, engine)
-    return Level(engine.backlog_s(now) + own_s, _until_due_s(request, engine, own_s, now))
+    return Level(engine.wait_s(request.service, now) + own_s, _until_due_s(request, engine, own_s, now))
 
 
 def _until_due_s(request: RequestView, engine: EngineView, own_s: float, now: float) -> float:

@@ -64,7 +64,7 @@ def route(
     """The dispatch to these engines, with the numbers that explain it. By default, TTFT is backlog and prefill."""
     num_cached = request.cached.get(prefill_engine.id, 0)
     prefill_s = prefill_engine.prefill_s(request.service, request.num_tokens, num_cached)
-    backlog_s = prefill_engine.backlog_s(now)
+    backlog_s = prefill_engine.wait_s(request.service, now)
     return Dispatch(
         prefill_engine=prefill_engine.id,
         decode_engine=decode_engine.id,

@@ -52,7 +52,13 @@ def alone_s(engine: EngineView, work_s: float, now: float) -> float:
 
 
 def look_ahead(engine: EngineView, request: RequestView, now: float) -> Outlook:
-    """The engine computes prefills by deadline, whichever has begun. Those late by now will be given a later one."""
+    """The engine computes prefills by deadline, whichever has begun. Those late by now will be given a later one.
+
+    Where the engine has a discipline, that says who goes before the request, and no slack is waited for.
+    """
+    line_s = engine.line_s(request.service, now)
+    if line_s is not None:
+        return Outlook(line_s + own_work_s(engine, request), engine.num_prefills if line_s else 0, makes_late=False)
     if not engine.prefills:
         return Outlook(alone_s(engine, own_work_s(engine, request), now), 0, makes_late=False)
     course = _Course(engine, request, now)

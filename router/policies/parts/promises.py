@@ -57,8 +57,12 @@ def first_token(engine: EngineView, request: RequestView, own_s: float, error: f
     """Return when its first token would come, computed in the order of deadlines. ``own_s``: its own prefill.
 
     None: it would be late, or make another one late. The step that runs ends first. Where no prefill is, its own one
-    is taken at its word: to refuse it would help nobody.
+    is taken at its word: to refuse it would help nobody. Where the engine has a discipline, that says who goes first.
     """
+    line_s = engine.line_s(request.service, now)
+    if line_s is not None:
+        finish_s = (line_s + own_s) * error
+        return None if now + (finish_s if line_s else own_s) > request.deadline else Prospect(finish_s, 0.0)
     place = (-request.priority, request.deadline)
     ahead_s, behind = 0.0, list[tuple[float, float]]()
     done_s = min(now, engine.prefills_end_at) - engine.received_at

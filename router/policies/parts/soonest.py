@@ -28,7 +28,10 @@ def soonest_first(
             continue
         num_tried += 1
         engine = engines[number]
-        if engine.prefills:
+        line_s = engine.line_s(request.service, now)
+        if line_s is not None:
+            heappush(heap, (own_s[number] + line_s, number))
+        elif engine.prefills:
             heappush(heap, (own_s[number] + work_ahead_s(engine, place, now), number))
         else:
             yield own_s[number], number

@@ -3,9 +3,11 @@
 import pytest
 
 from engines.core import EngineCore
+from engines.scheduling.batch import ChunkResult, StepResult
+from mesh.topology.schema import Scheduling
 from mesh.wire.requests import Epoch, Submit
 from tests.engines.conftest import MakeSpec
-from tests.engines.virtual import GATEWAY, VirtualMesh
+from tests.engines.virtual import GATEWAY, OTHER, SERVICE, VirtualMesh
 
 TOKEN_S = 0.001  # of a prompt
 
@@ -50,3 +52,21 @@ def test_what_has_been_computed_of_a_step_does_not_make_its_prefill_late(make_sp
     core.receive(GATEWAY, Submit(make_spec("r", 20, slo_ttft_s=0.025), Epoch(1)), (), 5.0)
     core.next_batch(5.0)
     assert core.status(5.015).prefills[0].due_s == pytest.approx(0.010)
+
+
+def test_a_newcomer_waits_for_prompts_and_for_decodes_until_these_have_likely_ended(make_spec: MakeSpec):
+    core = VirtualMesh().add("e", chunk_tokens=8, scheduling=Scheduling.FCFS, services=(SERVICE, OTHER)).core
+    core.receive(GATEWAY, Submit(make_spec("decodes", 8, max_tokens=9), Epoch(1)), (), 5.0)
+    step, _ = core.next_step(5.0)
+    assert step is not None
+    core.finish_step(StepResult([ChunkResult(7)], 0.01), 5.01)
+    core.receive(GATEWAY, Submit(make_spec("waits", 20, first=1000), Epoch(1)), (), 5.02)
+    lines = {one.name: one.line_s for one in core.status(5.02).services}
+    service = core._services[SERVICE]
+    prompt_s, step_s = service.prefill_s(core._requests["waits"]), service.decode_step_s()
+    assert lines == {SERVICE: pytest.approx(prompt_s), OTHER: pytest.approx(prompt_s + step_s)}
+
+
+def test_where_promises_say_who_goes_first_nothing_is_told_of_a_line(make_spec: MakeSpec):
+    [service] = core_with(make_spec, r=20).status(7.0).services
+    assert service.line_s is None

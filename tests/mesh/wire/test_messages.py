@@ -385,6 +385,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
                     "is_paused": False,
                     "pull_s": 0.0,
                     "pull_token_s": 0.0,
+                    "line_s": None,
                 }
             ],
             "num_running": 1,

@@ -1,6 +1,6 @@
 from mesh.wire.control import PrefillMode, PrefillOrder
 from router.policies.infaas import Infaas
-from router.view.engine_view import Reservation
+from router.view.engine_work import Reservation
 from tests.router.cluster import D0, D1, M0, M1, P0, P1, SERVICE, make_engine, make_request, make_view
 
 

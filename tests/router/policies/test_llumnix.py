@@ -5,7 +5,8 @@ from msgspec.structs import replace
 
 from mesh.wire.control import PrefillOrder, ProcessState
 from router.policies.llumnix import Llumnix
-from router.view.engine_view import Reservation, engine_view
+from router.view.engine_view import engine_view
+from router.view.engine_work import Reservation
 from tests.router.cluster import D0, D1, M0, M1, P0, P1, SERVICE, make_request, make_status, make_view
 
 

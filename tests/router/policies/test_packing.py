@@ -10,7 +10,8 @@ from router.policies.capabilities import RecallsRequests
 from router.policies.packing import Packing, PackingParameters
 from router.policies.parts.bins import Knobs, all_levels, decode_levels, is_empty
 from router.policies.policy import Dispatch, Reject, Wait
-from router.view.engine_view import RequestView, Reservation, engine_view
+from router.view.engine_view import RequestView, engine_view
+from router.view.engine_work import Reservation
 from tests.router.cluster import D0, D1, M0, M1, P0, P1, SERVICE, make_request, make_status, make_view
 from tests.seeds import each_seed
 

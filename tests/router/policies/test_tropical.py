@@ -7,7 +7,7 @@ from router.policies.capabilities import UsesPrefixes
 from router.policies.parts.balance import MAKERS
 from router.policies.policy import Dispatch, Reject, Wait
 from router.policies.tropical import Tropical, TropicalParameters
-from router.view.engine_view import Reservation
+from router.view.engine_work import Reservation
 from tests.router.cluster import D0, D1, M0, M1, P0, P1, SERVICE, make_engine, make_request, make_view
 
 BUSY = {"prefill_remaining_s": 0.5}

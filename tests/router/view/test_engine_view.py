@@ -1,9 +1,10 @@
 import pytest
 
-import router.view.engine_view as router_view
 from mesh.wire.control import ProcessState
 from mesh.wire.status import UNPASSED, Demand, PendingPrefill
-from router.view.engine_view import FORESEEN_S, DuePrefill, Reservation, engine_view
+from router.view import engine_work
+from router.view.engine_view import FORESEEN_S, engine_view
+from router.view.engine_work import DuePrefill, Reservation
 from tests.router.cluster import D0, M0, P0, SERVICE, make_engine, make_status, make_view
 
 
@@ -71,7 +72,7 @@ def test_prefills_are_put_in_order_once_and_only_if_somebody_looks(monkeypatch):
         made.append(fields)
         return DuePrefill(*fields)
 
-    monkeypatch.setattr(router_view, "DuePrefill", make)
+    monkeypatch.setattr(engine_work, "DuePrefill", make)
     sent = Reservation("r", P0, SERVICE, 100, 0.2, due_at=11.0)
     held = Reservation("h", P0, SERVICE, 100, None)
     told = [PendingPrefill(2.0, 0.1), PendingPrefill(0.5, 0.3), PendingPrefill(9.0, 0.4, priority=5)]
@@ -96,3 +97,14 @@ def test_nobody_passes_what_was_sent_to_an_engine_that_keeps_the_order():
     sent = [Reservation("r", P0, SERVICE, 100, 0.2, due_at=11.0, priority=3)]
     engine = engine_view(P0, make_status(P0, keeps_order=True), 10.0, sent)
     assert list(engine.prefills) == [DuePrefill(-UNPASSED, 11.0, 0.2)]
+
+
+def test_what_a_newcomer_waits_for_is_what_its_engine_tells_of_its_discipline():
+    """Less what has passed since then, and with what was sent there since; promises say else: the whole backlog."""
+    sent = [Reservation("r", M0, SERVICE, 100, 0.2)]
+    told = make_engine(M0, line_s=0.5, age_s=0.1, reservations=sent, prefill_remaining_s=3.0)
+    assert (told.line_s(SERVICE, 0.0), told.wait_s(SERVICE, 0.0)) == (pytest.approx(0.6), pytest.approx(0.6))
+    assert told.wait_s(SERVICE, 9.0) == pytest.approx(0.2)
+    by_promises = make_engine(M0, age_s=0.1, reservations=sent, prefill_remaining_s=3.0)
+    assert by_promises.line_s(SERVICE, 0.0) is None
+    assert by_promises.wait_s(SERVICE, 0.0) == by_promises.backlog_s(0.0)

@@ -4,7 +4,7 @@ from mesh.membership.membership import Joined, Lost, Restarted, Stale
 from mesh.wire.control import ProcessState
 from mesh.wire.status import GatewayStatus
 from router.view.cluster_view import ClusterView
-from router.view.engine_view import Reservation
+from router.view.engine_work import Reservation
 from router.view.monitor import Monitor
 from tests.router.cluster import D0, P0, ROLES, SERVICE, make_status, sender_of
 

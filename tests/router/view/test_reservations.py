@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.view.engine_view import Reservation
+from router.view.engine_work import Reservation
 from router.view.reservations import Reservations
 from tests.router.cluster import D0, P0, SERVICE
 

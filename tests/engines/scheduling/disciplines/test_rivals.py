@@ -1,7 +1,10 @@
-"""The orders that doubling budgets are measured against."""
+"""The orders that doubling budgets are measured against, and whom those that come now wait for."""
+
+from math import inf
 
 from engines.costs.step_cost import StepCost
-from engines.scheduling.disciplines.discipline import IterationPhase, Turn
+from engines.engine_request import EngineRequest
+from engines.scheduling.disciplines.discipline import Discipline, IterationPhase, Turn
 from engines.scheduling.disciplines.fcfs import FirstCome
 from engines.scheduling.disciplines.mlfq import SkipJoin
 from engines.scheduling.disciplines.profile import quickest_step_s
@@ -10,7 +13,7 @@ from engines.scheduling.disciplines.sjf import ShortestJob
 from engines.scheduling.disciplines.slo import InTurns
 from mesh.wire.status import DecodeCost, PrefillCost
 from tests.engines.conftest import MakeSequence
-from tests.engines.scheduling.disciplines.serving import Fixed, Job, Known, ranked, request, serve
+from tests.engines.scheduling.disciplines.serving import Fixed, Job, Known, doubling, ranked, request, serve
 
 
 def test_first_come_first_served_whatever_the_service():
@@ -90,3 +93,51 @@ def test_by_promises_services_take_turns_with_both_phases():
     assert list(rules.turns(0.0)) == [Turn("a"), Turn("b")]
     rules.ran("a", [], 1.0)
     assert list(rules.turns(0.0)) == [Turn("b"), Turn("a")]
+
+
+# --- who goes before one that comes now
+
+
+def waits(rules: Discipline, service: str, *here: EngineRequest) -> list[float]:
+    """For how long each of those that are here goes before it."""
+    for one in here:
+        rules.came(one)
+    seconds = rules.goes_before(service, 10.0)
+    assert seconds is not None
+    return [seconds(one) for one in here]
+
+
+def test_whoever_came_goes_before_unless_the_newcomer_joins_its_batch(make_sequence: MakeSequence):
+    here = request("decodes", "tiny"), request("elsewhere", "b"), make_sequence("prompt", 20)
+    assert waits(ranked(FirstCome(), ["tiny", "b"], is_strict=False), "tiny", *here) == [0.0, inf, inf]
+    assert waits(ranked(FirstCome(), ["tiny", "b"]), "tiny", *here) == [inf, inf, inf]
+
+
+def test_a_shorter_service_goes_before_a_longer_one():
+    profiles = {"a": Known(1.0), "b": Known(4.0)}
+    here = request("short", "a"), request("long", "b")
+    assert waits(ranked(ShortestJob(profiles), ["a", "b"], is_strict=False), "b", *here) == [inf, 0.0]
+    assert waits(ranked(ShortestJob(profiles), ["a", "b"], is_strict=False), "a", *here) == [0.0, 0.0]
+
+
+def test_a_request_goes_before_until_its_budget_is_used_up():
+    profiles = {"a": Known(1.0), "b": Known(4.0)}
+    rules, here = doubling(profiles, is_strict=False), request("runs", "a")
+    rules.came(here)
+    rules.ran("a", [here], 0.25)
+    seconds = rules.goes_before("b", 0.0)
+    assert seconds is not None
+    assert seconds(here) == 0.75
+
+
+def test_a_newcomer_joins_the_queue_of_the_last_one_of_its_service(make_sequence: MakeSequence):
+    rules = ranked(queues(0.5), ["tiny", "b"], is_strict=False)
+    long, other = make_sequence("long", 20), request("other", "b")
+    assert waits(rules, "tiny", long, other) == [16.0 * 2 - 16.0, 1.0]
+    assert waits(ranked(queues(0.5), ["tiny", "b"], is_strict=False), "b", other) == [0.0]
+
+
+def test_services_that_take_turns_wait_for_their_own_prompts_alone(make_sequence: MakeSequence):
+    here = request("decodes", "tiny"), request("elsewhere", "b"), make_sequence("prompt", 20)
+    assert waits(RoundRobinDiscipline(["tiny", "b"]), "tiny", *here) == [0.0, 0.0, inf]
+    assert InTurns(["tiny"]).goes_before("tiny", 0.0) is None

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mesh.wire.status import PendingPrefill
 from router.policies.parts.outlook import look_ahead, prefill_speed, work_ahead_s
-from router.view.engine_view import Reservation
+from router.view.engine_work import Reservation
 from tests.router.cluster import M0, P0, SERVICE, make_engine, make_request
 
 DECODING = {"num_running": 4, "decode_step_s": 0.04, "min_slack_s": 0.1, "min_tpot_slo_s": 0.1}
@@ -92,3 +92,9 @@ def test_the_more_important_comes_first():
     engine = make_engine(P0, **pending((0.5, 0.9)))
     assert finish_s(engine, 100, deadline=2.0) == pytest.approx(0.6)
     assert finish_s(engine, 100, deadline=2.0, priority=1) == pytest.approx(0.1)
+
+
+def test_a_discipline_says_what_comes_first_and_no_slack_is_waited_for():
+    engine = make_engine(M0, **DECODING, **pending((0.4, 0.2)), line_s=0.3)
+    outlook = look_ahead(engine, make_request(100, deadline=0.1), 0.0)
+    assert (outlook.finish_s, outlook.makes_late) == (pytest.approx(0.4), False)

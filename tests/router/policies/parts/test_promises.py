@@ -17,7 +17,7 @@ from router.policies.parts.promises import (
     own_spare_s,
     spare_s,
 )
-from router.view.engine_view import Reservation
+from router.view.engine_work import Reservation
 from tests.router.cluster import M0, SERVICE, make_engine, make_request
 
 EXACT = Errors(1.0, 1.0)
@@ -122,3 +122,9 @@ def test_margins_grow_with_what_an_engine_got_wrong(told, expected):
     pool = msgspec.structs.replace(engine.services[SERVICE], prefill_error=told, decode_error=told)
     engine = msgspec.structs.replace(engine, services={SERVICE: pool})
     assert errors_of(engine, SERVICE, MARGINS) == (pytest.approx(expected), pytest.approx(expected))
+
+
+def test_behind_a_discipline_a_first_token_waits_for_whom_it_prefers():
+    engine = make_engine(M0, **queued((0.5, 0.6)), line_s=0.2)
+    assert first_token(engine, make_request(100, deadline=0.7), 0.1, 1.5, now=0.0) == (pytest.approx(0.45), 0.0)
+    assert first_token(engine, make_request(100, deadline=0.4), 0.1, 1.5, now=0.0) is None

@@ -95,25 +95,23 @@ class Backend:
     adapters: AdapterLoader | None = None
 
     @classmethod
-    def of_one(
+    def of_fixed(
         cls,
         kind: str,
         engine: EngineSpec,
-        spec: ServiceSpec,
         executor: StepExecutor,
         memory: PagedMemory | DeviceMemory,
-        model: LoadedModel,
+        models: Mapping[str, LoadedModel],
         adapters: AdapterLoader | None = None,
     ) -> "Backend":
-        """Make a backend of an executor with one model, which stays while its service is unloaded. ``kind``: such as
-        "vLLM".
+        """Make a backend whose models are all that there will be, and stay while their services are unloaded. ``kind``:
+        such as "vLLM".
         """
 
         def add(asked: ServiceSpec) -> LoadedModel:
-            if asked.name != spec.name:
-                raise UserError(
-                    f"engines.{engine.id}: a {kind} engine serves one service, and this one is made for {spec.name}"
-                )
-            return model
+            if asked.name not in models:
+                ours = ", ".join(models)
+                raise UserError(f"engines.{engine.id}: a {kind} engine loads models when it starts, and has {ours}")
+            return models[asked.name]
 
-        return cls(executor, memory, {spec.name: model}, add, lambda _: None, adapters)
+        return cls(executor, memory, models, add, lambda _: None, adapters)

@@ -23,7 +23,7 @@ NEEDS = {
     TRANSFORMERS: ("transformers", ("torch", "transformers")),
 }  # backend: the extra, and modules of it
 PADDING = ("simulated", TRANSFORMERS)  # backends whose static batches are padded
-ONE_SERVICE = (VLLM,)
+FIXED = (VLLM,)
 GPU_BACKENDS = frozenset({"torch", VLLM})
 ADAPTING = ("torch", VLLM, "simulated")  # backends that compute LoRA adapters
 SEEING = frozenset({VLLM, "simulated"})  # backends that see images, where the model does
@@ -121,6 +121,9 @@ def _pooled_problems(
     for name in engine.services:
         if name not in pooled:
             continue
+        if engine.backend == VLLM and len(engine.services) > 1:
+            problem = f'{name} has task = "{pooled[name]}", and vLLM keeps the KV memory of such a service for itself'
+            yield "services", f'{problem}; give it an engine of its own, such as services = ["{name}"]'
         if engine.backend == TRANSFORMERS:
             yield "backend", f'transformers engines generate, and {name} has task = "{pooled[name]}"; use "torch"'
         elif dtypes[name] == "int8":
@@ -128,9 +131,6 @@ def _pooled_problems(
 
 
 def _vllm_problems(engine: EngineSpec, dtypes: Mapping[str, str], others: Collection[str]) -> Iterator[tuple[str, str]]:
-    if len(engine.services) > 1:
-        problem = f"a vLLM engine serves one service, and this one has {len(engine.services)}"
-        yield "services", f'{problem}; name one, such as services = ["{engine.services[0]}"]'
     if engine.block_size % VLLM_BLOCK_MULTIPLE:
         yield "block_size", f"{engine.block_size}: vLLM's attention wants multiples of {VLLM_BLOCK_MULTIPLE}"
     rank = engine.options.get(RANK_OPTION, RANKS[0])

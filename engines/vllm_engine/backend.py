@@ -11,7 +11,7 @@ import structlog
 import torch
 
 from engines.adapters.places import Places, bytes_of_rank, projections_of
-from engines.backend import AdapterLoader, Backend, LoadedModel
+from engines.backend import Backend, LoadedModel
 from engines.costs.calibration import DECODE_SIZES, calibrate, calibrate_whole
 from engines.costs.measuring import Scratch
 from engines.costs.profiles import ProfileFile
@@ -24,19 +24,19 @@ from engines.models.store import prepared_dir
 from engines.models.tasks import check_task, context_of
 from engines.models.weight_size import stored_bytes
 from engines.profiling.store import ProfileStore, profile_key, profile_of
-from engines.scheduling.batch import Batch, Chunk, Draw
+from engines.scheduling.batch import Chunk, Draw
 from engines.torch_engine.gpu_memory import gpu_memory
 from engines.torch_engine.shape import ENCODER_HEAD_DIM
-from engines.vllm_engine.adapters.loader import ENABLING
-from engines.vllm_engine.executor import VllmExecutor
+from engines.vllm_engine.adapters.loader import ENABLING, ServiceAdapters, VllmAdapters
+from engines.vllm_engine.executor import VllmExecutor, VllmService
 from engines.vllm_engine.gpu import FIRST, PARALLEL, gpu_share, see_only
-from engines.vllm_engine.memory import GpuPages, HostPages, Pages
+from engines.vllm_engine.memory import BlockStarts, GpuPages, HostPages, Pages
 from engines.vllm_engine.pooled import PoolerSettings, VllmPooler
 from engines.vllm_engine.runner import RunnerSettings, VllmRunner
 from engines.vllm_engine.starting import said_in_a_line
 from engines.vllm_engine.versions import installed_vllm
 from kvtransfer.gpu.device_memory import DeviceKVMemory, DeviceMemory
-from kvtransfer.layout import PageLayout, block_bytes
+from kvtransfer.layout import KVLayout, PageLayout, block_bytes
 from kvtransfer.memory import Geometry, KVMemory, PagedMemory
 from mesh.errors import UserError
 from mesh.sizes import in_words
@@ -59,32 +59,46 @@ log = structlog.get_logger()
 class VllmModel:
     """A model that vLLM has loaded, and its blocks."""
 
-    executor: VllmExecutor
+    service: VllmService
     memory: KVMemory | DeviceKVMemory
     config: ModelConfig
     images: ImageForm | None
     places: Places | None = None  # for LoRA adapters
-    adapters: AdapterLoader | None = None
+    adapters: VllmAdapters | None = None
 
 
 def vllm_backend(engine: EngineSpec, services: Sequence[ServiceSpec], adapter_rank: int = 0) -> Backend:
-    """Make the backend of one service, with LoRA adapters up to ``adapter_rank`` unless it is 0. Raise `UserError` if
-    vLLM is missing or not one that was tested, or cannot do what is asked.
+    """Make the backend of services that share pages, with LoRA adapters up to ``adapter_rank`` unless it is 0. One that
+    makes vectors or scores is alone. Raise `UserError` if vLLM is missing or not one that was tested, or cannot do what
+    is asked.
     """
     version = installed_vllm()
-    [spec] = services
-    num_bytes = stored_bytes(prepared_dir(spec.model), getattr(torch, spec.dtype).itemsize)
-    WeightRoom(engine).take(spec.name, num_bytes)
-    if spec.pools:
-        return pooled_backend(engine, spec, num_bytes, version)
-    memory = open_memory(engine, spec)
-    model = start_vllm(engine, spec, memory, adapter_rank)
-    profile = _profile(engine, spec, model, version)
-    cost, place_bytes = profile.profile().cost, 0 if model.places is None else model.places.place_bytes
-    loaded = LoadedModel.of(
-        spec, model.config, model.memory, cost, num_bytes, images=model.images, place_bytes=place_bytes
-    )
-    return Backend.of_one("vLLM", engine, spec, model.executor, memory, loaded, model.adapters)
+    room, sizes = WeightRoom(engine), dict[str, int]()
+    for spec in services:
+        sizes[spec.name] = stored_bytes(prepared_dir(spec.model), getattr(torch, spec.dtype).itemsize)
+        room.take(spec.name, sizes[spec.name])
+    if services[0].pools:
+        [spec] = services
+        return pooled_backend(engine, spec, sizes[spec.name], version)
+    memory, executor = open_memory(engine, services), VllmExecutor()
+    models, adapters = dict[str, LoadedModel](), dict[str, VllmAdapters]()
+    for spec in services:
+        model = start_vllm(engine, spec, memory, adapter_rank)
+        executor.add(model.service)
+        cost = _profile(engine, spec, executor, model, version).profile().cost
+        models[spec.name] = LoadedModel.of(
+            spec,
+            model.config,
+            model.memory,
+            cost,
+            sizes[spec.name],
+            images=model.images,
+            place_bytes=0 if model.places is None else model.places.place_bytes,
+        )
+        if model.adapters is not None:
+            adapters[spec.name] = model.adapters
+    loader = ServiceAdapters(adapters) if adapters else None
+    return Backend.of_fixed("vLLM", engine, executor, memory, models, loader)
 
 
 def pooled_backend(engine: EngineSpec, spec: ServiceSpec, num_bytes: int, version: str) -> Backend:
@@ -120,16 +134,16 @@ def pooled_backend(engine: EngineSpec, spec: ServiceSpec, num_bytes: int, versio
     known = _known(engine, spec, version, shape, lambda: calibrate_whole(executor, scratch, max_context))
     cost = known.profile().cost
     loaded = LoadedModel.of(spec, config, blocks, cost, num_bytes, whole_prompts=True)
-    return Backend.of_one("vLLM", engine, spec, executor, memory, loaded)
+    return Backend.of_fixed("vLLM", engine, executor, memory, {spec.name: loaded})
 
 
-def open_memory(engine: EngineSpec, spec: ServiceSpec) -> PagedMemory | DeviceMemory:
-    """Open the KV memory. On a GPU, this process sees no other from then on. Raise `UserError` if the model or the
-    memory cannot be had.
+def open_memory(engine: EngineSpec, services: Sequence[ServiceSpec]) -> PagedMemory | DeviceMemory:
+    """Open the KV memory of services. On a GPU, this process sees no other from then on. Raise `UserError` if a model
+    or the memory cannot be had.
     """
-    shape = _shape(engine, spec, ModelConfig.load(prepared_dir(spec.model)))
+    shapes = [_shape(engine, spec, ModelConfig.load(prepared_dir(spec.model))) for spec in services]
     try:
-        layout = PageLayout.fitting([shape], engine.kv_memory_bytes)
+        layout = PageLayout.fitting(shapes, engine.kv_memory_bytes)
     except ValueError as error:
         raise UserError(f"engines.{engine.id}: kv_memory: {error}") from None
     if engine.device == "cpu":
@@ -166,12 +180,14 @@ def start_vllm(
         projections=projections_of(config),
     )
     with said_in_a_line(settings.folder, config.quantization, engine.device):
-        runner = VllmRunner(settings, _pages(memory))
-        shape = msgspec.structs.replace(_shape(engine, spec, config), form=runner.form)
-        executor = VllmExecutor(spec.name, shape, runner)
-        executor.execute(Batch(spec.name, [PROBE]))
+        layout = KVLayout(_shape(engine, spec, config), memory.layout)
+        where = BlockStarts(memory.layout.page_bytes, layout.block_bytes, layout.slots)
+        runner = VllmRunner(settings, _pages(memory, where))
+        shape = msgspec.structs.replace(layout.shape, form=runner.form)
+        service = VllmService(spec.name, shape, runner, where.of if where.slots > 1 else None)
+        service.compute([PROBE])
     blocks = KVMemory(memory, shape) if isinstance(memory, PagedMemory) else DeviceKVMemory(memory, shape)
-    return VllmModel(executor, blocks, config, images, settings.places, runner.adapters)
+    return VllmModel(service, blocks, config, images, settings.places, runner.adapters)
 
 
 def _places(engine: EngineSpec, spec: ServiceSpec, config: ModelConfig, rank: int) -> Places | None:
@@ -192,11 +208,11 @@ def _check_options(engine: EngineSpec) -> None:
         raise UserError(f"engines.{engine.id}: options.{taken[0]}: the engine sets that itself; leave it out")
 
 
-def _pages(memory: PagedMemory | DeviceMemory) -> Pages:
+def _pages(memory: PagedMemory | DeviceMemory, where: BlockStarts) -> Pages:
     if isinstance(memory, DeviceMemory):
-        return GpuPages(memory)
+        return GpuPages(memory, where)
     layout = memory.layout
-    return HostPages(memory.ref("").path, Geometry(layout).pages_offset, layout.num_pages, layout.page_bytes)
+    return HostPages(memory.ref("").path, Geometry(layout).pages_offset, layout.num_pages, where)
 
 
 def key_of(engine: EngineSpec, spec: ServiceSpec, version: str, places: Places | None = None) -> str:
@@ -218,11 +234,13 @@ def key_of(engine: EngineSpec, spec: ServiceSpec, version: str, places: Places |
     )
 
 
-def _profile(engine: EngineSpec, spec: ServiceSpec, model: VllmModel, version: str) -> ProfileFile:
+def _profile(
+    engine: EngineSpec, spec: ServiceSpec, executor: VllmExecutor, model: VllmModel, version: str
+) -> ProfileFile:
     """What it costs: as remembered, or measured now, in blocks that nobody uses yet."""
     layout = model.memory.layout
     scratch = Scratch(spec.name, layout.num_blocks, engine.block_size)
-    measure = partial(calibrate, model.executor, scratch, engine.chunk_tokens)
+    measure = partial(calibrate, executor, scratch, engine.chunk_tokens)
     return _known(engine, spec, version, layout.shape, measure, model.places)
 
 

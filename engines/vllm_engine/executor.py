@@ -1,7 +1,7 @@
-"""`StepExecutor` over vLLM: batches in, tokens out, for one model."""
+"""`StepExecutor` over vLLM: batches in, tokens out."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -32,30 +32,43 @@ class ModelRunner(Protocol):
     def compute(self, step: VllmStep) -> StepOutput: ...
 
 
-class VllmExecutor:
-    def __init__(self, service: str, shape: KVShape, runner: ModelRunner) -> None:
-        self._service = service
-        self._shape = shape
+class VllmService:
+    """A service with the runner that has its model. ``place_of``: see `StepPlanner`."""
+
+    def __init__(
+        self, name: str, shape: KVShape, runner: ModelRunner, place_of: Callable[[int], int] | None = None
+    ) -> None:
+        self.name = name
+        self.shape = shape
         self._runner = runner
-        self._planner = StepPlanner(shape.block_size)
+        self._planner = StepPlanner(shape.block_size, place_of)
 
-    def shape(self, service: str) -> KVShape:
-        if service != self._service:
-            raise KeyError(service)
-        return self._shape
-
-    def execute(self, batch: Batch) -> StepResult:
-        started = time.perf_counter()
-        if not batch.chunks:
-            return StepResult([], time.perf_counter() - started)
-        step = self._planner.plan(batch.chunks)
+    def compute(self, chunks: Sequence[Chunk]) -> list[ChunkResult]:
+        step = self._planner.plan(chunks)
         try:
             output = self._runner.compute(step)
         except Exception:
             self._planner.failed()
             raise
-        self._planner.drew(batch.chunks, output.tokens)
-        results = [_result(chunk, output) for chunk in batch.chunks]
+        self._planner.drew(chunks, output.tokens)
+        return [_result(chunk, output) for chunk in chunks]
+
+
+class VllmExecutor:
+    """Services of one process, each with vLLM's workers of its own; one of them computes at a time."""
+
+    def __init__(self) -> None:
+        self._services: dict[str, VllmService] = {}
+
+    def add(self, service: VllmService) -> None:
+        self._services[service.name] = service
+
+    def shape(self, service: str) -> KVShape:
+        return self._services[service].shape
+
+    def execute(self, batch: Batch) -> StepResult:
+        started = time.perf_counter()
+        results = self._services[batch.service].compute(batch.chunks) if batch.chunks else []
         return StepResult(results, time.perf_counter() - started)
 
     def recover(self, *, frees_memory: bool) -> None:

@@ -40,7 +40,7 @@ class InPages:
         memory, views = pages.tensor(), {}
         for layer, name in enumerate(sorted(names, key=extract_layer_index)):
             part = layer * parallel.tensor_parallel_size + self.rank
-            views[name] = layer_view(memory, pages.page_bytes, part, context[name].kv_cache, FEW_BLOCKS)
+            views[name] = layer_view(memory, pages.places, part, context[name].kv_cache, FEW_BLOCKS)
         layer, order = context[names[0]], block_form(context[names[0]].kv_cache, FEW_BLOCKS)
         runner.kv_caches.clear()
         bind_kv_cache(views, context, runner.kv_caches)

@@ -6,7 +6,7 @@ computed already, which is what prefix hits, chunks, continuations and requests 
 not in a batch is forgotten after it, so nothing can leak.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from engines.scheduling.batch import Chunk, Draw
@@ -62,9 +62,13 @@ class _Held:
 
 @dataclass(slots=True)
 class StepPlanner:
-    """Remembers what vLLM holds. Each `plan` is followed by `drew` if the step was computed, and by nothing if not."""
+    """Remembers what vLLM holds. Each `plan` is followed by `drew` if the step was computed, and by nothing if not.
+
+    ``place_of``: what vLLM is told instead of a block; None: itself.
+    """
 
     block_size: int
+    place_of: Callable[[int], int] | None = None
     _held: dict[str, _Held] = field(default_factory=dict)
     _perhaps: set[str] = field(default_factory=set)  # ids that vLLM may hold
 
@@ -106,7 +110,7 @@ class StepPlanner:
         follows = chunk.start == held.end and len(chunk.tokens) == 1 and chunk.tokens[0] == held.token
         if not follows or chunk.prompt_logprobs is not None or chunk.adapter != held.adapter:
             return False
-        return list(chunk.blocks[: len(held.blocks)]) == held.blocks
+        return self._places(chunk.blocks[: len(held.blocks)]) == held.blocks
 
     def _new(self, chunk: Chunk) -> NewRequest:
         tokens = [*(0 for _ in range(chunk.start)), *chunk.tokens]
@@ -115,4 +119,7 @@ class StepPlanner:
 
     def _blocks(self, chunk: Chunk) -> list[int]:
         """Those that its tokens lie in; more may be kept for later ones."""
-        return list(chunk.blocks[: -(-(chunk.start + len(chunk.tokens)) // self.block_size)])
+        return self._places(chunk.blocks[: -(-(chunk.start + len(chunk.tokens)) // self.block_size)])
+
+    def _places(self, blocks: Sequence[int]) -> list[int]:
+        return list(blocks) if self.place_of is None else [self.place_of(block) for block in blocks]

@@ -1,7 +1,7 @@
 """Tables of services that are added to a running mesh: as those of its file, in files of their own.
 
 A table may say which ``engines`` get the service, by their tables' names. Without that all of the mesh's own do whose
-backend serves several services.
+backend loads services while it runs.
 """
 
 import os
@@ -107,6 +107,6 @@ def check_engines(tables: Iterable[AddedTable], engines: Collection[str], report
                 report.add((*one.where, ENGINES), f"unknown engine {name!r}; {suggestion(name, engines)}")
 
 
-def names_for(tables: Iterable[AddedTable], engine: str, *, takes_several: bool) -> tuple[str, ...]:
-    """Return which of the services the engines of a table get. ``takes_several``: they can serve more than one."""
-    return tuple(one.name for one in tables if (takes_several if one.engines is None else engine in one.engines))
+def names_for(tables: Iterable[AddedTable], engine: str, *, takes_more: bool) -> tuple[str, ...]:
+    """Return which of the services the engines of a table get. ``takes_more``: they load services while they run."""
+    return tuple(one.name for one in tables if (takes_more if one.engines is None else engine in one.engines))

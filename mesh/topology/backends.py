@@ -18,7 +18,7 @@ class BackendRules(Protocol):
     BACKENDS: Collection[str]  # their names
     MODELLED: Collection[str]  # those that compute nothing, and only take the time
     GPU_BACKENDS: frozenset[str]  # whose KV memory may lie on a GPU
-    ONE_SERVICE: Collection[str]  # those of which an engine serves one service
+    FIXED: Collection[str]  # those whose engines load no more services once they have started
 
     def defaults(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """Fields of `EngineSpec` that engines have where their table says nothing; ``given`` is what it says."""

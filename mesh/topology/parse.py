@@ -306,8 +306,8 @@ def _engines(
         servers = take_servers(fields, given, where, elsewhere, source.resolve, source.report)
         for rules in backend_rules():
             fields = {**rules.defaults(fields), **fields}
-        several = not servers and all(fields.get("backend") not in rules.ONE_SERVICE for rules in backend_rules())
-        fields["services"] += names_for(added, name, takes_several=several)
+        takes_more = not servers and all(fields.get("backend") not in rules.FIXED for rules in backend_rules())
+        fields["services"] += names_for(added, name, takes_more=takes_more)
         if fields.get("scheduling") is Scheduling.PADDED:
             fields.setdefault("chunk_tokens", WHOLE_PROMPTS)
         if "/" in (fields.get("python") or ""):

@@ -13,7 +13,7 @@ OPENAI = "openai"
 BACKENDS = (OPENAI,)
 MODELLED = ()
 GPU_BACKENDS = frozenset[str]()
-ONE_SERVICE = BACKENDS
+FIXED = BACKENDS
 KINDS = ("auto", "vllm", "sglang", "llama.cpp", "openai")
 
 

@@ -30,6 +30,11 @@ model = "{model}"
 ttft_ms = 60000
 tpot_ms = 5000
 max_priority = 100
+[services.half]
+model = "{model}"
+dtype = "bfloat16"
+ttft_ms = 60000
+tpot_ms = 5000
 [engines.prefill]
 role = "prefill"
 {vllm}
@@ -165,3 +170,19 @@ def test_an_engine_killed_in_mid_answer_costs_no_token(mesh: Mesh):
     assert all(client.is_alive() for client in clients.values())
     os.kill(pid, signal.SIGKILL)
     assert {name: client.end() for name, client in clients.items()} == expected
+
+
+def test_services_share_an_engine_and_what_is_handed_over_stays_theirs(mesh: Mesh):
+    """Blocks of one are half as large as the other's, so two of them lie in a page."""
+    payloads = [body(f"{word} " * 30, 60, model=model) for word in ("red", "green") for model in ("tiny", "half")]
+
+    def ask(payload: dict[str, object]) -> str:
+        return str(
+            httpx.post(f"{mesh.url}/v1/completions", json=payload, timeout=DEADLINE_S).json()["choices"][0]["text"]
+        )
+
+    alone = [ask(payload) for payload in payloads]
+    with ThreadPoolExecutor(2 * len(payloads)) as pool:
+        together = list(pool.map(ask, [*payloads, *payloads]))
+    assert together == [*alone, *alone]
+    assert {service["name"] for service in engine(mesh, "decode")["services"]} == {"tiny", "half"}

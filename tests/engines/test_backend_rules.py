@@ -32,10 +32,6 @@ def test_topologies_find_the_rules():
     ("engine", "line", "fault"),
     [
         (
-            'services = ["a", "b"]\nbackend = "vllm"\nblock_size = 32', 0,
-            'services: a vLLM engine serves one service, and this one has 2; name one, such as services = ["a"]',
-        ),
-        (
             'services = ["a"]\nbackend = "vllm"\nblock_size = 16', 2,
             "block_size: 16: vLLM's attention wants multiples of 32",
         ),

@@ -36,6 +36,22 @@ class Workers(Protocol):
     def collective_rpc(self, method: str, *, args: tuple[object, ...]) -> list[Any]: ...
 
 
+class ServiceAdapters:
+    """The `AdapterLoader` of several models."""
+
+    def __init__(self, of_services: Mapping[str, "VllmAdapters"]) -> None:
+        self._of_services = of_services
+
+    def __repr__(self) -> str:
+        return f"<ServiceAdapters {dict(self._of_services)}>"
+
+    def add(self, service: str, key: str, adapter: AdapterFolder) -> None:
+        self._of_services[service].add(service, key, adapter)
+
+    def remove(self, service: str, key: str) -> None:
+        self._of_services[service].remove(service, key)
+
+
 class VllmAdapters:
     """The `AdapterLoader` of one model. ``turn``: had by whoever lets the workers compute. ``num_workers`` 1: it is in
     this process, and reads files while it computes.

@@ -10,7 +10,6 @@ import sys
 
 import numpy as np
 
-from engines.scheduling.batch import Batch
 from engines.vllm_engine.backend import open_memory, start_vllm
 from kvtransfer.gpu.device_memory import DeviceKVMemory
 from kvtransfer.layout import DTYPE_BYTES
@@ -42,8 +41,8 @@ def main() -> None:
         device=os.environ.get("MESHSERVE_VLLM_DEVICE", "cpu"),
     )  # fmt: skip
     spec = ServiceSpec(SERVICE, folder, Slo(10.0, 1.0), dtype=dtype)
-    model = start_vllm(engine, spec, open_memory(engine, spec), int(rank))
-    executor, memory, adapters = model.executor, model.memory, model.adapters
+    model = start_vllm(engine, spec, open_memory(engine, [spec]), int(rank))
+    memory, adapters = model.memory, model.adapters
     assert len(memory) == NUM_BLOCKS
 
     def answer(what: object) -> None:
@@ -58,7 +57,7 @@ def main() -> None:
             break
         try:
             if question == "compute":
-                answer(list(executor.execute(Batch(SERVICE, argument)).chunks))
+                answer(model.service.compute(argument))
             elif question == "add_adapter" and adapters is not None:
                 answer(adapters.add(SERVICE, *argument))
             elif question == "remove_adapter" and adapters is not None:

@@ -9,7 +9,7 @@ import pickle
 import sys
 from itertools import count
 
-from engines.scheduling.batch import Batch, Chunk
+from engines.scheduling.batch import Chunk
 from engines.vllm_engine.backend import open_memory, start_vllm
 from mesh.topology.schema import EngineSpec, ServiceSpec, Slo
 from mesh.wire.control import Role
@@ -42,11 +42,9 @@ def main() -> None:
         kv_memory_bytes=2**25, options={"enforce_eager": True}, device="cpu",
     )  # fmt: skip
     spec = ServiceSpec(SERVICE, sys.argv[1], Slo(10.0, 1.0))
-    model = start_vllm(engine, spec, open_memory(engine, spec))
+    model = start_vllm(engine, spec, open_memory(engine, [spec]))
     free = count()
-    runner = Seeing(
-        lambda chunks: model.executor.execute(Batch(SERVICE, chunks)).chunks, lambda: next(free), BLOCK_SIZE
-    )
+    runner = Seeing(model.service.compute, lambda: next(free), BLOCK_SIZE)
     prompts: list[Prompt] = pickle.load(sys.stdin.buffer)
     given: dict[str, list[list[int]]] = {"whole": [], "in chunks": [], "gone on": []}
     for number, (tokens, images) in enumerate(prompts):

@@ -71,7 +71,7 @@ def test_the_vllm_that_was_tested_is_taken(installed, found):
 def test_memory_for_no_block_is_refused(topology):
     made = topology(kv="1KiB")
     with pytest.raises(UserError, match=r"engines\.e: kv_memory: 1024 bytes .* hold no block"):
-        open_memory(made.engines[0], made.services[0])
+        open_memory(made.engines[0], made.services[:1])
 
 
 def test_weights_beyond_their_limit_are_refused(topology, installed):
@@ -79,13 +79,13 @@ def test_weights_beyond_their_limit_are_refused(topology, installed):
     made = topology()
     engine = replace(made.engines[0], weight_memory_bytes=1000)
     with pytest.raises(UserError, match=r"engines\.e: weights of a take .* more than its weight_memory"):
-        vllm_backend(engine, made.services)
+        vllm_backend(engine, made.services[:1])
 
 
 @pytest.mark.parametrize("option", ["tensor_parallel_size", "pipeline_parallel_size"])
 def test_several_gpus_are_refused(topology, option):
     made = topology()
-    memory = open_memory(made.engines[0], made.services[0])
+    memory = open_memory(made.engines[0], made.services[:1])
     engine = replace(made.engines[0], device="cuda:1", options={option: 2})
     with pytest.raises(UserError, match=rf"engines\.e: options\.{option}: a vLLM engine has one GPU"):
         start_vllm(engine, made.services[0], memory)
@@ -94,7 +94,7 @@ def test_several_gpus_are_refused(topology, option):
 
 def test_options_that_the_engine_sets_are_refused(topology):
     made = topology(option="max_num_seqs")
-    memory = open_memory(made.engines[0], made.services[0])
+    memory = open_memory(made.engines[0], made.services[:1])
     with pytest.raises(UserError, match=r"engines\.e: options\.max_num_seqs: the engine sets that itself"):
         start_vllm(made.engines[0], made.services[0], memory)
     memory.close()

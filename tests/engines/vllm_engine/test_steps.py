@@ -5,7 +5,7 @@ import random
 import pytest
 
 from engines.scheduling.batch import Batch, Chunk, Draw
-from engines.vllm_engine.executor import StepOutput, VllmExecutor
+from engines.vllm_engine.executor import StepOutput, VllmExecutor, VllmService
 from engines.vllm_engine.steps import StepPlanner, VllmStep
 from mesh.wire.requests import Sampling
 from mesh.wire.transfers import KVShape
@@ -76,7 +76,9 @@ def test_tokens_are_those_of_lonely_requests_whatever_happens_to_them(seed):
     """Requests pause, are preempted, come back under their names, are given spare blocks; steps fail."""
     draw = random.Random(seed)
     books = Books()
-    executor = VllmExecutor("s", KVShape(1, 1, 4, BLOCK_SIZE, "float32"), books)
+    service = VllmService(
+        "s", KVShape(1, 1, 4, BLOCK_SIZE, "float32"), books, (lambda block: 3 * block) if seed % 2 else None
+    )
     free = list(range(400))
     draw.shuffle(free)
     requests = [Request(f"r{i}", [draw.randrange(97) for _ in range(draw.randrange(1, 20))]) for i in range(6)]
@@ -94,9 +96,9 @@ def test_tokens_are_those_of_lonely_requests_whatever_happens_to_them(seed):
         chunks = [request.chunk(size) for request, size in zip(batch, sizes, strict=True)]
         if books.fails:
             with pytest.raises(RuntimeError):
-                executor.execute(Batch("s", chunks))
+                service.compute(chunks)
             continue
-        results = executor.execute(Batch("s", chunks)).chunks
+        results = service.compute(chunks)
         for request, size, result in zip(batch, sizes, results, strict=True):
             request.computed += size
             assert (result.token is not None) == (request.computed == len(request.tokens))
@@ -147,5 +149,17 @@ def test_whatever_does_not_follow_is_new(chunk):
 
 def test_an_empty_batch_is_not_told():
     books = Books()
-    assert VllmExecutor("s", KVShape(1, 1, 4, BLOCK_SIZE, "float32"), books).execute(Batch("s", [])).chunks == []
+    executor = VllmExecutor()
+    executor.add(VllmService("s", KVShape(1, 1, 4, BLOCK_SIZE, "float32"), books))
+    assert executor.execute(Batch("s", [])).chunks == []
     assert books.steps == []
+
+
+def test_vllm_is_told_of_places_instead_of_blocks():
+    planner, tokens = StepPlanner(BLOCK_SIZE, lambda block: 10 * block + 1), [5, 6, 7]
+    first = Chunk("r", tokens, 0, [9], Draw(GREEDY, tokens, 3, 3))
+    assert [list(request.blocks) for request in planner.plan([first]).new] == [[91]]
+    planner.drew([first], {"r": 8})
+    planner.plan([second := decode([5, 6, 7, 8], [9])])
+    planner.drew([second], {"r": 2})
+    assert [list(request.new_blocks) for request in planner.plan([decode([5, 6, 7, 8, 2], [9, 4])]).known] == [[41]]

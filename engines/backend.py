@@ -85,6 +85,7 @@ class Backend:
 
     ``add`` loads one more while the executor computes others; any thread may call it. Raise `UserError` if it cannot be
     had. ``remove`` forgets one that is not computed any more. ``adapters``: None if it computes none.
+    ``follow_threads`` lets it compute with as many threads as a function says, from step to step; None: it cannot.
     """
 
     executor: StepExecutor
@@ -93,6 +94,7 @@ class Backend:
     add: Callable[[ServiceSpec], LoadedModel]
     remove: Callable[[str], None]
     adapters: AdapterLoader | None = None
+    follow_threads: Callable[[Callable[[], int]], None] | None = None
 
     @classmethod
     def of_fixed(

@@ -28,6 +28,7 @@ GPU_BACKENDS = frozenset({"torch", VLLM})
 ADAPTING = ("torch", VLLM, "simulated")  # backends that compute LoRA adapters
 SEEING = frozenset({VLLM, "simulated"})  # backends that see images, where the model does
 SPECULATING = ("torch", "simulated")  # backends whose steps check drafts
+SHARING_THREADS = ("torch",)  # backends that compute with idle cores, too
 NO_INT8 = "int8 is a dtype of torch engines"
 
 
@@ -97,12 +98,24 @@ def _problems(engine: EngineSpec, dtypes: Mapping[str, str], others: Collection[
         yield "scheduling", f'{engine.backend} engines pad no batches; use "static", which computes no padding'
     if engine.backend != VLLM and engine.options:
         yield "options", f'only backend = "vllm" has options, and this one has {engine.backend!r}'
+    if engine.max_threads is not None:
+        yield from _thread_problems(engine, engine.max_threads)
     if engine.imitates is not None:
         yield from _imitation_problems(engine, engine.imitates)
     if engine.backend == VLLM:
         yield from _vllm_problems(engine, dtypes, others)
     elif engine.backend == TRANSFORMERS:
         yield from _transformers_problems(engine, dtypes)
+
+
+def _thread_problems(engine: EngineSpec, most: int) -> Iterator[tuple[str, str]]:
+    if most < engine.threads:
+        yield "max_threads", f"{most}: it has {engine.threads} threads at any time; take {engine.threads} or more"
+    if engine.backend not in SHARING_THREADS:
+        problem = f"{engine.backend} engines compute with the threads that they started with"
+        yield "max_threads", f'{problem}; leave it out, or use backend = "torch"'
+    elif engine.device != "cpu":
+        yield "max_threads", f"threads do not compute on {engine.device}; leave it out"
 
 
 def _imitation_problems(engine: EngineSpec, name: str) -> Iterator[tuple[str, str]]:

@@ -64,6 +64,11 @@ class Loaded:
         for name, model in backend.models.items():
             self.open(name, model)
 
+    def use_threads(self, available: Callable[[], int]) -> None:
+        """Compute with as many threads as that says, from step to step, if the backend can."""
+        if self._backend.follow_threads is not None:
+            self._backend.follow_threads(available)
+
     def learn(self, name: str) -> bool:
         """Know a service that was added to the mesh since this engine started. Return whether it is such a one."""
         others = [service for service in self._topology.services if service.name != name or not service.is_added]

@@ -39,7 +39,9 @@ from engines.node import EngineNode
 from engines.scheduling.batch import Batch, StepResult
 from engines.scheduling.step import Step
 from engines.settings import EngineSettings
+from engines.status import starting_status
 from engines.step_failures.errors import classify
+from engines.threads.board import ThreadBoard, open_board
 from engines.tiers.jobs import TierJobs
 from kvtransfer.freed_memory import keep_freed_memory
 from kvtransfer.gpu.device import MESSAGE_BYTES
@@ -55,9 +57,8 @@ from mesh.process.garbage import spare_what_is_loaded
 from mesh.process.process import ProcessShell, first_line
 from mesh.sockets.sockets import Sockets
 from mesh.topology.schema import EngineSpec, Topology
-from mesh.wire.control import LoadService, ProcessState
+from mesh.wire.control import LoadService
 from mesh.wire.messages import EngineMessage
-from mesh.wire.status import EngineStatus
 
 J = TypeVar("J")
 T = TypeVar("T")
@@ -85,6 +86,7 @@ async def serve(shell: ProcessShell) -> None:
     sockets: Sockets[EngineMessage] = shell.sockets(EngineMessage)
     compute = ThreadPoolExecutor(1, "compute")
     peers = PeerMemories()
+    board = open_board(shell.topology, engine, shell.runtime)  # it works until it is ready
     try:
         async with asyncio.TaskGroup() as tasks:
             timing = shell.topology.timing
@@ -95,7 +97,10 @@ async def serve(shell: ProcessShell) -> None:
             for task in background:
                 task.cancel()
         spare_what_is_loaded()
-        await EngineProcess(shell, engine, sockets, loaded, peers, compute).run()
+        if board is not None:
+            loaded.use_threads(board.num_threads)
+            board.rest()
+        await EngineProcess(shell, engine, sockets, loaded, peers, compute, board).run()
     finally:
         compute.shutdown(wait=False, cancel_futures=True)
         await sockets.close()
@@ -106,24 +111,6 @@ async def leave_when_asked(shell: ProcessShell) -> None:
     await shell.drain.wait()
     log.info("asked to stop before it was ready")
     os._exit(0)
-
-
-def starting_status(engine: EngineSpec) -> EngineStatus:
-    return EngineStatus(
-        seq=0,
-        state=ProcessState.STARTING,
-        role=engine.role,
-        host=engine.host,
-        pid=os.getpid(),
-        services=[],
-        num_running=0,
-        num_waiting=0,
-        num_tokens=0,
-        prefill_remaining_s=0.0,
-        prefill_waiting_s=0.0,
-        decode_step_s=0.0,
-        min_slack_s=None,
-    )
 
 
 class EngineProcess:
@@ -137,6 +124,7 @@ class EngineProcess:
         loaded: Loaded,
         peers: PeerMemories,
         compute: ThreadPoolExecutor,
+        board: ThreadBoard | None = None,
     ) -> None:
         topology = shell.topology
         self._drain = shell.drain
@@ -148,6 +136,7 @@ class EngineProcess:
         self._compute_thread = compute
         self._copy_thread = ThreadPoolExecutor(1, "copy")
         self._load_thread = ThreadPoolExecutor(1, "load")
+        self._board = board
         self._tier_jobs = TierJobs()
         self._metrics = EngineMetrics(shell, engine, sockets.counters)
         core = EngineCore(settings_of(topology, engine, self._metrics.url), loaded.services, peers.can_open)
@@ -283,6 +272,8 @@ class EngineProcess:
 
     def _compute(self, batch: Batch) -> "asyncio.Future[StepResult]":
         """Let it begin at once: the executor is not to wait for the next turn of the event loop."""
+        if self._board is not None:
+            self._board.work()
         return asyncio.get_running_loop().run_in_executor(self._compute_thread, self._loaded.executor.execute, batch)
 
     async def _finish(self, step: Step, computed: "asyncio.Future[StepResult]") -> None:
@@ -295,6 +286,8 @@ class EngineProcess:
             now = self._clock.now()
             self._metrics.steps.computed(step, now)
             self._carry_out(self._node.finish_step(result, now))
+        if self._board is not None and self._running is asyncio.current_task():  # no other step has begun
+            self._board.rest()
 
     async def _recover(self, *, frees_memory: bool) -> None:
         """Faults of kernels show when their device is waited for, at the latest."""

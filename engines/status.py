@@ -1,5 +1,6 @@
 """Computes the numbers by which gateways decide, from what an engine holds."""
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,8 +19,10 @@ from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.slack import is_beyond_repair
 from engines.speculation.speculation import Speculation
 from kvtransfer.tiers.tier import TierIndex
+from mesh.topology.schema import EngineSpec
+from mesh.wire.control import ProcessState
 from mesh.wire.requests import RequestSpec
-from mesh.wire.status import Demand, ServiceStatus
+from mesh.wire.status import Demand, EngineStatus, ServiceStatus
 from mesh.wire.transfers import KVShape, MemoryRef
 
 
@@ -219,3 +222,22 @@ class Service:
 
 def min_or_none(values: Iterable[float | None]) -> float | None:
     return min([value for value in values if value is not None], default=None)
+
+
+def starting_status(engine: EngineSpec) -> EngineStatus:
+    """The status of an engine that loads its services."""
+    return EngineStatus(
+        seq=0,
+        state=ProcessState.STARTING,
+        role=engine.role,
+        host=engine.host,
+        pid=os.getpid(),
+        services=[],
+        num_running=0,
+        num_waiting=0,
+        num_tokens=0,
+        prefill_remaining_s=0.0,
+        prefill_waiting_s=0.0,
+        decode_step_s=0.0,
+        min_slack_s=None,
+    )

@@ -65,10 +65,11 @@ class Factory:
         self._profiles = profiles
         self._physics = physics
         self._network = network
-        self._hosts = {spec.host: Host(kernel) for spec in topology.engines} if physics.is_shared else {}
+        shares = physics.is_shared or any(spec.most_threads > spec.threads for spec in topology.own_engines)
+        self._hosts = _hosts(topology, kernel) if shares else {}
         tiers = topology.kv_tiers
         self._tiers = {} if tiers is None else {spec.host: HostTiers(tiers, physics) for spec in topology.own_engines}
-        self._coasts = coasts and not physics.is_shared and not physics.noise
+        self._coasts = coasts and not shares and not physics.noise
         self._observer = observer
         self._on_end = on_end
         self._make_timelines = timelines
@@ -133,6 +134,12 @@ class Factory:
         )
         parts = CoreParts(settings, models.services, _always)
         return parts.core() if self._observer is None else self._observer.core(parts)
+
+
+def _hosts(topology: Topology, kernel: Kernel) -> dict[str, Host]:
+    engines = sorted(topology.engines, key=lambda spec: spec.id)
+    names = dict.fromkeys(spec.host for spec in engines)
+    return {name: Host(kernel, [spec for spec in engines if spec.host == name]) for name in names}
 
 
 def _always(peer: str, memory: MemoryRef) -> bool:

@@ -105,10 +105,13 @@ class ChunkResult(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """Results in the order of the batch's chunks, and how long the step took."""
+    """Results in the order of the batch's chunks, and how long the step took. ``had_extra_threads``: it had more than
+    the engine's own, so it says nothing of what such steps cost.
+    """
 
     chunks: Sequence[ChunkResult]
     elapsed_s: float
+    had_extra_threads: bool = False
 
 
 class StepExecutor(Protocol):

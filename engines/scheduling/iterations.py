@@ -197,7 +197,8 @@ class Iterations:
         if step is None:
             raise RuntimeError("a step finished that was not started")
         repeated = running.repeated(result)
-        step.service.learn(running.load(step), result.elapsed_s)
+        if not result.had_extra_threads:
+            step.service.learn(running.load(step), result.elapsed_s)
         if len(step.prompts) < len(step.shares):
             self._pace.stepped(now, _tokens_a_decode(result) if step.service.speculation is not None else 1)
         if repeated is not None:

@@ -86,7 +86,7 @@ def torch_backend(engine: EngineSpec, services: Sequence[ServiceSpec], later: Se
 
     models = {spec.name: add(spec) for spec in services}
     measured_when = "measured when a service was loaded"
-    return Backend(executor, memory, models, add, remove, TorchAdapters(executor))
+    return Backend(executor, memory, models, add, remove, TorchAdapters(executor), executor.threads.follow)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 A step computes a batch of chunks flattened to rows: one matrix product serves all requests, wherever each is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,7 +47,9 @@ def _why_no_int8(device: torch.device) -> str:
 
 
 class Decoder:
-    """One model with its KV pool. ``dtype`` is one of `shape.DTYPES`; ``paged`` reads the pool in place."""
+    """One model with its KV pool. ``dtype`` is one of `shape.DTYPES`; ``paged`` reads the pool in place.
+    ``before_layer`` is called before each layer of a step.
+    """
 
     def __init__(
         self,
@@ -58,8 +60,10 @@ class Decoder:
         paged: PagedAttention | None = None,
         *,
         generates: bool = True,
+        before_layer: Callable[[], None] | None = None,
     ) -> None:
         self.config = config
+        self._before_layer = before_layer
         self._paged = paged
         self._device = pool.device
         self._dtype: torch.dtype = getattr(torch, compute_dtype(dtype))
@@ -107,6 +111,8 @@ class Decoder:
         self._reserve(layout.workspace_items)
         last = len(self._layers) - 1
         for number, layer in enumerate(self._layers):
+            if self._before_layer is not None:
+                self._before_layer()
             beside = _normed(layer.mlp_norm, hidden) if self.config.parallel_residual else None
             _add(hidden, layer.out, self._attention(number, layer, hidden, step), layer.post_attention_norm)
             if number == last:

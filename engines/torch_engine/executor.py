@@ -28,6 +28,7 @@ from engines.torch_engine.sampling.logprobs import PromptLogprobs
 from engines.torch_engine.sampling.rows import SampledToken, sample_tokens
 from engines.torch_engine.sampling.sampler import Sampler
 from engines.torch_engine.shape import kv_shape
+from engines.torch_engine.threads import ThreadSetter
 from mesh.topology.schema import Task
 from mesh.wire.requests import TokenLogprobs
 from mesh.wire.transfers import KVShape
@@ -61,7 +62,7 @@ class TorchExecutor:
         acceleration: Acceleration | None = None,
     ) -> None:
         self._device = torch.device(device)
-        self._threads = threads
+        self.threads = ThreadSetter(threads)
         is_gpu = acceleration is None and self._device.type == "cuda"
         self._acceleration = cuda_acceleration(self._device) if is_gpu else acceleration
         self._models: dict[str, ExecutableModel] = {}
@@ -70,9 +71,9 @@ class TorchExecutor:
 
     def add(self, service: TorchService) -> None:
         """Load a model."""
-        torch.set_num_threads(self._threads)  # of the calling thread
+        torch.set_num_threads(self.threads.own)  # of the calling thread
         with torch.inference_mode(), self._on_device():
-            self._models[service.name] = _model(service, self._device, self._acceleration)
+            self._models[service.name] = _model(service, self._device, self._acceleration, self.threads)
 
     def move(self, service: TorchService) -> None:
         """Let a loaded model keep its KV in the memory that is named now; what it kept is lost."""
@@ -99,11 +100,12 @@ class TorchExecutor:
 
     def execute(self, batch: Batch) -> StepResult:
         started = time.perf_counter()
+        self.threads.begin_step(sum([len(chunk.tokens) for chunk in batch.chunks]))
         with torch.inference_mode(), self._on_device():
             results = compute_verified(batch.chunks, self._models[batch.service].step)
             if self._device.type == "cuda":  # what is told as computed is there, for every stream and process
                 torch.cuda.current_stream().synchronize()
-        return StepResult(results, time.perf_counter() - started)
+        return StepResult(results, time.perf_counter() - started, self.threads.has_extra)
 
     def recover(self, *, frees_memory: bool) -> None:
         """Recover as `StepExecutor` says. A device that failed in a kernel says so when it is waited for, whoever
@@ -136,12 +138,14 @@ class ExecutableModel(Protocol):
     def step(self, chunks: Sequence[Chunk]) -> list[ChunkResult]: ...
 
 
-def _model(service: TorchService, device: torch.device, acceleration: Acceleration | None) -> ExecutableModel:
+def _model(
+    service: TorchService, device: torch.device, acceleration: Acceleration | None, threads: ThreadSetter
+) -> ExecutableModel:
     """Load the service's model for its task."""
     folder, config, pool = service.folder, service.config, _pool(service, device)
     check_task(folder, config, service.task)
     if service.task is Task.GENERATE:
-        return _Model(service, device, acceleration)
+        return _Model(service, device, acceleration, threads)
     pooling = pooling_of(folder, config) if service.task is Task.EMBED else None
     if pooling is None or config.encoder is not None:
         return PooledEncoder(folder, config, service.dtype, pool, pooling)
@@ -156,11 +160,15 @@ def _paged(config: ModelConfig, pool: KVPool, acceleration: Acceleration | None)
 class _Model:
     """A service that generates."""
 
-    def __init__(self, service: TorchService, device: torch.device, acceleration: Acceleration | None) -> None:
+    def __init__(
+        self, service: TorchService, device: torch.device, acceleration: Acceleration | None, threads: ThreadSetter
+    ) -> None:
         self.pool = _pool(service, device)
         self._acceleration = acceleration
         self._paged = _paged(service.config, self.pool, acceleration)
-        self._decoder = Decoder(service.folder, service.config, service.dtype, self.pool, self._paged)
+        self._decoder = Decoder(
+            service.folder, service.config, service.dtype, self.pool, self._paged, before_layer=threads.set
+        )
         self._graphs = self._new_graphs()
         self._sampler = Sampler.of(service.folder, service.config, BRIEFLY_S)
         self._prompts = PromptLogprobs(self._decoder.logits)

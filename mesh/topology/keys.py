@@ -140,6 +140,7 @@ ENGINE: Keys = {
     "backend": Key("backend", text),
     "device": Key("device", device),
     "threads": Key("threads", integer(1, 1024)),
+    "max_threads": Key("max_threads", integer(1, 1024)),
     "kv_memory": Key("kv_memory_bytes", size),
     "weight_memory": Key("weight_memory_bytes", size),
     "adapter_memory": Key("adapter_memory_bytes", size),

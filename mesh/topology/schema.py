@@ -142,6 +142,7 @@ class EngineSpec:
     backend: str = "torch"
     device: str = "cpu"
     threads: int = 1
+    max_threads: int | None = None  # None: ``threads``
     kv_memory_bytes: int = 256 * 2**20  # shared by the services
     weight_memory_bytes: int | None = None  # of the weights of its services at most; None: what its device has
     adapter_memory_bytes: int = 256 * 2**20  # of LoRA adapters of its services; the longest unused one makes room
@@ -167,6 +168,11 @@ class EngineSpec:
     metrics_address: str = "127.0.0.1"  # where Prometheus asks it
     metrics_port: int | None = None  # None: one that is free
     server: ServerSpec | None = None  # that others run; None: the mesh starts a process for it
+
+    @property
+    def most_threads(self) -> int:
+        """Return the number with which it computes while cores of its host are idle."""
+        return self.threads if self.max_threads is None else self.max_threads
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """The shell around an `EngineNode` in virtual time: what `engines.process` does with sockets, threads and a clock."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from math import inf
 
 from engines.core import EngineCore
@@ -328,9 +329,9 @@ class SimulatedEngine:
         elif self._host is not None:
             self._num_started += 1
             load = step.load()
-            alone_s, finish = model.between_s + model.elapsed_s(load), self._finish_shared_step
-            arguments = (self._num_started, step, now + model.between_s)
-            self._host.compute(alone_s, model.slowdown(load), self._kernel.after, 0.0, finish, *arguments)
+            alone_s = model.between_s + model.elapsed_s(load)
+            finish = partial(self._finish_shared_step, self._num_started, step, now + model.between_s)
+            self._host.compute(self._me.process, alone_s, model.slowdown(load), finish)
         else:
             elapsed_s, self._stall_s = model.elapsed_s(step.load()) + self._stall_s, 0.0
             self._end_step_at(now + model.between_s + elapsed_s, step, elapsed_s)
@@ -349,7 +350,7 @@ class SimulatedEngine:
         self._num_started += 1
         self._kernel.at(when, self._finish_step, self._num_started, step, elapsed_s)
 
-    def _finish_step(self, number: int, step: Step, elapsed_s: float) -> None:
+    def _finish_step(self, number: int, step: Step, elapsed_s: float, had_extra_threads: bool = False) -> None:
         if number != self._num_started:
             return  # it was to be the end of a coast that was cut short
         self._catch_up()
@@ -357,10 +358,11 @@ class SimulatedEngine:
         if self._step_failures and self._failing.random() < self._step_failures:
             self._carry_out(self._node.fail_step(StepError.ORDINARY, FAULT, FAULT))
             return
-        self._carry_out(self._node.finish_step(StepResult(self._sampler.results(step), elapsed_s), self._kernel.now))
+        result = StepResult(self._sampler.results(step), elapsed_s, had_extra_threads)
+        self._carry_out(self._node.finish_step(result, self._kernel.now))
 
-    def _finish_shared_step(self, number: int, step: Step, started_at: float) -> None:
-        self._finish_step(number, step, self._kernel.now - started_at)
+    def _finish_shared_step(self, number: int, step: Step, started_at: float, had_extra_threads: bool) -> None:
+        self._finish_step(number, step, self._kernel.now - started_at, had_extra_threads)
 
     def _deliver_in_time(self, coast: Coast) -> None:
         """See to it that the step is noticed whose tokens are to be delivered, if it is one to be passed by."""

@@ -47,6 +47,13 @@ def test_topologies_find_the_rules():
             'backend = "simulated"\nprofile = "h100-llama2-7b-tp1"\nimitates = "vlm-0.12"', 2,
             "imitates: unknown serving system 'vlm-0.12'; did you mean 'vllm-0.12'?",
         ),
+        ("threads = 4\nmax_threads = 3", 1, "max_threads: 3: it has 4 threads at any time; take 4 or more"),
+        (
+            'max_threads = 2\nbackend = "simulated"\nprofile = "h100-llama2-7b-tp1"', 0,
+            "max_threads: simulated engines compute with the threads that they started with; "
+            'leave it out, or use backend = "torch"',
+        ),
+        ('max_threads = 2\ndevice = "cuda:0"', 0, "max_threads: threads do not compute on cuda:0; leave it out"),
         (
             "options = { x = 1 }", 0, "options: only backend = \"vllm\" has options, and this one has 'torch'",
         ),

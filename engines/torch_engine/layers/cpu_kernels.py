@@ -94,7 +94,6 @@ class _Run:
         self.num_out, self._ins = weight.codes.shape
         self._form = weight.form
         self._kernels = kernels
-        self._threads = torch.get_num_threads()
         self._packed = torch.empty(_kernels.packed_bytes(weight.form, self.num_out, self._ins), dtype=torch.uint8)
         codes, scales = weight.codes.contiguous(), weight.scales.contiguous()
         minima = scales if weight.minima is None else weight.minima.contiguous()  # not read where there are none
@@ -122,7 +121,7 @@ class _Run:
             self._ins,
             self._rounds,
             adds,
-            self._threads,
+            torch.get_num_threads(),
         )
 
 

@@ -52,6 +52,8 @@ def child_commands(
         if isinstance(spec, EngineSpec):
             argv = (spec.python or sys.executable, "-m", "engines", *arguments)
             env = _environment(spec.threads)
+            if spec.most_threads > spec.threads:
+                env["OMP_WAIT_POLICY"] = "passive"  # extra threads that spin would hold up whoever needs their cores
             yield ChildCommand(spec.id, ENGINE, argv, spec.is_standby, env, digest, ties.descriptors)
         else:
             kind, module = (GATEWAY, "router") if isinstance(spec, GatewaySpec) else (PLACEMENT, "router.placement")

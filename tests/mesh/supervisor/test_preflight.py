@@ -80,7 +80,14 @@ def test_commands_of_a_host(topology):
     assert other.argv == ("/opt/python", "-m", "engines", *arguments, "e")
     assert daemon.argv == (sys.executable, "-m", "router.placement", *arguments, "placement")
     assert (gateway.env["OMP_NUM_THREADS"], other.env["OMP_NUM_THREADS"]) == ("1", "3")
+    assert "OMP_WAIT_POLICY" not in other.env
     assert list(child_commands(topology, "elsewhere")) == []
+
+
+def test_extra_threads_do_not_spin_while_they_wait(topology):
+    engine = replace(topology.engines[0], threads=1, max_threads=2)
+    [_, command, _] = child_commands(replace(topology, engines=(engine,)), "local")
+    assert command.env["OMP_WAIT_POLICY"] == "passive"
 
 
 def test_the_runtime_folder_is_private(topology):

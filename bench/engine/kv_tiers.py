@@ -7,7 +7,8 @@
 Each turn of a conversation repeats its prompt and adds to it, and all conversations take turns: a turn comes when the
 blocks of the turn before have left the engine's memory, unless ``--pool`` holds them all. Each arm is a mesh of its own
 with one engine and empty tiers; with more than one round the arms take turns. ``off`` has no tiers and computes each
-prompt anew; ``host`` has room for all in the host's memory; ``both`` for an eighth, and for all on disk.
+prompt anew; ``host`` has room for all in the host's memory; ``both`` for an eighth, and for all on disk. ``peers`` has
+two engines with room for all and no tier to speak of: each turn is the other engine's, which pulls what the first has.
 """
 
 import argparse
@@ -28,7 +29,7 @@ from bench.engine.under_test import add_model_argument
 from bench.harness.arguments import add_json, errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import print_table
-from bench.live.mesh import PATIENT, LiveMesh, live_mesh
+from bench.live.mesh import PATIENT, STOP_S, LiveMesh, live_mesh, mesh_command
 from bench.live.ports import free_port
 from mesh.errors import CommandError
 from mesh.topology.values import size
@@ -41,10 +42,13 @@ TOPOLOGY = """
 model = "{model}"
 ttft_ms = 60000
 tpot_ms = 1000
-[engines.only]
+[engines.engine]
+count = {count}
 kv_memory = "{pool}"
 [gateways.gateway]
 port = {port}
+[policy]
+name = "kv_aware"
 {tiers}
 """
 
@@ -57,14 +61,16 @@ class Measured:
     ttft_s: list[list[float]]
     cached: list[int]  # tokens of prompts that were not computed
     elapsed_s: float = 0.0
-    cpu_s: float = 0.0  # of the engine's process, from the first turn to a second after the last
-    engine: dict[str, Any] = field(default_factory=dict)  # its row of `mesh status`
+    cpu_s: float = 0.0  # of engines' processes, from the first turn to a second after the last
+    engine: dict[str, Any] = field(default_factory=dict)  # row of `mesh status`, of the one that served last
 
 
 def tiers_of(arm: str, room: int, memory: str, disk: Path) -> str:
     """The topology's table. ``room``: bytes for all conversations."""
     if arm == "off":
         return ""
+    if arm == "peers":
+        return f'[kv_tiers]\nhost = "1MiB"\nhost_folder = "{memory}/host"\npeers = true\n'
     host = room if arm == "host" else room // 8
     table = f'[kv_tiers]\nhost = "{host}B"\nhost_folder = "{memory}/host"\n'
     return table if arm == "host" else f'{table}disk = "{room}B"\ndisk_folder = "{disk}"\n'
@@ -80,7 +86,8 @@ def conversations(options: argparse.Namespace, seed: int) -> list[list[list[int]
 def measure(options: argparse.Namespace, arm: str, folder: Path, seed: int) -> Measured:
     with TemporaryDirectory(dir="/dev/shm") as memory, TemporaryDirectory() as disk:
         tiers = tiers_of(arm, size(options.room), memory, Path(disk) / "disk")
-        text = TOPOLOGY.format(model=options.model, pool=options.pool, port=free_port(), tiers=tiers)
+        pool, count = (options.room, 2) if arm == "peers" else (options.pool, 1)
+        text = TOPOLOGY.format(model=options.model, pool=pool, count=count, port=free_port(), tiers=tiers)
         (folder / "mesh.toml").write_text(PATIENT + text)
         with live_mesh(folder / "mesh.toml") as mesh:
             _send(mesh, [1] * 64, 8)  # the first request
@@ -89,19 +96,31 @@ def measure(options: argparse.Namespace, arm: str, folder: Path, seed: int) -> M
 
 def _play(mesh: LiveMesh, options: argparse.Namespace, arm: str, seed: int) -> Measured:
     talks = conversations(options, seed)
-    [before] = mesh.status()["engines"]
-    engine = psutil.Process(before["pid"])
-    measured, started, used_s = Measured(arm, [], []), time.perf_counter(), sum(engine.cpu_times()[:2])
+    names = [row["id"] for row in mesh.status()["engines"]]
+    measured, started, used_s = Measured(arm, [], []), time.perf_counter(), _cpu_s(mesh)
     with ThreadPoolExecutor(options.at_once) as clients:
         for turn in range(options.turns):
+            _leave_one(mesh, names, turn % len(names))
             answers = list(clients.map(lambda talk, turn=turn: _send(mesh, talk[turn], options.answer), talks))
             measured.ttft_s.append([ttft_s for ttft_s, _ in answers])
             measured.cached.append(sum(cached for _, cached in answers))
     measured.elapsed_s = time.perf_counter() - started
     time.sleep(STORED_S)
-    measured.cpu_s = sum(engine.cpu_times()[:2]) - used_s
-    [measured.engine] = mesh.status()["engines"]
+    measured.cpu_s = _cpu_s(mesh) - used_s
+    measured.engine = mesh.status()["engines"][(options.turns - 1) % len(names)]
     return measured
+
+
+def _cpu_s(mesh: LiveMesh) -> float:
+    """CPU seconds of all engines so far."""
+    return sum(sum(psutil.Process(row["pid"]).cpu_times()[:2]) for row in mesh.status()["engines"])
+
+
+def _leave_one(mesh: LiveMesh, names: Sequence[str], number: int) -> None:
+    """Let one engine serve, and the others only give what they have."""
+    for name in names if len(names) > 1 else ():
+        undo = ["--undo"] if name == names[number] else []
+        mesh_command(mesh.environment, STOP_S, "drain", str(mesh.topology.path), name, *undo)
 
 
 def _send(mesh: LiveMesh, prompt: Sequence[int], max_tokens: int) -> tuple[float, int]:
@@ -154,7 +173,7 @@ def main() -> None:
     parser.add_argument("--room", default="1GiB", help="of tiers, for all conversations (default: 1GiB)")
     parser.add_argument("--at-once", type=int, default=1, help="requests in flight (default: 1)")
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--arms", default="off,host,both", help="(default: off,host,both)")
+    parser.add_argument("--arms", default="off,host,both", help="of off, host, both, peers (default: off,host,both)")
     add_json(parser)
     options = parser.parse_args()
     arms, runs = options.arms.split(","), list[Measured]()

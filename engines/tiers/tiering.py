@@ -33,6 +33,7 @@ from engines.transfers.handover import Handovers
 from engines.transfers.outcomes import EngineOutcome, Pulled
 from kvtransfer.layout import block_bytes
 from kvtransfer.tiers.tier import BlocksLoaded, BlocksStored, Tier, TierUse
+from mesh.prefix_names import LONG_STEP
 from mesh.wire.status import TierStatus
 
 LOOK_AHEAD = 8  # requests that wait, of a service
@@ -176,15 +177,16 @@ class Tiering:
 
     def _at_peer(self, service: Service, request: EngineRequest, now: float) -> _Offer:
         """What to pull from the engine that the gateway named; nothing if computing is sooner."""
-        at, size = request.prefix_at, service.pool.block_size
-        num_blocks = 0 if at is None else min(at.num_tokens, len(request.tokens) - 1) // size - len(request.blocks)
+        at, size, most = request.prefix_at, service.pool.block_size, len(request.tokens) - 1
+        num_blocks = 0 if at is None else min(at.num_tokens, most) // size - len(request.blocks)
         if not self._has_peers or at is None or num_blocks <= 0:
             return NOTHING
         load_s = self._pulls.predict_s(service, at.engine, num_blocks, now)
         compute_s = service.chunk_s(num_blocks * size, request.num_computed)
         if load_s is None or load_s >= compute_s:
             return NOTHING
-        return _Offer(list(islice(_digests_beyond(service, request), num_blocks)), load_s, compute_s, at.engine)
+        num_asked = min(at.num_tokens + LONG_STEP, most) // size - len(request.blocks)  # gateways know whole steps only
+        return _Offer(list(islice(_digests_beyond(service, request), num_asked)), load_s, compute_s, at.engine)
 
     @staticmethod
     def _further(service: Service, request: EngineRequest) -> Iterator[tuple[Digest, Tier]]:
@@ -224,10 +226,18 @@ class Tiering:
         """The request runs from now on, with so many blocks more than the pool had."""
         request, queue = load.request, load.service.queue
         request.begin_after(load.first + num_loaded, load.service.pool.block_size)
-        request.publish_full_blocks(load.service.pool)
+        self._publish(load)
         queue.loading.remove(request)
         queue.running.append(request)
         self._standing.has_news = True
+
+    def _publish(self, load: _Load) -> None:
+        """Let others find what was loaded. What was pulled is not stored here as well: the peer's host has it."""
+        pool, new = load.service.pool, load.service.pool.tell_new()
+        num_before = len(new)
+        load.request.publish_full_blocks(pool)
+        while load.pull is not None and len(new) > num_before:
+            new.pop()
 
     def ended(self, request: EngineRequest, now: float) -> list[EngineOutcome]:
         """Stop the load of a request that was taken out of the queue: its blocks are free to go. Note what others may

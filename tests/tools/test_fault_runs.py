@@ -55,7 +55,7 @@ def test_a_seed_says_it_all():
     assert draw(7) == draw(7) != draw(8)
     kills = [fault for fault in draw(7).faults if isinstance(fault, Kill)]
     assert list(draw(7, ["kill", "gateway"]).faults) == kills
-    assert draw(7, ["kill"]).trace == draw(7).trace
+    assert draw(15, ["kill"]).trace == draw(15).trace  # it has no kind that changes requests
 
 
 def test_engines_of_large_meshes_may_wait_longer_for_gateways_that_nobody_saw_die():

@@ -53,6 +53,18 @@ def test_what_a_peer_has_in_its_pool_is_pulled(make_spec: MakeSpec):
     assert two.core.status(0.0).services[0].pull_token_s > 0
 
 
+def test_what_was_pulled_is_not_stored_a_second_time(make_spec: MakeSpec):
+    mesh = VirtualMesh()
+    one, two = pair(mesh)
+    first, second = turns(make_spec, "a", 2)
+    ask(mesh, "one", first)
+    ask(mesh, "two", second, "one")
+    assert one.tier is not None
+    assert two.tier is not None
+    assert not one.tier.contents.keys() & two.tier.contents.keys()
+    assert len(two.tier.contents) == (len(second.prompt) + 3) // BLOCK_SIZE - of_peers(two)[0]
+
+
 def test_what_left_the_pool_of_a_peer_comes_from_its_tier(make_spec: MakeSpec):
     mesh, tier = VirtualMesh(), VirtualTier()
     mesh.add("before", num_blocks=64, tier=tier)
@@ -181,7 +193,7 @@ def test_what_is_being_copied_is_not_reused_when_its_request_ends(make_spec: Mak
         mesh.step()
     mesh.deliver(GATEWAY, "two", Cancel(second.id, Epoch(1)))
     pool = two.core._services["tiny"].pool
-    assert pool.num_free == 64 - TURN // BLOCK_SIZE
+    assert pool.num_free == 64 - (len(second.prompt) - 1) // BLOCK_SIZE
     copy(*jobs[0])()
     assert pool.num_free == 64
     mesh.settle()

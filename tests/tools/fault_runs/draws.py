@@ -25,7 +25,7 @@ ROWS: Mapping[str, list[Row]] = tomllib.loads(Path(__file__).with_suffix(".toml"
 KINDS = (*(row["kind"] for row in ROWS["faults"]), "fail_load", "daemon", *(row["kind"] for row in ROWS["steps"]))
 ORDERS = (
     *("move", "drain", "role", "retire", "leave", "rescheduling", "late", "shed", "pause", "placement", "drafts"),
-    *("policy", "behind", "retire_gateway", "pace", "adapters", "fillers", "disciplines", "slices", "flips"),
+    *("policy", "behind", "retire_gateway", "pace", "adapters", "fillers", "disciplines", "slices", "flips", "tiers"),
 )
 
 

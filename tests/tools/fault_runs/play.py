@@ -36,7 +36,7 @@ GIVEN_UP = "given up after"  # `DispatchLimits.max_deaths`
 
 Tally = Counter[tuple[str, str]]  # by table and row
 RUNS, FAULTS, ENDINGS = "runs with faults", "what went wrong", "how requests ended"
-MIGRATIONS, SERVICES, PLANS = "migrations", "services", "plans"
+MIGRATIONS, SERVICES, TIERS, PLANS = "migrations", "services", "KV tiers", "plans"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +193,9 @@ def _tally(simulation: Simulation, invariants: Invariants, records: Sequence[Rec
         tally[SERVICES, "loaded"] += core.num_loaded
         tally[SERVICES, "could not be read"] += core.residency.num_errors
         tally[SERVICES, "unloaded"] += core.num_dropped
+        for tier in core.tiering.status():
+            tally[TIERS, f"blocks from {tier.name}"] += tier.loaded_blocks
+            tally[TIERS, f"faults of {tier.name}"] += tier.faults
     return tally
 
 

@@ -25,6 +25,7 @@ from mesh.topology.schema import (
     Topology,
     TransferSpec,
 )
+from mesh.topology.stores import KVTiersSpec
 from mesh.topology.timing import SMALL_MESH, Timing
 from mesh.wire.control import Role
 from mesh.wire.requests import PRIORITY_BATCH
@@ -152,6 +153,8 @@ def draw(seed: int, only: Iterable[str] = (*KINDS, *ORDERS), among: Sequence[str
         topology = _with_disciplines(topology, Random(f"{seed}/disciplines"))
     if "slices" in kinds:
         topology = _with_slices(topology, Random(f"{seed}/slices"))
+    if "tiers" in kinds:
+        topology = replace(topology, kv_tiers=_tiers(Random(f"{seed}/tiers")))
     if "adapters" in kinds:
         topology = _with_adapters(topology, Random(f"{seed}/adapters"))
     services = [service.name for service in topology.services]
@@ -159,6 +162,8 @@ def draw(seed: int, only: Iterable[str] = (*KINDS, *ORDERS), among: Sequence[str
     daemon = topology.placement.id if topology.placement else ""
     things = draw_all(seed, Draw(random, engines, gateways, services, names, daemon), kinds, plans)
     trace, masks = _with_services(_trace(random, services), topology, seed), Random(f"{seed}/masks")
+    if topology.kv_tiers is not None:
+        trace = _with_beginnings(trace, Random(f"{seed}/beginnings"))
     if "fillers" in kinds:
         trace = _with_fillers(trace, Random(f"{seed}/fillers"))
     return Scenario(
@@ -239,6 +244,20 @@ def _with_adapters(topology: Topology, random: Random) -> Topology:
     )
     engines = tuple(replace(spec, adapter_memory_bytes=room * SMALL_BYTES) for spec in topology.engines)
     return replace(topology, adapters=adapters, engines=engines)
+
+
+def _tiers(random: Random) -> KVTiersSpec | None:
+    """In half the runs, KV tiers with much or little room, and mostly engines that pull from each other."""
+    if random.random() < 0.5:
+        return None
+    host, disk = (num_blocks * BLOCK_TOKENS * KV_BYTES_PER_TOKEN for num_blocks in (random.choice([1, 30, 10**4]), 60))
+    return KVTiersSpec(host, disk_bytes=disk if random.random() < 0.3 else 0, peers=random.random() < 0.8)
+
+
+def _with_beginnings(trace: Sequence[TraceRequest], random: Random) -> tuple[TraceRequest, ...]:
+    """Most prompts begin like others."""
+    share = random.choice([0.5, 1.0])
+    return tuple(replace(one, blocks=(1,)) if random.random() < share else one for one in trace)
 
 
 def _with_services(trace: Iterable[TraceRequest], topology: Topology, seed: int) -> tuple[TraceRequest, ...]:

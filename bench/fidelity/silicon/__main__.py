@@ -1,6 +1,6 @@
 """Serving systems on H100, measured by others, beside the simulator: errors on runs that nothing was fitted to.
 
-    python -m bench.fidelity.silicon --data FOLDER [--system NAME] [--leave tp|model|concurrency]
+    python -m bench.fidelity.silicon --data FOLDER [--system NAME] [--model NAME] [--leave tp|model|concurrency]
 
 Each run is a closed loop of equal requests on one engine. The simulator has the preset's costs, composed of kernels,
 and a serving system to imitate (`engines.costs.serving_systems`): its iterations, its host's time and the time of a
@@ -25,6 +25,7 @@ from bench.harness.files import write_json
 from bench.harness.jobs import run_jobs
 from bench.harness.tables import make_console, make_table
 from engines.costs.serving_systems import ServingSystem, serving_system
+from mesh.errors import UserError
 from mesh.jobs.arguments import add_jobs
 from mesh.jobs.runner import JobPlace
 
@@ -52,21 +53,19 @@ class Judged:
         return self.predicted.ttft_s / self.run.ttft_s - 1
 
 
-def simulate_all(runs: Sequence[SiliconRun], system: ServingSystem, spread: int, jobs: JobPlace) -> list[Simulated]:
+def simulate_all(runs: Sequence[SiliconRun], system: ServingSystem, jobs: JobPlace) -> list[Simulated]:
     systems = raised(system)
-    found = run_jobs(simulate, [Loop(run, one, spread) for run in runs for one in systems], jobs)
+    found = run_jobs(simulate, [Loop(run, one) for run in runs for one in systems], jobs)
     of_run = [found[first : first + len(systems)] for first in range(0, len(found), len(systems))]
     return [Simulated(run, *latencies) for run, latencies in zip(runs, of_run, strict=True)]
 
 
-def judge(
-    simulated: Sequence[Simulated], system: ServingSystem, leave: str, spread: int, jobs: JobPlace
-) -> list[Judged]:
+def judge(simulated: Sequence[Simulated], system: ServingSystem, leave: str, jobs: JobPlace) -> list[Judged]:
     """Predict each run by a fit to those that differ from it in what is left out."""
     name = LEFT_OUT[leave]
     groups = list(dict.fromkeys(name(one.run) for one in simulated))
     fits = {group: fit(system, [one for one in simulated if name(one.run) != group]) for group in groups}
-    loops = [Loop(one.run, fits[name(one.run)], spread) for one in simulated]
+    loops = [Loop(one.run, fits[name(one.run)]) for one in simulated]
     predicted = run_jobs(simulate, loops, jobs)
     return [Judged(name(one.run), one.run, of) for one, of in zip(simulated, predicted, strict=True)]
 
@@ -90,15 +89,17 @@ def _statistics(errors: Sequence[float]) -> tuple[str, str, str]:
 
 
 def compare(options: argparse.Namespace) -> None:
+    if options.every < 1:
+        raise UserError(f"--every: {options.every} is too few; use a whole number from 1 on")
     console, system = make_console(), serving_system(options.system)
-    runs = read_runs(options.data, options.system)
-    simulated = simulate_all(runs, system, options.spread, options.jobs)
+    runs = read_runs(options.data, options.system, options.model, options.spread)[:: options.every]
+    simulated = simulate_all(runs, system, options.jobs)
     whole = fit(system, simulated)
     console.print(
         f"fitted to all {len(runs)} runs: per_step_ms = {whole.per_step_ms:.3g}, "
         f"per_request_ms = {whole.per_request_ms:.3g}, request_ms = {whole.request_ms:.3g}"
     )
-    judged = judge(simulated, system, options.leave, options.spread, options.jobs)
+    judged = judge(simulated, system, options.leave, options.jobs)
     show(console, options.system, judged)
     write_json(options.json, [asdict(one) for one in judged])
 
@@ -107,8 +108,10 @@ def main() -> None:
     parser = script_parser("bench.fidelity.silicon", __doc__)
     parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="the folder of h100_sxm.csv")
     parser.add_argument("--system", default="vllm-0.12", metavar="NAME", help="serving system (default: %(default)s)")
+    parser.add_argument("--model", metavar="NAME", help="runs of this model alone, as presets call it")
     parser.add_argument("--leave", choices=sorted(LEFT_OUT), default="tp", help="what fits never see (default: tp)")
     parser.add_argument("--spread", type=int, default=24, metavar="TOKENS", help="of answers' lengths (default: 24)")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="each N-th run (default: all)")
     add_jobs(parser)
     add_json(parser)
     with errors_in_a_line():

@@ -29,17 +29,16 @@ class Latencies:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A run to be simulated. Answers are up to ``spread`` tokens longer or shorter than the run's, uniformly."""
+    """A run to be simulated."""
 
     run: SiliconRun
     system: ServingSystem
-    spread: int
     seed: int = 0
 
     def requests(self) -> list[TraceRequest]:
         run, random = self.run, Random(f"{self.seed}/{self.run.preset}/{self.run.concurrency}")
-        answers = [run.num_output + random.randint(-self.spread, self.spread) for _ in range(run.concurrency * ROUNDS)]
-        return [TraceRequest(0.0, run.num_input, max(2, answer), service=SERVICE) for answer in answers]
+        lengths = (run.lengths.draw(random, run.num_input, run.num_output) for _ in range(run.concurrency * ROUNDS))
+        return [TraceRequest(0.0, prompt, answer, service=SERVICE) for prompt, answer in lengths]
 
 
 def simulate(loop: Loop) -> Latencies:

@@ -1,17 +1,48 @@
 """Reads measured closed loops of serving systems on H100: ``h100_sxm.csv`` of NVIDIA AIConfigurator's samples."""
 
 import csv
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
 
 from engines.costs.presets import preset_names
 from engines.costs.serving_systems import serving_system_names
 from mesh.errors import UserError
+from mesh.suggestions import suggestion
 
 FILE = "h100_sxm.csv"
-MODELS = {("Qwen/Qwen3-32B", ""): "qwen3-32b", ("meta-llama/Llama-3.1-8B-Instruct", ""): "llama3-8b"}
+MODELS = {
+    ("Qwen/Qwen3-32B", ""): "qwen3-32b",
+    ("Qwen/Qwen3-32B", "fp8"): "qwen3-32b-fp8",
+    ("meta-llama/Llama-3.1-8B-Instruct", ""): "llama3-8b",
+    ("meta-llama/Llama-3.1-70B", "fp8"): "llama3-70b-fp8",
+    ("openai/gpt-oss-120b", "fp4"): "gpt-oss-120b",
+}
 ONE_ENGINE = {"pp_size": "1", "attention_dp_size": "1"}  # no pipeline, no copies of attention
+UNSTATED = {"meta-llama/Llama-3.1-70B": "0.18.0"}  # versions by model, assumed: as of the same samples' other model
+OTHER_HARNESS = "gtl_job_id"  # in sources whose concurrency is not that of one engine: half of what kernels take
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """How clients draw the tokens of prompts and answers, uniformly.
+
+    Both have at least ``least_part`` of what was asked for. Answers are up to ``spread`` tokens longer or shorter.
+    """
+
+    least_part: float = 1.0
+    spread: int = 0
+
+    def draw(self, random: Random, num_input: int, num_output: int) -> tuple[int, int]:
+        """Return the tokens of a prompt and its answer."""
+        prompt, answer = (random.randint(int(self.least_part * most), most) for most in (num_input, num_output))
+        return prompt, max(2, answer + random.randint(-self.spread, self.spread))
+
+
+DATED = re.compile(r"source_file=\d{4}-\d\d-\d\d\.csv")  # samples of InferenceX
+INFERENCEX = Lengths(least_part=0.8)  # its client's random range ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,32 +57,50 @@ class SiliconRun:
     concurrency: int
     ttft_s: float
     tpot_s: float
+    lengths: Lengths
 
     @property
     def preset(self) -> str:
         return f"h100-{self.model}-tp{self.tensor_parallel}"
 
 
-def read_runs(folder: Path, system: str) -> list[SiliconRun]:
-    """Return the runs of a serving system on models that presets are of. Raise `UserError` if there is none."""
+def read_runs(folder: Path, system: str, model: str | None, spread: int) -> list[SiliconRun]:
+    """Return the runs of a serving system on models that presets are of, or on one of these, each once. Raise
+    `UserError` if there is none.
+
+    ``spread``: of answers' lengths, where the source does not say how they vary.
+    """
     path = folder / FILE
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            runs = [run for run in map(_run, csv.DictReader(file)) if run is not None and run.system == system]
+            read = (_run(row, spread) for row in csv.DictReader(file))
+            runs = _each_once(run for run in read if run is not None and run.system == system)
     except OSError as error:
         raise UserError(f"--data: {path}: {error.strerror}; give the folder that holds {FILE}") from None
     known = frozenset(preset_names())
     runs = [run for run in runs if run.preset in known]
+    models = sorted({run.model for run in runs})
     if not runs:
         raise UserError(f"{path}: no run of {system} on a model that a preset is of")
-    return runs
+    if model is not None and model not in models:
+        raise UserError(f"--model: no run of {system} on {model!r}; {suggestion(model, models)}")
+    return [run for run in runs if model in (None, run.model)]
 
 
-def _run(row: Mapping[str, str]) -> SiliconRun | None:
+def _each_once(runs: Iterable[SiliconRun]) -> list[SiliconRun]:
+    """The first of those that differ in nothing but latencies: several samples tell of the same run."""
+    first: dict[SiliconRun, SiliconRun] = {}
+    for run in runs:
+        first.setdefault(replace(run, ttft_s=0.0, tpot_s=0.0), run)
+    return list(first.values())
+
+
+def _run(row: Mapping[str, str], spread: int) -> SiliconRun | None:
     """None: it is not of one engine, or of what is not modelled here."""
     system = next(_systems(row), None)
     model = MODELS.get((row["model_path"], row["precision"]))
     is_one = row["mode"] == "agg" and all(row[key] in (value, "") for key, value in ONE_ENGINE.items())
+    is_one = is_one and OTHER_HARNESS not in row["silicon_data_source"]
     if system is None or model is None or not is_one:
         return None
     return SiliconRun(
@@ -63,10 +112,11 @@ def _run(row: Mapping[str, str]) -> SiliconRun | None:
         concurrency=int(row["batch_size"]),
         ttft_s=float(row["silicon_ttft_ms"]) / 1e3,
         tpot_s=float(row["silicon_tpot_ms"]) / 1e3,
+        lengths=INFERENCEX if DATED.search(row["silicon_data_source"]) else Lengths(spread=spread),
     )
 
 
 def _systems(row: Mapping[str, str]) -> Iterator[str]:
     """The system of a row, if it is known."""
-    name = f"{row['backend']}-{row['backend_version']}"
+    name = f"{row['backend']}-{row['backend_version'] or UNSTATED.get(row['model_path'])}"
     return (system for system in serving_system_names() if name == system or name.startswith(f"{system}."))

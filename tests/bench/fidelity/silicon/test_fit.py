@@ -8,7 +8,7 @@ import pytest
 from bench.fidelity.silicon.__main__ import Judged, judge, simulate_all
 from bench.fidelity.silicon.closed_loop import Latencies, Loop, simulate
 from bench.fidelity.silicon.fit import fit, weighted_median
-from bench.fidelity.silicon.runs import SiliconRun
+from bench.fidelity.silicon.runs import Lengths, SiliconRun
 from engines.costs.serving_systems import serving_system
 from mesh.jobs.runner import JobPlace
 
@@ -18,15 +18,15 @@ HERE = JobPlace(1)
 
 
 def measured(concurrency: int, tensor_parallel: int) -> SiliconRun:
-    run = SiliconRun("vllm-0.12", "qwen3-32b", tensor_parallel, 256, 64, concurrency, 0.0, 0.0)
-    latencies = simulate(Loop(run, TRUE, 2))
+    run = SiliconRun("vllm-0.12", "qwen3-32b", tensor_parallel, 256, 64, concurrency, 0.0, 0.0, Lengths(spread=2))
+    latencies = simulate(Loop(run, TRUE))
     return replace(run, ttft_s=latencies.ttft_s, tpot_s=latencies.tpot_s)
 
 
 @pytest.fixture(scope="module")
 def simulated():
     runs = [measured(concurrency, devices) for concurrency in (1, 4, 16) for devices in (2, 4, 8)]
-    return simulate_all(runs, SYSTEM, 2, HERE)
+    return simulate_all(runs, SYSTEM, HERE)
 
 
 def test_a_fit_finds_the_host_that_made_the_runs(simulated):
@@ -37,14 +37,14 @@ def test_a_fit_finds_the_host_that_made_the_runs(simulated):
 
 
 def test_each_run_is_predicted_by_a_fit_that_never_saw_its_like(simulated):
-    judged = judge(simulated, SYSTEM, "tp", 2, HERE)
+    judged = judge(simulated, SYSTEM, "tp", HERE)
     assert [one.run for one in judged] == [one.run for one in simulated]
     assert {one.left_out for one in judged} == {"TP 2", "TP 4", "TP 8"}
     assert max(abs(one.tpot_error) for one in judged) < 0.1
 
 
 def test_errors_are_relative_to_what_was_measured():
-    run = replace(SiliconRun("vllm-0.12", "qwen3-32b", 2, 1, 1, 1, 0.1, 0.02))
+    run = replace(SiliconRun("vllm-0.12", "qwen3-32b", 2, 1, 1, 1, 0.1, 0.02, Lengths()))
     one = Judged("all", run, Latencies(ttft_s=0.11, tpot_s=0.019))
     assert (one.ttft_error, one.tpot_error) == (pytest.approx(0.1), pytest.approx(-0.05))
 

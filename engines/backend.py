@@ -78,6 +78,18 @@ class AdapterLoader(Protocol):
         """Forget one that no chunk names any more."""
 
 
+class Stager(Protocol):
+    """Keeps weights ready in the host's memory until ``Backend.add`` takes them. Any thread may call it."""
+
+    def stage(self, spec: ServiceSpec) -> int:
+        """Read the weights of a service. Return the bytes that they will take once they are loaded. Raise `UserError`
+        if they cannot be had, or there is no room for them.
+        """
+
+    def unstage(self, service: str) -> None:
+        """Forget them, if they are there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Backend:
     """The executor and the models of an engine. ``models`` by the name of their service. Their blocks lie in
@@ -86,6 +98,7 @@ class Backend:
     ``add`` loads one more while the executor computes others; any thread may call it. Raise `UserError` if it cannot be
     had. ``remove`` forgets one that is not computed any more. ``adapters``: None if it computes none.
     ``follow_threads`` lets it compute with as many threads as a function says, from step to step; None: it cannot.
+    ``stager``: None if it reads no weights ahead.
     """
 
     executor: StepExecutor
@@ -95,6 +108,7 @@ class Backend:
     remove: Callable[[str], None]
     adapters: AdapterLoader | None = None
     follow_threads: Callable[[Callable[[], int]], None] | None = None
+    stager: Stager | None = None
 
     @classmethod
     def of_fixed(

@@ -29,6 +29,7 @@ ADAPTING = ("torch", VLLM, "simulated")  # backends that compute LoRA adapters
 SEEING = frozenset({VLLM, "simulated"})  # backends that see images, where the model does
 SPECULATING = ("torch", "simulated")  # backends whose steps check drafts
 SHARING_THREADS = ("torch",)  # backends that compute with idle cores, too
+STAGING = ("torch", "simulated")  # backends that read weights into their host's memory before they load them
 NO_INT8 = "int8 is a dtype of torch engines"
 
 
@@ -100,6 +101,8 @@ def _problems(engine: EngineSpec, dtypes: Mapping[str, str], others: Collection[
         yield "options", f'only backend = "vllm" has options, and this one has {engine.backend!r}'
     if engine.max_threads is not None:
         yield from _thread_problems(engine, engine.max_threads)
+    if engine.staging_memory_bytes and engine.backend not in STAGING:
+        yield "staging_memory", f"{engine.backend} engines read no weights ahead; {' and '.join(STAGING)} engines do"
     if engine.imitates is not None:
         yield from _imitation_problems(engine, engine.imitates)
     if engine.backend == VLLM:

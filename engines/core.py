@@ -11,11 +11,10 @@ its blocks are free once no step and no transfer touches them.
 
 from collections.abc import Callable, Mapping, Sequence
 
-import structlog
-
 from engines.adapters.room import AdapterRoom
 from engines.admission.acceptance import Admission, Refusal
 from engines.admission.intake import Intake
+from engines.admission.orders import EngineOrders
 from engines.costs.pace import Pace
 from engines.costs.step_cost import StepLoad
 from engines.effects import Copied, Effect
@@ -44,16 +43,22 @@ from engines.transfers.unloading import Unloading
 from kvtransfer.protocol import Buffer, Exported, Imported, Send
 from kvtransfer.tiers.tier import BlocksLoaded, BlocksStored
 from mesh.wire.adapters import ExpectAdapter, ForgetAdapter
-from mesh.wire.control import Announce, Drain, LoadService, Migrate, ProcessState, Role, SetRole, UnloadService
+from mesh.wire.control import (
+    Announce,
+    Drain,
+    LoadService,
+    Migrate,
+    ProcessState,
+    Role,
+    SetRole,
+    StageService,
+    UnloadService,
+)
 from mesh.wire.messages import EngineMessage
 from mesh.wire.prefixes import TellPrefixes
 from mesh.wire.requests import Cancel, FailureCode, Probe, Recall, RefusalCode, Submit, SubmitBatch
 from mesh.wire.status import EngineStatus
 from mesh.wire.transfers import MemoryRef, Reserve
-
-EngineOrder = SetRole | Drain | LoadService | UnloadService | Announce | ExpectAdapter | ForgetAdapter
-
-log = structlog.get_logger()
 
 
 class EngineCore:
@@ -67,7 +72,6 @@ class EngineCore:
     ) -> None:
         self._settings = settings
         self._standing = standing = Standing(settings.role)
-        self._is_stopping = False
         pace = Pace()
         self.residency = residency = Residency(services, settings.limits, settings.loadable)
         services, schedulers = residency.services, residency.schedulers
@@ -117,6 +121,7 @@ class EngineCore:
             tiering,
         )
         self._moves = Moves(settings, residency, backlog, handovers, owned, room, peers, pace, self._running)
+        self._orders = EngineOrders(settings.id, standing, residency, adapters, self._moves, self._requests)
         self._unloading = Unloading(
             residency, handovers, adapters, standing, self._running, self._iterations, owned, is_static=is_static
         )
@@ -158,8 +163,10 @@ class EngineCore:
                 outcomes = self._recall(message, now)
             case Probe():
                 outcomes = self._owned.answer(sender, message, self._backlog)
-            case SetRole() | Drain() | LoadService() | UnloadService() | Announce() | ExpectAdapter() | ForgetAdapter():
-                outcomes = self._obey(message)
+            case SetRole() | Drain() | Announce() | ExpectAdapter() | ForgetAdapter():
+                outcomes = self._orders.obey(message)
+            case LoadService() | StageService() | UnloadService():
+                outcomes = self._orders.obey(message)
             case Migrate():
                 outcomes = self._migrate(message, now)
             case TellPrefixes():
@@ -169,28 +176,6 @@ class EngineCore:
             case _:
                 outcomes = self._handovers.receive(sender, message, payload, now)
         return self._finish_event(outcomes, now)
-
-    def _obey(self, order: EngineOrder) -> list[EngineOutcome]:
-        """A matter of the engine as a whole."""
-        match order:
-            case SetRole() if self._standing.set_role(order):
-                for request in self._requests.values():
-                    request.stays = False  # it was to decode on an engine of the old role
-            case Drain():
-                self._drain_or_undo(order)
-            case Announce():
-                self._standing.hear_plan(order)
-            case LoadService(service):
-                self._standing.has_news = True
-                return [*self.residency.load(service)]
-            case UnloadService(service, pauses):
-                self._standing.has_news = True
-                self.residency.unload(service, pauses=pauses)
-            case ExpectAdapter(service, adapter) if service in self._services:
-                self._adapters.hint(adapter, service, self._services[service].adapter_sizes)
-            case ForgetAdapter(service):
-                self._adapters.unload(service)
-        return []
 
     def _why_declined(self) -> Refusal | None:
         if self._settings.scheduling.is_static:
@@ -230,6 +215,17 @@ class EngineCore:
         """It cannot be had."""
         self.residency.not_loaded(service, reason)
         self._standing.has_news = True
+        return self._finish_event((), now)
+
+    def staged(self, service: str, num_bytes: int, now: float) -> list[Effect]:
+        """Note that `StageModel` is done. ``num_bytes``: that the weights will take once they are loaded."""
+        self._standing.has_news = True
+        return self._finish_event(self.residency.has_staged(service, num_bytes), now)
+
+    def not_staged(self, service: str, reason: str, now: float) -> list[Effect]:
+        """It cannot be had, or there is no room for it."""
+        self._standing.has_news = True
+        self.residency.not_staged(service, reason)
         return self._finish_event((), now)
 
     def adapter_loaded(self, key: str, now: float) -> list[Effect]:
@@ -273,17 +269,8 @@ class EngineCore:
 
     def drain(self, now: float) -> list[Effect]:
         """Take nothing new; what is here moves to other engines if there are any, else it ends here."""
-        self._standing.state, self._standing.has_news = ProcessState.DRAINING, True
-        self._is_stopping = self._moves.is_emptying = True
+        self._orders.stop()
         return self._finish_event((), now)
-
-    def _drain_or_undo(self, message: Drain) -> None:
-        if self._is_stopping:
-            return
-        self._moves.is_emptying = not message.undo
-        self._standing.state = ProcessState.READY if message.undo else ProcessState.DRAINING
-        self._standing.has_news = True
-        log.info("serves again" if message.undo else "drains: its requests move away", engine=self._settings.id)
 
     def _finish_event(self, outcomes: Sequence[EngineOutcome], now: float) -> list[Effect]:
         """Draw the consequences of what an event came to, and of how things are after it."""

@@ -19,6 +19,20 @@ class LoadModel:
 
 
 @dataclass(frozen=True, slots=True)
+class StageModel:
+    """Reads a model's weights into the host's memory in the background. Tell the core how it ended."""
+
+    service: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnstageModel:
+    """Forget the weights that are in the host's memory."""
+
+    service: str
+
+
+@dataclass(frozen=True, slots=True)
 class DropWeights:
     """No step computes the service until it is loaded again: its weights may go. The KV of its requests stays."""
 
@@ -116,9 +130,10 @@ class StopLoading:
     service: str
 
 
-Loading = LoadModel | DropWeights | DropModel | LoadAdapter | DropAdapter
+Loading = LoadModel | StageModel | LoadAdapter
+Dropping = DropWeights | DropModel | UnstageModel | DropAdapter
 Tiers = StoreBlocks | LoadBlocks | StopLoading
-Effect = Send | ExportBlocks | ImportBlocks | OffloadBlocks | RestoreBlocks | ForgetBlocks | Tiers | Loading
+Effect = Send | ExportBlocks | ImportBlocks | OffloadBlocks | RestoreBlocks | ForgetBlocks | Tiers | Loading | Dropping
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from engines.admission.promises import never_kept
 from engines.backend import Backend, LoadedModel
 from engines.backend_rules import missing
 from engines.costs.learning import LearntCost
-from engines.effects import DropAdapter, DropModel, DropWeights, LoadAdapter
+from engines.effects import DropAdapter, DropModel, Dropping, DropWeights, LoadAdapter, Loading, LoadModel, UnstageModel
 from engines.memory.packed_pool import block_pool
 from engines.memory.pages import PagePool
 from engines.models.fetching.child import prepare_beside
@@ -83,11 +83,20 @@ class Loaded:
         self._topology = replace(self._topology, services=(*others, *found))
         return bool(found)
 
-    def fetch(self, name: str) -> LoadedModel:
-        """One more model, from wherever it is. Takes long, and any thread. Raise `UserError` if it cannot be had."""
-        spec = self._topology.service(name)
+    def fetch(self, job: Loading) -> LoadedModel | int:
+        """Fetch a model, for `open`, or the bytes of weights or an adapter, from wherever they are. Takes long, and any
+        thread. Raise `UserError` if it cannot be had.
+        """
+        if isinstance(job, LoadAdapter):
+            self._fetch_adapter(job)
+            return job.num_bytes
+        spec = self._topology.service(job.service)
         prepare_beside(spec.model)
-        return self._backend.add(spec)
+        if isinstance(job, LoadModel):
+            return self._backend.add(spec)
+        if self._backend.stager is None:
+            raise UserError(f"engines.{self._engine.id}: its backend stages no weights")
+        return self._backend.stager.stage(spec)
 
     def open(self, name: str, model: LoadedModel) -> Service:
         """Let the engine use it. In the thread of the engine's node, as all that follows. One that lacked its weights
@@ -128,10 +137,8 @@ class Loaded:
             log.warning(f"services.{name}.{broken}")
         return service
 
-    def fetch_adapter(self, order: LoadAdapter) -> None:
-        """A LoRA adapter for a model that is here. Takes long, and any thread. Raise `UserError` if it cannot be
-        had.
-        """
+    def _fetch_adapter(self, order: LoadAdapter) -> None:
+        """A LoRA adapter for a model that is here."""
         loader, service = self._backend.adapters, order.service
         if loader is None:
             raise UserError(f"engines.{self._engine.id}: its backend computes no adapters")
@@ -139,14 +146,19 @@ class Loaded:
         folder.check_fits(ModelConfig.load(prepared_dir(self._topology.service(service).model)), service)
         loader.add(service, order.adapter.key, folder)
 
-    def let_go(self, effect: DropWeights | DropModel | DropAdapter) -> None:
-        """Drop what computes a model, or all of it, or an adapter. What computes an adapter now goes on with it."""
+    def let_go(self, effect: Dropping) -> None:
+        """Drop what computes a model, or all of it, what is staged, or an adapter. What computes an adapter now goes on
+        with it.
+        """
         match effect:
             case DropWeights(name):
                 self._weightless.add(name)
                 self._backend.remove(name)
             case DropModel(name):
                 self._drop(name)
+            case UnstageModel(name):
+                if self._backend.stager is not None:
+                    self._backend.stager.unstage(name)
             case DropAdapter(service, key):
                 if self._backend.adapters is not None and service not in self._weightless:
                     self._backend.adapters.remove(service, key)

@@ -19,7 +19,21 @@ import structlog
 
 from engines.admission.rights import why_not
 from engines.core import EngineCore
-from engines.effects import CloseMemory, Compute, Copied, Effect, EndTurn, Exit, NodeEffect, Recover, Refuse
+from engines.effects import (
+    CloseMemory,
+    Compute,
+    Copied,
+    Effect,
+    EndTurn,
+    Exit,
+    LoadAdapter,
+    Loading,
+    LoadModel,
+    NodeEffect,
+    Recover,
+    Refuse,
+    StageModel,
+)
 from engines.scheduling.batch import StepResult
 from engines.scheduling.step import Step
 from engines.status import Service
@@ -299,21 +313,23 @@ class EngineNode:
         """Note that `LoadBlocks` is done."""
         return self._after(self.core.blocks_loaded(ticket, result, now))
 
-    def loaded(self, service: Service, now: float) -> list[NodeEffect]:
-        """Note that `LoadModel` is done."""
-        return self._after(self.core.loaded(service, now))
+    def loaded(self, job: Loading, result: Service | int, now: float) -> list[NodeEffect]:
+        """Note that the job is done. ``result``: the service that `LoadModel` asked for, else bytes that it takes."""
+        if isinstance(result, Service):
+            return self._after(self.core.loaded(result, now))
+        if isinstance(job, LoadAdapter):
+            return self._after(self.core.adapter_loaded(job.adapter.key, now))
+        return self._after(self.core.staged(job.service, result, now))
 
-    def not_loaded(self, service: str, reason: str, now: float) -> list[NodeEffect]:
-        """Note that `LoadModel` failed."""
-        return self._after(self.core.not_loaded(service, reason, now))
-
-    def adapter_loaded(self, key: str, now: float) -> list[NodeEffect]:
-        """Note that `LoadAdapter` is done."""
-        return self._after(self.core.adapter_loaded(key, now))
-
-    def adapter_not_loaded(self, key: str, reason: str, now: float) -> list[NodeEffect]:
-        """Note that `LoadAdapter` failed."""
-        return self._after(self.core.adapter_not_loaded(key, reason, now))
+    def not_loaded(self, job: Loading, reason: str, now: float) -> list[NodeEffect]:
+        """Note that the job failed."""
+        match job:
+            case LoadModel(name):
+                return self._after(self.core.not_loaded(name, reason, now))
+            case StageModel(name):
+                return self._after(self.core.not_staged(name, reason, now))
+            case LoadAdapter(_, adapter):
+                return self._after(self.core.adapter_not_loaded(adapter.key, reason, now))
 
     # --- time ---------------------------------------------------------------------------------------------------------
 

@@ -24,14 +24,17 @@ from engines.effects import (
     ForgetBlocks,
     LoadAdapter,
     LoadBlocks,
+    Loading,
     LoadModel,
     NodeEffect,
     OffloadBlocks,
     Recover,
     Refuse,
     RestoreBlocks,
+    StageModel,
     StopLoading,
     StoreBlocks,
+    UnstageModel,
 )
 from engines.loading import Loaded, load
 from engines.metrics.serving import EngineMetrics
@@ -57,7 +60,7 @@ from mesh.process.garbage import spare_what_is_loaded
 from mesh.process.process import ProcessShell, first_line
 from mesh.sockets.sockets import Sockets
 from mesh.topology.schema import EngineSpec, Topology
-from mesh.wire.control import LoadService
+from mesh.wire.control import LoadService, StageService
 from mesh.wire.messages import EngineMessage
 
 J = TypeVar("J")
@@ -180,7 +183,7 @@ class EngineProcess:
 
     async def _take_messages(self) -> None:
         async for sender, message, payload in self._sockets.messages():
-            if isinstance(message, LoadService) and self._loaded.learn(message.service):
+            if isinstance(message, LoadService | StageService) and self._loaded.learn(message.service):
                 self._node.offer(message.service)
             frames = [frame.buffer for frame in payload]
             self._carry_out(self._node.receive(sender, message, frames, self._clock.now()))
@@ -249,12 +252,10 @@ class EngineProcess:
                 self._sockets.refuse(sender, message, reason)
             case ForgetBlocks(ticket, service):
                 self._loaded.offloaded[service].forget(ticket)
-            case LoadModel(service):
-                self._tasks.create_task(self._load(service))
-            case DropWeights() | DropModel() | DropAdapter():
+            case LoadModel() | StageModel() | LoadAdapter():
+                self._tasks.create_task(self._load(effect))
+            case DropWeights() | DropModel() | UnstageModel() | DropAdapter():
                 self._loaded.let_go(effect)
-            case LoadAdapter():
-                self._tasks.create_task(self._load_adapter(effect))
             case Recover(frees_memory):
                 self._tasks.create_task(self._recover(frees_memory=frees_memory))
             case Exit(reason):
@@ -351,28 +352,19 @@ class EngineProcess:
     async def _load_blocks(self, ticket: int, loaded: Awaitable[BlocksLoaded]) -> None:
         self._carry_out(self._node.blocks_loaded(ticket, await loaded, self._clock.now()))
 
-    async def _load(self, name: str) -> None:
+    async def _load(self, job: Loading) -> None:
         """Beside what is computed; whatever goes wrong, serving goes on."""
         try:
-            model = await self._in_thread(self._load_thread, self._loaded.fetch, name)
-        except UserError as error:
-            self._carry_out(self._node.not_loaded(name, str(error), self._clock.now()))
+            fetched = await self._in_thread(self._load_thread, self._loaded.fetch, job)
         except Exception as error:
-            log.exception("a service could not be loaded", service=name)
-            self._carry_out(self._node.not_loaded(name, f"{type(error).__name__}: {error}", self._clock.now()))
+            reason = str(error)
+            if not isinstance(error, UserError):
+                log.exception("could not be loaded", job=job)
+                reason = f"{type(error).__name__}: {error}"
+            self._carry_out(self._node.not_loaded(job, reason, self._clock.now()))
         else:
-            self._carry_out(self._node.loaded(self._loaded.open(name, model), self._clock.now()))
-
-    async def _load_adapter(self, order: LoadAdapter) -> None:
-        """Likewise."""
-        key = order.adapter.key
-        try:
-            await self._in_thread(self._load_thread, self._loaded.fetch_adapter, order)
-        except Exception as error:
-            reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-            self._carry_out(self._node.adapter_not_loaded(key, reason, self._clock.now()))
-        else:
-            self._carry_out(self._node.adapter_loaded(key, self._clock.now()))
+            result = fetched if isinstance(fetched, int) else self._loaded.open(job.service, fetched)
+            self._carry_out(self._node.loaded(job, result, self._clock.now()))
 
     async def _in_thread(self, thread: ThreadPoolExecutor, work: Callable[[J], T], job: J) -> T:
         return await asyncio.get_running_loop().run_in_executor(thread, work, job)

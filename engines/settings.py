@@ -28,6 +28,7 @@ class EngineSettings:
     transfer_limits: TransferLimits
     num_devices: int = 1
     weight_memory_bytes: int | None = None  # of weights at most, in all
+    staging_memory_bytes: int = 0  # of the host, for weights before they are loaded
     adapter_memory_bytes: int = 0  # of LoRA adapters at most; 0: it computes none
     deliver_every: int = 1
     rescheduling: Rescheduling | None = None
@@ -80,6 +81,7 @@ class EngineSettings:
             usual={service.name: (service.usual_prompt, service.usual_answer) for service in topology.services},
             num_devices=num_devices,
             weight_memory_bytes=engine.weight_memory_bytes,
+            staging_memory_bytes=engine.staging_memory_bytes,
             adapter_memory_bytes=engine.adapter_memory_bytes,
             deliver_every=deliver_every,
             rescheduling=topology.rescheduling,

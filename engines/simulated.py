@@ -20,6 +20,7 @@ from engines.costs.profiles import EngineProfile, load_profile
 from engines.costs.serving_systems import imitating
 from engines.costs.step_cost import StepCost
 from engines.images.form import ImageForm
+from engines.memory.staging_room import StagingRoom
 from engines.memory.weight_room import WeightRoom
 from engines.models.files.model_config import ModelConfig
 from engines.models.identity import identity_of
@@ -160,6 +161,23 @@ def _mix(x: int) -> int:
     return x ^ (x >> 31)
 
 
+@dataclass(frozen=True, slots=True)
+class CountedWeights:
+    """Implements `Stager` for weights that are only counted."""
+
+    room: StagingRoom
+    profile: EngineProfile
+
+    def stage(self, spec: ServiceSpec) -> int:
+        """Return their bytes. Raise `UserError` if there is no room for them."""
+        self.room.take(spec.name, self.profile.weight_bytes)
+        return self.profile.weight_bytes
+
+    def unstage(self, service: str) -> None:
+        """They need no room any more."""
+        self.room.give_back(service)
+
+
 def simulated_backend(engine: EngineSpec, services: Sequence[ServiceSpec]) -> Backend:
     """Raise `UserError` if the engine names no profile, or one without room for a block."""
     if engine.profile is None:
@@ -168,12 +186,15 @@ def simulated_backend(engine: EngineSpec, services: Sequence[ServiceSpec]) -> Ba
     memory = PagedMemory(PageLayout.of([_shape(engine)], _num_blocks(engine, profile)))
     executor, room = SimulatedExecutor(), WeightRoom(engine)
 
+    staging_room = StagingRoom(engine)
+
     def add(spec: ServiceSpec) -> LoadedModel:
         config, blocks = ModelConfig.load(prepared_dir(spec.model)), KVMemory(memory, _shape(engine))
         room.take(spec.name, profile.weight_bytes)
         check_task(prepared_dir(spec.model), config, spec.task)
         num_dimensions = config.hidden_size if spec.task is Task.EMBED else 1
         executor.add(SimulatedService(spec.name, profile.cost, blocks, _vocabulary(config), num_dimensions))
+        staging_room.give_back(spec.name)
         return LoadedModel(
             memory=blocks,
             eos_token_ids=frozenset(config.eos_token_ids),
@@ -191,7 +212,8 @@ def simulated_backend(engine: EngineSpec, services: Sequence[ServiceSpec]) -> Ba
         executor.remove(service)
         room.give_back(service)
 
-    return Backend(executor, memory, {spec.name: add(spec) for spec in services}, add, remove, NoWeights())
+    models, stager = {spec.name: add(spec) for spec in services}, CountedWeights(staging_room, profile)
+    return Backend(executor, memory, models, add, remove, NoWeights(), stager=stager)
 
 
 def _vocabulary(config: ModelConfig) -> list[int]:

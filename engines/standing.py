@@ -41,7 +41,9 @@ class Standing:
         self.has_news = True
         return True
 
-    def hear_plan(self, message: Announce) -> None:
-        """The place in the newest plan counts."""
-        if self.place is None or self.place.number < message.place.number:
+    def hear_plan(self, message: Announce) -> bool:
+        """The place in the newest plan counts. Return whether it is new."""
+        is_new = self.place is None or self.place.number < message.place.number
+        if is_new:
             self.place = message.place
+        return is_new

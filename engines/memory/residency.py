@@ -1,4 +1,4 @@
-"""Keeps which services an engine has: those it serves, those it is to load, and those it is to give up.
+"""Keeps which services an engine has: those it serves, those it is to load or to stage, and those it is to give up.
 
 A service that is unloaded takes nothing new; what decodes moves to other engines that have it, or ends here if there
 are none, and then its weights and KV memory go. The others notice nothing of either. One that pauses loses its weights
@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 
 import structlog
 
-from engines.effects import DropModel, DropWeights, LoadModel
+from engines.effects import DropModel, DropWeights, LoadModel, StageModel, UnstageModel
 from engines.scheduling.forecast import EngineForecast
 from engines.scheduling.scheduler import Limits, LocalScheduler
 from engines.status import Service
@@ -29,9 +29,12 @@ class Residency:
         self.services: dict[str, Service] = {}
         self.schedulers: dict[str, LocalScheduler] = {}
         self.loading: list[str] = []
+        self.staging: list[str] = []  # their weights are on their way to the host's memory
+        self.staged: dict[str, int] = {}  # their weights are there, and what these will take once they are loaded
         self.num_errors = 0
         self.failed: dict[str, FailedLoad] = {}  # the newest last
         self._unwanted: set[str] = set()  # on their way all the same
+        self._unplanned: set[str] = set()  # likewise, to the host's memory
         self._limits = limits
         self._loadable = loadable
         for service in services.values():
@@ -49,18 +52,56 @@ class Residency:
         self._unwanted.discard(name)
         if service is not None and not service.is_paused:
             service.is_leaving = service.pauses = False
-        elif name not in self._loadable:
-            known = ", ".join(sorted(self._loadable)) or "none"
-            self._failed(name, f"this engine's topology has no such service; it has: {known}")
-        elif name not in self.loading:
+        elif name not in self.loading and self._may_load(name):
             log.info("loads a service", service=name)
             self.loading.append(name)
             return [LoadModel(name)]
         return []
 
+    def _may_load(self, name: str) -> bool:
+        if name not in self._loadable:
+            known = ", ".join(sorted(self._loadable)) or "none"
+            self._failed(name, f"this engine's topology has no such service; it has: {known}")
+        return name in self._loadable
+
+    def stage(self, name: str) -> list[StageModel]:
+        """Begin to; nothing if its weights are here, there, or on their way."""
+        self._unplanned.discard(name)
+        service, coming = self.services.get(name), (*self.loading, *self.staging, *self.staged)
+        if name in coming or (service is not None and not service.is_paused) or not self._may_load(name):
+            return []
+        log.info("stages a service", service=name)
+        self.staging.append(name)
+        return [StageModel(name)]
+
+    def has_staged(self, name: str, num_bytes: int) -> list[UnstageModel]:
+        """Its weights are in the host's memory, and will take so many bytes once they are loaded."""
+        self.staging.remove(name)
+        self.staged[name] = num_bytes
+        self.failed.pop(name, None)
+        log.info("staged a service", service=name)
+        return self._unstage(self._unplanned)
+
+    def not_staged(self, name: str, reason: str) -> None:
+        self.staging.remove(name)
+        self._unplanned.discard(name)
+        self._failed(name, reason)
+
+    def plan(self, services: Collection[str]) -> list[UnstageModel]:
+        """Let go what is staged, or on its way there, and is not to be served here by the newest plan."""
+        self._unplanned = {name for name in self.staging if name not in services}
+        return self._unstage({name for name in self.staged if name not in services})
+
+    def _unstage(self, names: Collection[str]) -> list[UnstageModel]:
+        gone = [name for name in self.staged if name in names]
+        self.staged = {name: num_bytes for name, num_bytes in self.staged.items() if name not in gone}
+        self._unplanned -= set(gone)
+        return [UnstageModel(name) for name in gone]
+
     def loaded(self, service: Service) -> None:
         """Take a service that is new here, or one that was paused."""
         self.loading.remove(service.name)
+        self.staged.pop(service.name, None)  # whoever loads them takes them
         self.failed.pop(service.name, None)
         log.info("loaded a service", service=service.name)
         service.is_leaving, service.pauses = service.name in self._unwanted, False

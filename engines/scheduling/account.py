@@ -125,6 +125,9 @@ class Account:
             blocks_not_stored_total=self._tiering.num_dropped,
             loads_stopped_total=self._tiering.num_stopped,
             prefix_news=self._tiering.held.number,
+            staging_memory=self._settings.staging_memory_bytes,
+            staging=list(self._residency.staging),
+            staged=dict(self._residency.staged),
         )
 
     def _line_s(self, service: Service, now: float) -> float | None:

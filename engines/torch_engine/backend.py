@@ -28,6 +28,8 @@ from engines.torch_engine.gpu_memory import gpu_memory, pages_tensor
 from engines.torch_engine.layers.cpu_kernels import KERNELS
 from engines.torch_engine.pooled.models import computes_whole
 from engines.torch_engine.shape import kv_shape
+from engines.torch_engine.staging import TorchStager
+from engines.torch_engine.tensors import ReadTensor, read_tensor
 from engines.torch_engine.weights import loaded_bytes
 from kvtransfer.gpu.device_memory import DeviceKVMemory, DeviceMemory
 from kvtransfer.layout import PageLayout, block_bytes
@@ -62,8 +64,10 @@ def torch_backend(engine: EngineSpec, services: Sequence[ServiceSpec], later: Se
         log.warning("kernels for processors were not compiled: decodes are slower", **ADVICE)
     profiles, measured_when = ProfileStore.of(Cache.of_user()), "measured when an engine started"
 
+    stager = TorchStager(engine)
+
     def add(spec: ServiceSpec) -> LoadedModel:
-        model = open_model(engine, spec, memory)
+        model = open_model(engine, spec, memory, stager.reader(spec.name))
         num_bytes = loaded_bytes(model.torch_service.folder, model.config, spec.dtype, engine.device)
         room.take(spec.name, num_bytes)
         try:
@@ -77,6 +81,7 @@ def torch_backend(engine: EngineSpec, services: Sequence[ServiceSpec], later: Se
         except BaseException:
             room.give_back(spec.name)
             raise
+        stager.unstage(spec.name)
         cost, whole = profile.profile().cost, _is_whole(spec, model)
         return LoadedModel.of(spec, model.config, model.memory, cost, num_bytes, whole_prompts=whole)
 
@@ -86,7 +91,7 @@ def torch_backend(engine: EngineSpec, services: Sequence[ServiceSpec], later: Se
 
     models = {spec.name: add(spec) for spec in services}
     measured_when = "measured when a service was loaded"
-    return Backend(executor, memory, models, add, remove, TorchAdapters(executor), executor.threads.follow)
+    return Backend(executor, memory, models, add, remove, TorchAdapters(executor), executor.threads.follow, stager)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +152,11 @@ def _shape_if_here(engine: EngineSpec, spec: ServiceSpec) -> KVShape | None:
     return shape if block_bytes(shape) <= engine.kv_memory_bytes else None
 
 
-def open_model(engine: EngineSpec, spec: ServiceSpec, memory: PagedMemory | DeviceMemory) -> TorchModel:
-    """Load a model of the torch engine. ``memory`` is of `open_memory` for that service. Raise `UserError` if the model
-    is missing.
+def open_model(
+    engine: EngineSpec, spec: ServiceSpec, memory: PagedMemory | DeviceMemory, read: ReadTensor = read_tensor
+) -> TorchModel:
+    """Load a model of the torch engine. ``memory`` is of `open_memory` for that service; ``read`` will read its
+    tensors. Raise `UserError` if the model is missing.
     """
     folder = prepared_dir(spec.model)
     config = _config(folder)
@@ -163,6 +170,7 @@ def open_model(engine: EngineSpec, spec: ServiceSpec, memory: PagedMemory | Devi
         memory.pages.reshape(-1).data if isinstance(memory, PagedMemory) else pages_tensor(memory),
         memory.layout.page_bytes,
         spec.task,
+        read,
     )
     try:
         shape = kv_shape(config, spec.dtype, engine.block_size)
@@ -205,7 +213,7 @@ def _measure(engine: EngineSpec, model: TorchModel, executor: TorchExecutor, whe
     scratch_layout = PageLayout.of([layout.shape], min(SCRATCH_BLOCKS, layout.num_blocks))
     device = model.memory.device if isinstance(model.memory, DeviceKVMemory) else None
     memory = PagedMemory(scratch_layout) if device is None else DeviceMemory(scratch_layout, device)
-    executor.add(open_model(engine, spec, memory).torch_service)
+    executor.add(open_model(engine, spec, memory, model.torch_service.read).torch_service)
     pooling = Pooling() if spec.pools else None
     scratch = Scratch(spec.name, memory.layout.num_pages, engine.block_size, usual_sampling(spec), pooling)
     if _is_whole(spec, model):

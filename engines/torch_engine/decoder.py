@@ -25,6 +25,7 @@ from engines.torch_engine.layers.paged_attention import PagedAttention, PagedPla
 from engines.torch_engine.layers.rotary import Rotary, rotate
 from engines.torch_engine.parts import head_part
 from engines.torch_engine.shape import compute_dtype
+from engines.torch_engine.tensors import ReadTensor, read_tensor
 from engines.torch_engine.weights import Checkpoint
 
 CPU_GROUP_BYTES = 2 * 2**20  # stays in the caches
@@ -48,7 +49,7 @@ def _why_no_int8(device: torch.device) -> str:
 
 class Decoder:
     """One model with its KV pool. ``dtype`` is one of `shape.DTYPES`; ``paged`` reads the pool in place.
-    ``before_layer`` is called before each layer of a step.
+    ``before_layer`` is called before each layer of a step; ``read`` reads the model's tensors.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Decoder:
         *,
         generates: bool = True,
         before_layer: Callable[[], None] | None = None,
+        read: ReadTensor = read_tensor,
     ) -> None:
         self.config = config
         self._before_layer = before_layer
@@ -69,7 +71,7 @@ class Decoder:
         self._dtype: torch.dtype = getattr(torch, compute_dtype(dtype))
         if dtype == "int8" and not keeps_codes(dtype, self._device.type):
             raise ModelError(_why_no_int8(self._device))
-        checkpoint = Checkpoint(folder, config, self._dtype, self._device)
+        checkpoint = Checkpoint(folder, config, self._dtype, self._device, read)
         self.adapters = Adapters(config, self._dtype, self._device)
         blocks, modules = BlockMaker(checkpoint, config, dtype, self.adapters), config.architecture.modules
         self._layers = [blocks.layer(number) for number in range(config.num_layers)]

@@ -28,6 +28,7 @@ from engines.torch_engine.sampling.logprobs import PromptLogprobs
 from engines.torch_engine.sampling.rows import SampledToken, sample_tokens
 from engines.torch_engine.sampling.sampler import Sampler
 from engines.torch_engine.shape import kv_shape
+from engines.torch_engine.tensors import ReadTensor, read_tensor
 from engines.torch_engine.threads import ThreadSetter
 from mesh.topology.schema import Task
 from mesh.wire.requests import TokenLogprobs
@@ -38,7 +39,8 @@ from mesh.wire.transfers import KVShape
 class TorchService:
     """A model to serve. ``memory`` is writable bytes of whole KV pages, or a uint8 tensor of them on the device.
 
-    Several services may have the same memory: each uses the blocks that it is given.
+    Several services may have the same memory: each uses the blocks that it is given. ``read`` reads the model's
+    tensors.
     """
 
     name: str
@@ -49,6 +51,7 @@ class TorchService:
     memory: memoryview | bytearray | Tensor
     page_bytes: int
     task: Task = Task.GENERATE
+    read: ReadTensor = read_tensor
 
 
 class TorchExecutor:
@@ -80,7 +83,10 @@ class TorchExecutor:
         self._models[service.name].use(_pool(service, self._device))
 
     def remove(self, service: str) -> None:
+        """Forget a model. On a GPU its memory is free for all afterwards, as others ask the device what it has."""
         del self._models[service]
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
 
     def add_adapter(self, service: str, key: str, folder: AdapterFolder) -> None:
         """Load a LoRA adapter for a model that generates."""
@@ -148,8 +154,9 @@ def _model(
         return _Model(service, device, acceleration, threads)
     pooling = pooling_of(folder, config) if service.task is Task.EMBED else None
     if pooling is None or config.encoder is not None:
-        return PooledEncoder(folder, config, service.dtype, pool, pooling)
-    return PooledDecoder(folder, config, service.dtype, pool, pooling, _paged(config, pool, acceleration))
+        return PooledEncoder(folder, config, service.dtype, pool, pooling, service.read)
+    paged = _paged(config, pool, acceleration)
+    return PooledDecoder(folder, config, service.dtype, pool, pooling, paged, service.read)
 
 
 def _paged(config: ModelConfig, pool: KVPool, acceleration: Acceleration | None) -> PagedAttention | None:
@@ -167,7 +174,13 @@ class _Model:
         self._acceleration = acceleration
         self._paged = _paged(service.config, self.pool, acceleration)
         self._decoder = Decoder(
-            service.folder, service.config, service.dtype, self.pool, self._paged, before_layer=threads.set
+            service.folder,
+            service.config,
+            service.dtype,
+            self.pool,
+            self._paged,
+            before_layer=threads.set,
+            read=service.read,
         )
         self._graphs = self._new_graphs()
         self._sampler = Sampler.of(service.folder, service.config, BRIEFLY_S)

@@ -1,7 +1,7 @@
 """The tensors of a model folder's safetensors files, one at a time."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -10,17 +10,20 @@ from torch import Tensor
 
 from engines.models.errors import ModelError
 
+ReadTensor = Callable[[Path, str], Tensor]  # such as `read_tensor`
+
 
 class Tensors:
-    """Tensors by name, in the given dtype and on the given device. Raise `ModelError` for what is not there, cannot be
-    read, or has another shape than it should.
+    """Tensors by name, in the given dtype and on the given device, as ``read`` reads them. Raise `ModelError` for what
+    is not there, cannot be read, or has another shape than it should.
     """
 
-    def __init__(self, folder: Path, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(self, folder: Path, dtype: torch.dtype, device: torch.device, read: ReadTensor) -> None:
         self._files: Mapping[str, Path] = files_of(folder)
         self._folder = folder
         self._dtype = dtype
         self._device = device
+        self._read = read
 
     def has(self, name: str) -> bool:
         return name in self._files
@@ -29,7 +32,7 @@ class Tensors:
         if name not in self._files:
             raise ModelError(f"{self._folder}: the model has no tensor {name}")
         path = self._files[name]
-        tensor = read_tensor(path, name)
+        tensor = self._read(path, name)
         check_shape(path, name, tensor, shape)
         return tensor.to(self._device, self._dtype)
 

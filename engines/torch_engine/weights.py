@@ -13,38 +13,49 @@ from engines.models.files.model_config import ModelConfig
 from engines.torch_engine.layers.cpu_kernels import keeps_codes, packed_bytes, packs
 from engines.torch_engine.layers.quantised_weights import Codes, WeightBlocks, coded
 from engines.torch_engine.parts import Part, products, shape_of, weight_bytes
-from engines.torch_engine.tensors import check_shape, files_of, read_tensor
+from engines.torch_engine.tensors import ReadTensor, check_shape, files_of, read_tensor
 
 BARE = "embed_tokens"
 
 
 class Checkpoint:
-    """Tensors of a prepared model folder, in the given dtype and on the given device.
+    """Tensors of a prepared model folder, in the given dtype and on the given device, as ``read`` reads them.
 
     Files are opened anew for each tensor: mapped pages leave the process with the mapping. Raise `ModelError` for what
     is not there, cannot be read, or has another shape than the configuration says.
     """
 
-    def __init__(self, folder: Path, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        config: ModelConfig,
+        dtype: torch.dtype,
+        device: torch.device,
+        read: ReadTensor = read_tensor,
+    ) -> None:
         self._files = _by_own_name(files_of(folder))
         self._blocks = folder / BLOCKS_FILE
         self._kinds = _kinds(self._blocks)
         self._folder = folder
         self._config = config
         self._dtype = dtype
+        self._read = read
         self.device = device
 
     def mapped(self, name: str) -> Tensor:
         """The tensor as it lies in the file, mapped: only what is touched becomes resident."""
+        return self._stored(name, read_tensor)
+
+    def get(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
+        return self._stored(name, self._read).to(self.device, dtype or self._dtype)
+
+    def _stored(self, name: str, read: ReadTensor) -> Tensor:
         if name not in self._files:
             raise ModelError(f"{self._folder}: the model has no tensor {name}")
         path, stored = self._files[name]
-        tensor = read_tensor(path, stored)
+        tensor = read(path, stored)
         check_shape(path, name, tensor, shape_of(name, self._config))
         return tensor
-
-    def get(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
-        return self.mapped(name).to(self.device, dtype or self._dtype)
 
     def find(self, name: str) -> Tensor | None:
         return self.get(name) if name in self._files else None
@@ -76,7 +87,7 @@ class Checkpoint:
         kind = self._kinds.get(name)
         if kind is None:
             return None
-        rows = read_tensor(self._blocks, name)
+        rows = self._read(self._blocks, name)
         num_out, num_in = shape_of(name, self._config)
         check_shape(self._blocks, name, rows, (num_out, num_in // kind.num_weights * kind.num_bytes))
         return WeightBlocks(kind, part.ordered(rows))

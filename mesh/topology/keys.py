@@ -143,6 +143,7 @@ ENGINE: Keys = {
     "max_threads": Key("max_threads", integer(1, 1024)),
     "kv_memory": Key("kv_memory_bytes", size),
     "weight_memory": Key("weight_memory_bytes", size),
+    "staging_memory": Key("staging_memory_bytes", size),
     "adapter_memory": Key("adapter_memory_bytes", size),
     "kv_quotas": Key("kv_quotas", fractions),
     "block_size": Key("block_size", integer(1, 1024)),

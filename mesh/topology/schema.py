@@ -145,6 +145,7 @@ class EngineSpec:
     max_threads: int | None = None  # None: ``threads``
     kv_memory_bytes: int = 256 * 2**20  # shared by the services
     weight_memory_bytes: int | None = None  # of the weights of its services at most; None: what its device has
+    staging_memory_bytes: int = 0  # of the host, for weights that are to be loaded; 0: none are read ahead
     adapter_memory_bytes: int = 256 * 2**20  # of LoRA adapters of its services; the longest unused one makes room
     kv_quotas: Mapping[str, float] = field(default_factory=dict, hash=False)  # the part that a service may hold at most
     block_size: int = 16  # tokens

@@ -105,6 +105,14 @@ class LoadService(msgspec.Struct, frozen=True, tag=True):
     service: Name
 
 
+class StageService(msgspec.Struct, frozen=True, tag=True):
+    """Tells an engine to read the weights of this service into its host's memory, so that to load it later is to copy
+    them. They stay there until it is loaded, or a plan is announced that does not want it there.
+    """
+
+    service: Name
+
+
 class UnloadService(msgspec.Struct, frozen=True, tag=True):
     """Tells an engine to serve this service no more: its requests move to other engines or end, and then it is
     dropped.

@@ -18,6 +18,7 @@ from mesh.wire.control import (
     SetPolicy,
     SetRole,
     SetRunning,
+    StageService,
     Stop,
     UnloadService,
 )
@@ -67,6 +68,7 @@ EngineMessage = (
     | Migrate
     | Drain
     | LoadService
+    | StageService
     | UnloadService
     | Announce
     | ExpectAdapter

@@ -201,6 +201,9 @@ class EngineStatus(msgspec.Struct, frozen=True, tag=True):
     blocks_not_stored_total: Count = 0  # given up by the pool before they could be stored in a tier
     loads_stopped_total: Count = 0  # of what tiers hold, because they took too long
     prefix_news: Count = 0  # number of its last `PrefixesHeld`; 0: it has nothing to tell
+    staging_memory: Count = 0  # bytes of its host that weights may take before they are loaded
+    staging: list[Name] = []  # services whose weights are on their way there
+    staged: dict[Name, Count] = {}  # services whose weights are there, and what these will take once they are loaded
 
 
 class ServiceTally(msgspec.Struct, frozen=True):

@@ -15,14 +15,17 @@ from engines.effects import (
     Exit,
     LoadAdapter,
     LoadBlocks,
+    Loading,
     LoadModel,
     NodeEffect,
     OffloadBlocks,
     Recover,
     Refuse,
     RestoreBlocks,
+    StageModel,
     StopLoading,
     StoreBlocks,
+    UnstageModel,
 )
 from engines.node import EngineNode
 from engines.scheduling.batch import StepResult
@@ -213,14 +216,14 @@ class SimulatedEngine:
 
     def _carry_out_rare(self, effect: NodeEffect) -> None:
         match effect:
-            case LoadModel(service):
-                self._load(service)
+            case LoadModel() | StageModel() | LoadAdapter():
+                self._load(effect)
             case DropWeights(service):
                 self._models.drop_weights(service)
             case DropModel(service):
                 self._models.drop(service)
-            case LoadAdapter():
-                self._load_adapter(effect)
+            case UnstageModel(service):
+                self._models.unstage(service)
             case DropAdapter():
                 pass  # it has no weights
             case Follow(processes):
@@ -278,34 +281,21 @@ class SimulatedEngine:
         loaded = self._models.tiers[job.service].load(job.digests)
         self._carry_out(self._node.blocks_loaded(job.ticket, loaded, self._kernel.now))
 
-    def _load(self, service: str) -> None:
+    def _load(self, job: Loading) -> None:
         """Beside what is computed; one after the other, as there is one thread for it."""
-        self._loads_until = max(self._loads_until, self._kernel.now) + self._models.load_s(service)
-        self._kernel.at(self._loads_until, self._end_load, service)
+        self._loads_until = max(self._loads_until, self._kernel.now) + self._models.load_s(job)
+        self._kernel.at(self._loads_until, self._end_load, job)
 
-    def _end_load(self, service: str) -> None:
+    def _end_load(self, job: Loading) -> None:
         self._catch_up()
-        if self._loader.random() < self._load_failures:
-            self._carry_out(self._node.not_loaded(service, "its weights cannot be read", self._kernel.now))
-            return
         try:
-            opened = self._models.open(service)
+            if self._loader.random() < self._load_failures:
+                raise UserError("its weights cannot be read")
+            result = self._models.take(job)
         except UserError as error:
-            self._carry_out(self._node.not_loaded(service, str(error), self._kernel.now))
+            self._carry_out(self._node.not_loaded(job, str(error), self._kernel.now))
         else:
-            self._carry_out(self._node.loaded(opened, self._kernel.now))
-
-    def _load_adapter(self, order: LoadAdapter) -> None:
-        self._loads_until = max(self._loads_until, self._kernel.now) + self._models.adapter_s(order)
-        self._kernel.at(self._loads_until, self._end_adapter, order.adapter.key)
-
-    def _end_adapter(self, key: str) -> None:
-        self._catch_up()
-        now = self._kernel.now
-        if self._loader.random() < self._load_failures:
-            self._carry_out(self._node.adapter_not_loaded(key, "its weights cannot be read", now))
-        else:
-            self._carry_out(self._node.adapter_loaded(key, now))
+            self._carry_out(self._node.loaded(job, result, self._kernel.now))
 
     def _rearm(self) -> None:
         deadline = self._node.next_deadline()

@@ -4,9 +4,10 @@ from random import Random
 
 from engines.costs.learning import LearntCost
 from engines.costs.profiles import EngineProfile
-from engines.effects import LoadAdapter
+from engines.effects import LoadAdapter, Loading, LoadModel, StageModel
 from engines.memory.packed_pool import block_pool
 from engines.memory.pages import PagePool
+from engines.memory.staging_room import StagingRoom
 from engines.memory.weight_room import WeightRoom
 from engines.scheduling.queue import ServiceQueue
 from engines.speculation.speculation import speculation_of
@@ -64,7 +65,8 @@ class SimulatedModels:
         if num_pages < 1:
             raise UserError(f"engines.{spec.id}: its KV memory holds no block of {spec.block_size} tokens")
         self._pages = PagePool(num_pages)
-        self._room = WeightRoom(spec)
+        self._room, self._staging_room = WeightRoom(spec), StagingRoom(spec)
+        self._staged: set[str] = set()  # services whose weights are in the host's memory
         for name in spec.services:
             self.open(name)
 
@@ -76,12 +78,39 @@ class SimulatedModels:
         """The probability that the mask of a structured request's next token is late."""
         return self._physics.late_masks
 
-    def load_s(self, name: str) -> float:
-        """Return the seconds for the weights of a service to come."""
-        return weights_s(self._profile, name, self._physics)
+    def load_s(self, job: Loading) -> float:
+        """Return the seconds for the weights of a service to come, by the device's link if they are staged, or for an
+        adapter.
+        """
+        if isinstance(job, LoadAdapter):
+            return self._adapter_s(job)
+        if job.service not in self._staged:
+            return weights_s(self._profile, job.service, self._physics)
+        profile = profile_of(self._profile, job.service)
+        return profile.weight_bytes / (self._physics.host_bytes_per_s * profile.num_devices)
 
-    def adapter_s(self, order: LoadAdapter) -> float:
-        """Return the seconds for a LoRA adapter to come: as those of weights."""
+    def take(self, job: Loading) -> Service | int:
+        """Note that it has come. Return the service that is open now, or the bytes of what else it is. Raise
+        `UserError` if there is no room for it.
+        """
+        match job:
+            case LoadModel(name):
+                return self.open(name)
+            case StageModel(name):
+                num_bytes = profile_of(self._profile, name).weight_bytes
+                self._staging_room.take(name, num_bytes)
+                self._staged.add(name)
+                return num_bytes
+            case LoadAdapter():
+                return job.num_bytes
+
+    def unstage(self, name: str) -> None:
+        """Forget them, if they are there."""
+        self._staged.discard(name)
+        self._staging_room.give_back(name)
+
+    def _adapter_s(self, order: LoadAdapter) -> float:
+        """As those of weights."""
         profile = profile_of(self._profile, order.service)
         return order.num_bytes / (self._physics.weight_bytes_per_s or profile.weight_bytes_per_s)
 
@@ -102,6 +131,7 @@ class SimulatedModels:
         """
         profile = profile_of(self._profile, name)
         self._room.take(name, profile.weight_bytes)
+        self.unstage(name)
         if name in self.services:
             return self.services[name]
         shape, cost = self._shape(name), profile.cost

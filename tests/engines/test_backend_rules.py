@@ -67,6 +67,10 @@ def test_topologies_find_the_rules():
             'backend = "torch"',
         ),
         (
+            'services = ["a"]\nbackend = "transformers"\nstaging_memory = "1GiB"', 2,
+            "staging_memory: transformers engines read no weights ahead; torch and simulated engines do",
+        ),
+        (
             'services = ["a"]\nbackend = "transformers"\nchunk_tokens = 64', 2,
             "chunk_tokens: 64: transformers computes prompts whole; leave it out",
         ),

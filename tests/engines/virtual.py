@@ -29,6 +29,7 @@ from engines.effects import (
     LoadModel,
     OffloadBlocks,
     RestoreBlocks,
+    StageModel,
     StopLoading,
     StoreBlocks,
 )
@@ -319,6 +320,8 @@ class VirtualMesh:
                     self.engines[name].stopped.add(ticket)
                 case LoadModel(service):
                     self._copies.append(self._loading(name, service))
+                case StageModel(service):
+                    self._copies.append(self._staging(name, service))
                 case DropWeights(service):
                     self.engines[name].weightless.add(service)
                 case DropModel(service):
@@ -416,6 +419,9 @@ class VirtualMesh:
             )
 
         return run
+
+    def _staging(self, name: str, service: str) -> Callable[[], None]:
+        return lambda: self.perform(name, self.engines[name].core.staged(service, 1, self.now))
 
     def _loading(self, name: str, service: str) -> Callable[[], None]:
         engine = self.engines[name]

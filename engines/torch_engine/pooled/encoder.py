@@ -19,7 +19,7 @@ from engines.models.files.encoder_config import EncoderShape
 from engines.models.files.model_config import ModelConfig
 from engines.torch_engine.layers.linear import Linear, pack
 from engines.torch_engine.layers.norm import LayerNorm
-from engines.torch_engine.tensors import Tensors
+from engines.torch_engine.tensors import ReadTensor, Tensors, read_tensor
 
 PADDED_TOKENS: Final = 4  # of the shortest text of a group, and as many more as an eighth of it
 ACTIVATIONS: Final[Mapping[str, Callable[[Tensor], Tensor]]] = {
@@ -62,7 +62,9 @@ class TextGroup:
 class Encoder:
     """One model. ``dtype``: of its weights and of what it computes, one of torch's."""
 
-    def __init__(self, folder: Path, config: ModelConfig, dtype: str, device: torch.device) -> None:
+    def __init__(
+        self, folder: Path, config: ModelConfig, dtype: str, device: torch.device, read: ReadTensor = read_tensor
+    ) -> None:
         if config.encoder is None:
             raise ModelError(f"{folder}: model_type {config.model_type!r} is no encoder")
         if dtype == "int8":
@@ -70,7 +72,7 @@ class Encoder:
         self._config = config
         self._shape: EncoderShape = config.encoder
         self._device = device
-        weights = Weights(Tensors(folder, getattr(torch, dtype), device), config)
+        weights = Weights(Tensors(folder, getattr(torch, dtype), device, read), config)
         self._tokens = weights.table("word_embeddings", config.vocab_size)
         self._positions = weights.table("position_embeddings", config.max_position_embeddings)
         self._segments = weights.table("token_type_embeddings", config.encoder.num_segments)

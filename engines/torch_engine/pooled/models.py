@@ -16,6 +16,7 @@ from engines.torch_engine.layers.paged_attention import PagedAttention
 from engines.torch_engine.pooled.encoder import Encoder, Text
 from engines.torch_engine.pooled.pooling import Pooler, to_bytes
 from engines.torch_engine.sampling.sampler import NOT_FINITE
+from engines.torch_engine.tensors import ReadTensor, read_tensor
 from mesh.wire.requests import POOLED_TOKEN
 
 NOTHING = ChunkResult()
@@ -32,10 +33,16 @@ class PooledEncoder:
     """An encoder. Its prompts leave no KV: of ``pool`` they only hold blocks. ``pooling``: None: texts are scored."""
 
     def __init__(
-        self, folder: Path, config: ModelConfig, dtype: str, pool: KVPool, pooling: PoolingConfig | None
+        self,
+        folder: Path,
+        config: ModelConfig,
+        dtype: str,
+        pool: KVPool,
+        pooling: PoolingConfig | None,
+        read: ReadTensor = read_tensor,
     ) -> None:
         self.pool = pool
-        self._encoder = Encoder(folder, config, dtype, pool.device)
+        self._encoder = Encoder(folder, config, dtype, pool.device, read)
         self._pooler = None if pooling is None else Pooler(pooling.mode, pooling.normalises)
 
     def use(self, pool: KVPool) -> None:
@@ -67,9 +74,10 @@ class PooledDecoder:
         pool: KVPool,
         pooling: PoolingConfig,
         paged: PagedAttention | None = None,
+        read: ReadTensor = read_tensor,
     ) -> None:
         self.pool = pool
-        self._decoder = Decoder(folder, config, dtype, pool, paged, generates=False)
+        self._decoder = Decoder(folder, config, dtype, pool, paged, generates=False, read=read)
         self._pooler = Pooler(pooling.mode, pooling.normalises)
 
     def use(self, pool: KVPool) -> None:

@@ -2,7 +2,7 @@
 
 import random
 
-from engines.effects import DropModel, LoadModel
+from engines.effects import DropModel, LoadModel, StageModel, UnstageModel
 from engines.memory.residency import MOST_FAILED, Residency
 from engines.scheduling.scheduler import Limits
 from mesh.wire.control import LoadService, UnloadService
@@ -204,3 +204,52 @@ def test_the_last_word_counts_while_a_service_is_on_its_way():
     residency.loaded(make_service(OTHER, "a", VirtualMemory(8)))
     assert residency.drop(lambda service: True) == []
     assert set(residency.services) == {OTHER}
+
+
+def residency(*here: str) -> Residency:
+    services = {name: make_service(name, "a", VirtualMemory(8)) for name in here}
+    return Residency(services, Limits(4, 64), {SERVICE, OTHER})
+
+
+def test_staged_weights_wait_until_they_are_loaded():
+    one = residency(SERVICE)
+    assert one.stage(OTHER) == [StageModel(OTHER)]
+    assert one.stage(OTHER) == [], "it is on its way"
+    assert (one.staging, one.staged) == ([OTHER], {})
+    one.has_staged(OTHER, 7)
+    assert (one.staging, one.staged) == ([], {OTHER: 7})
+    assert one.stage(OTHER) == [], "it is there"
+    assert one.load(OTHER) == [LoadModel(OTHER)]
+    one.loaded(make_service(OTHER, "a", VirtualMemory(8)))
+    assert (one.staged, one.stage(OTHER)) == ({}, []), "what is served needs no staging"
+
+
+def test_a_load_that_fails_leaves_what_is_staged():
+    one = residency()
+    one.stage(OTHER)
+    one.has_staged(OTHER, 7)
+    one.load(OTHER)
+    one.not_loaded(OTHER, "there is no room")
+    assert one.staged == {OTHER: 7}
+
+
+def test_weights_that_cannot_be_staged_are_told():
+    one = residency()
+    one.stage(OTHER)
+    one.not_staged(OTHER, "its host has no memory left")
+    assert (one.staging, one.staged) == ([], {})
+    assert one.failed[OTHER].reason == "its host has no memory left"
+    assert one.stage("elsewhere") == []
+    assert one.failed["elsewhere"].reason.startswith("this engine's topology has no such service")
+
+
+def test_a_plan_without_a_service_lets_go_of_its_staged_weights():
+    one = residency()
+    one.stage(OTHER)
+    assert one.plan([SERVICE]) == []
+    assert one.has_staged(OTHER, 7) == [UnstageModel(OTHER)], "nobody wants it when it comes"
+    one.stage(OTHER)
+    assert one.has_staged(OTHER, 7) == []
+    assert one.plan([SERVICE, OTHER]) == []
+    assert one.plan([SERVICE]) == [UnstageModel(OTHER)]
+    assert one.staged == {}

@@ -30,6 +30,7 @@ from mesh.wire.control import (
     SetPolicy,
     SetRole,
     SetRunning,
+    StageService,
     Stop,
     UnloadService,
 )
@@ -180,6 +181,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
         Announce(EnginePlace(3, 2, ("chat",), Role.DECODE)),
         {"type": "Announce", "place": {"number": 3, "num_engines": 2, "services": ["chat"], "role": "decode"}},
     ),
+    (StageService("chat"), {"type": "StageService", "service": "chat"}),
     (UnloadService("chat"), {"type": "UnloadService", "service": "chat", "pauses": False}),
     (Recall("r1", Epoch(1)), {"type": "Recall", "request": "r1", "epoch": [1, 0]}),
     (Probe([ProbeQuestion("r1", 2, 7)]), {"type": "Probe", "requests": [["r1", 2, 7]]}),
@@ -427,6 +429,9 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             "blocks_not_stored_total": 0,
             "loads_stopped_total": 0,
             "prefix_news": 0,
+            "staging_memory": 0,
+            "staging": [],
+            "staged": {},
         },
     ),
     (

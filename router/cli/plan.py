@@ -265,9 +265,9 @@ async def _until_over(sockets: "Sockets[SupervisorMessage]", change: "Changeover
     hearing = asyncio.create_task(_hear(sockets, alive))
     try:
         while not change.is_over:
-            stage = change.stage
+            doing = change.doing
             orders = change.orders(alive.statuses(clock()), clock())
-            lines = [] if change.stage is stage or change.is_over else [f"plan {change.number}: {change.stage}"]
+            lines = [] if change.doing == doing or change.is_over else [f"plan {change.number}: {change.doing}"]
             for engine, order in orders:
                 sockets.send(engine, order)
                 lines += _line(engine, order)
@@ -291,12 +291,14 @@ async def _hear(sockets: "Sockets[SupervisorMessage]", alive: Alive) -> None:
 
 
 def _line(engine: str, order: "Order") -> Iterator[str]:
-    from mesh.wire.control import LoadService, SetRole, UnloadService
+    from mesh.wire.control import LoadService, SetRole, StageService, UnloadService
 
     match order:
         case LoadService(service):
             yield f"{engine}: loading {service}"
+        case StageService(service):
+            yield f"{engine}: reading {service} into its host's memory"
         case SetRole(role):
             yield f"{engine}: is to be a {role} engine"
-        case UnloadService(service):
-            yield f"{engine}: unloading {service}"
+        case UnloadService(service, pauses):
+            yield f"{engine}: {'pausing' if pauses else 'unloading'} {service}"

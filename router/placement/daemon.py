@@ -111,7 +111,7 @@ class PlacementDaemon:
         """The next status to publish."""
         self._seq += 1
         is_ready = self.doing is not Doing.STARTING
-        doing = f"plan {self._change.number}: {self._change.stage}" if self._change is not None else str(self.doing)
+        doing = f"plan {self._change.number}: {self._change.doing}" if self._change is not None else str(self.doing)
         return PlacementStatus(
             seq=self._seq,
             state=ProcessState.READY if is_ready else ProcessState.STARTING,
@@ -377,14 +377,12 @@ class PlacementDaemon:
 
     def _carry_on(self, now: float) -> list[Effect]:
         change = self._change
-        assert change is not None, "a plan is carried out"
-        self._deadline, stage = now + ORDER_S, change.stage
+        assert change is not None
+        self._deadline, doing = now + ORDER_S, change.doing
         effects: list[Effect] = [Tell(*one) for one in change.orders(self._roster.statuses, now)]
         if change.is_over or change.is_draining:
             return [*effects, *self._end_change(change, now)]
-        if change.stage is not stage:
-            effects.append(Note(f"plan {change.number}: {change.stage}"))
-        return effects
+        return effects if change.doing == doing else [*effects, Note(f"plan {change.number}: {change.doing}")]
 
     def _end_change(self, change: Changeover, now: float) -> list[Effect]:
         decision, self._awaited, self._change = self._awaited, None, None
@@ -394,6 +392,7 @@ class PlacementDaemon:
             self._past.change(decision, now)
             return [Note(f"plan {change.number} is carried out")]
         self._past.give_up_change()
+        self._roster.wanted |= {name for place in change.places.values() for name in place.services}
         self._interval.estimate = None
         if self.plan.number <= change.number:  # else somebody has a newer plan, and that is no reason to wait
             self._interval.set(BACK_OFF * self._interval.seconds)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
+from math import inf
 from typing import Any
 
 from engines.core import EngineCore
@@ -204,6 +205,7 @@ def make_service(
         frozenset({0}),
         4096,
         LearntCost(StepCost(PrefillCost(0.0, 0.001), DecodeCost(0.005, 0.001))),
+        weight_bytes=1,
         images=SIGHT,
         tiers=tier,
         speculation=Speculation(drafts) if drafts else None,
@@ -217,6 +219,7 @@ class VirtualEngine:
     memory: VirtualMemory
     dropped: list[str] = field(default_factory=list)
     weightless: set[str] = field(default_factory=set)  # paused services
+    weight_memory: float = inf  # services whose weights it holds at a time
     kept: dict[int, list[dict[int, bytes]]] = field(default_factory=dict)  # offloaded blocks, by ticket
     batch: Batch | None = None
     dead: bool = False
@@ -280,13 +283,16 @@ class VirtualMesh:
             scheduling=scheduling,
             loadable=frozenset({SERVICE, OTHER}),
             adapter_memory_bytes=limits.get("adapter_memory", 0),
+            weight_memory_bytes=limits.get("weight_memory"),
+            staging_memory_bytes=limits.get("staging_memory", 0),
         )
         core = EngineCore(
             settings,
             {service: make_service(service, name, memory, tier, self.drafts) for service in services},
             lambda peer, ref: True,
         )
-        self.engines[name] = VirtualEngine(core, HashingExecutor(memory, self.vocabulary), memory, tier=tier)
+        executor, most = HashingExecutor(memory, self.vocabulary), limits.get("weight_memory", inf)
+        self.engines[name] = VirtualEngine(core, executor, memory, tier=tier, weight_memory=most)
         return self.engines[name]
 
     def submit(self, engine: str, spec: RequestSpec, decode: str | None = None, attempt: int = 1, **flags: Any) -> None:
@@ -427,6 +433,10 @@ class VirtualMesh:
         engine = self.engines[name]
 
         def run() -> None:
+            held = engine.core.residency.services.keys() - engine.weightless
+            if len(held) >= engine.weight_memory:
+                self.perform(name, engine.core.not_loaded(service, "no room for its weights", self.now))
+                return
             if service in engine.weightless:
                 engine.weightless.remove(service)
                 loaded = engine.core.residency.services[service]

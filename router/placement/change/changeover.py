@@ -3,13 +3,16 @@
 Theory of operation. First every engine of the plan is told its place in it and repeats that in its statuses; nothing is
 done before all do. So a plan is known to the mesh as a whole or not at all, and whoever follows a daemon that died
 reads it there: a plan that all engines repeat is finished, one that some have not heard is forgotten, as nothing of
-it was done. Then services are loaded where they are wanted, beside those that are there; when all serve, roles change;
-when they have, services leave the engines that the plan does not want them on, and what runs moves with them. That can
-take as long as requests last, where other engines are full; whoever decides on the next plan need not wait for it.
+it was done. Then services are loaded where they are wanted, beside those that are there, or staged where they do not
+fit beside them. Engines with staged services swap, in the order of `router.placement.change.swaps`. When all serve,
+roles change; when they have, services leave the engines that the plan does not want them on, and what runs moves with
+them. That can take as long as requests last, where other engines are full; whoever decides on the next plan need not
+wait for it.
 
 Every order is an answer to what statuses say, and is repeated until they say that it is done: lost messages, and orders
 that were given twice, do no harm. An engine that cannot load a service, or that is gone for long, ends the changeover:
-what was loaded stays, what was to leave stays, everything goes on being served.
+what was loaded stays, what was to leave stays, everything goes on being served. If services have given way in swaps by
+then, engines get back what they held, as far as that interrupts no service.
 
 Nor does a plan take away what it has no place for: such a service was not wanted when the plan was made, and somebody
 loaded it since. It goes only if who gives the plan says that nobody is to serve it (``drops``).
@@ -19,16 +22,20 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mesh.wire.control import Announce, EnginePlace, LoadService, ProcessState, SetRole, UnloadService
+import msgspec
+
+from mesh.wire.control import Announce, EnginePlace, LoadService, ProcessState, SetRole, StageService, UnloadService
 from mesh.wire.status import EngineStatus, FailedLoad
+from router.placement.change.swaps import EngineWeights, in_memory, next_swaps, weights_of
 from router.placement.observe.roster import served
 
-Order = Announce | LoadService | UnloadService | SetRole
+Order = Announce | LoadService | StageService | UnloadService | SetRole
 
 
 class Stage(StrEnum):
     ANNOUNCING = "announcing"
     LOADING = "loading"
+    SWAPPING = "swapping"
     CHANGING_ROLES = "changing roles"
     UNLOADING = "unloading"
     DONE = "done"
@@ -37,11 +44,14 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Seconds: before an order is repeated, before an engine that says nothing counts as gone, and for a whole plan."""
+    """Seconds: before an order is repeated, before an engine that says nothing counts as gone, for a whole plan, and
+    for requests to move before they pause where their service gives way and others serve it.
+    """
 
     repeat_s: float = 1.0
     silent_s: float = 10.0
     plan_s: float = 1800.0
+    move_s: float = 5.0
 
 
 class Changeover:
@@ -62,6 +72,12 @@ class Changeover:
         self.stage = Stage.ANNOUNCING
         self.reason = ""  # why it failed
         self.is_draining = False  # all is ordered and confirmed, and some services have yet to end what they have
+        self._is_returning = False  # to what engines held, as the plan failed
+        self._wanted = places  # as ``places``; of a plan that failed, what engines held before it
+        self._before: Mapping[str, EnginePlace] = {}
+        self._weights: dict[str, int] = {}
+        self._swapping: dict[str, float] = {}  # engines that have begun to swap, and when
+        self._has_swapped = False  # one has begun to
         self._may_leave = _services(places) | set(drops)
         self._patience = patience
         self._began_at = now
@@ -76,14 +92,24 @@ class Changeover:
     def is_over(self) -> bool:
         return self.stage in (Stage.DONE, Stage.FAILED)
 
+    @property
+    def doing(self) -> str:
+        """Return the stage in words, and which engines swap."""
+        stage = f"going back, {self.stage}" if self._is_returning and not self.is_over else str(self.stage)
+        engines = ", ".join(self._swapping) if self.stage is Stage.SWAPPING else ""
+        return f"{stage} {engines}" if engines else stage
+
     def orders(self, statuses: Mapping[str, EngineStatus], now: float) -> list[tuple[str, Order]]:
         """Return what to send to whom now. ``statuses``: the last of each engine that lives. Call it often."""
+        self._weights |= weights_of(statuses.values())
         here = {engine: status for engine, status in statuses.items() if status.state is ProcessState.READY}
-        self._heard_at.update(dict.fromkeys(self.places.keys() & here, now))
+        self._heard_at.update(dict.fromkeys(self._wanted.keys() & here, now))
         self._advance(here, now)
         if self.is_over:
             return []
-        wanted = [(engine, order) for engine in self.places if engine in here for order in self._for(engine, here)]
+        wanted = [
+            (engine, order) for engine in self._wanted if engine in here for order in self._for(engine, here, now)
+        ]
         due = [
             one
             for one in wanted
@@ -96,23 +122,45 @@ class Changeover:
         self.is_draining = False
         problem = None if self.is_over else self._problem(here, now)
         if problem is not None:
-            self.stage, self.reason = Stage.FAILED, problem
+            self._fail(problem, here, now)
         if self.stage in (Stage.CHANGING_ROLES, Stage.UNLOADING) and self._has_restarted(here):
             self.stage = Stage.LOADING
-        while not self.is_over and self.places.keys() <= here.keys():
-            if any(any(self._for(engine, here)) for engine in self.places):
+        while not self.is_over and self._wanted.keys() <= here.keys():
+            if self.stage is Stage.SWAPPING:
+                self._begin_swaps(here, now)
+            if any(any(self._for(engine, here, now)) for engine in self._wanted):
                 return
             if self._is_unfinished(here):
                 self.is_draining = self.stage is Stage.UNLOADING
                 return
             if self.stage is Stage.ANNOUNCING:
                 self._failed_before = {engine: here[engine].failed_loads for engine in self.places}
+                self._before = {engine: self._held(engine, here[engine]) for engine in self.places}
+            if self.stage is Stage.SWAPPING and self._is_returning:
+                self.stage = Stage.FAILED
+                return
             self.stage = list(Stage)[list(Stage).index(self.stage) + 1]
+
+    def _held(self, engine: str, status: EngineStatus) -> EnginePlace:
+        return msgspec.structs.replace(self.places[engine], services=tuple(sorted(served(status))), role=status.role)
+
+    def _fail(self, problem: str, here: Mapping[str, EngineStatus], now: float) -> None:
+        """The plan is given up. Where services have given way, engines get back what they held."""
+        if self.stage is not Stage.SWAPPING or self._is_returning or not self._has_swapped:
+            self.stage, self.reason = Stage.FAILED, f"{self.reason}; {problem}" if self._is_returning else problem
+            return
+        self._is_returning, self.reason, self.stage = True, problem, Stage.LOADING
+        self._wanted = {engine: place for engine, place in self._before.items() if engine in here}
+        self._may_leave |= _services(self._before)
+        self._heard_at = dict.fromkeys(self._wanted, now)
+        self._began_at = now
+        self._failed_before = {engine: here[engine].failed_loads for engine in self._wanted}
+        self._swapping.clear()
 
     def _has_restarted(self, here: Mapping[str, EngineStatus]) -> bool:
         """Whether an engine holds less than it did: what it was to serve may be served by nobody else any more."""
         return any(
-            not served(here[engine]) >= set(self.places[engine].services) for engine in self.places if engine in here
+            not served(here[engine]) >= set(self._wanted[engine].services) for engine in self._wanted if engine in here
         )
 
     def _problem(self, here: Mapping[str, EngineStatus], now: float) -> str | None:
@@ -130,37 +178,97 @@ class Changeover:
     def _failed_loads(self, here: Mapping[str, EngineStatus]) -> Iterator[str]:
         for engine, before in self._failed_before.items():
             for failed in here[engine].failed_loads if engine in here else ():
-                if failed not in before and failed.service in self.places[engine].services:
+                if failed not in before and failed.service in self._wanted[engine].services:
                     yield f"{engine} did not load {failed.service}: {failed.reason}"
 
-    def _for(self, engine: str, here: Mapping[str, EngineStatus]) -> Iterator[Order]:
+    def _for(self, engine: str, here: Mapping[str, EngineStatus], now: float) -> Iterator[Order]:
         """What the engine is to be told in this stage, as long as its status does not show it."""
-        place, status = self.places[engine], here[engine]
-        held = served(status)
-        if status.place != place:
-            yield Announce(place)  # an engine that was started again has forgotten
+        place, status = self._wanted[engine], here[engine]
+        if status.place != self.places[engine]:
+            yield Announce(self.places[engine])  # an engine that was started again has forgotten
         match self.stage:
             case Stage.LOADING:
-                yield from (
-                    LoadService(name) for name in place.services if name not in held and name not in status.loading
-                )
+                yield from self._loads(engine, status)
+            case Stage.SWAPPING:
+                yield from self._loads(engine, status)
+                if engine in self._swapping:
+                    yield from self._gives_way(engine, here, now)
             case Stage.CHANGING_ROLES if status.role is not place.role:
                 yield SetRole(place.role, status.num_role_changes)
             case Stage.UNLOADING:
-                yield from (
-                    UnloadService(name) for name in sorted(held & self._may_leave) if name not in place.services
-                )
+                yield from (UnloadService(name) for name in self._leaving(engine, status) if name in served(status))
+
+    def _leaving(self, engine: str, status: EngineStatus) -> list[str]:
+        """The services that the engine has and is not to have."""
+        held = {service.name for service in status.services}
+        return sorted(held & self._may_leave - set(self._wanted[engine].services))
+
+    def _missing(self, engine: str, status: EngineStatus) -> list[str]:
+        held = served(status) | set(status.loading)
+        return [name for name in self._wanted[engine].services if name not in held]
+
+    def _loads(self, engine: str, status: EngineStatus) -> Iterator[Order]:
+        """Load what fits, stage what does not. An engine that stages nothing, or where nothing can give way, says why
+        it cannot load it.
+        """
+        weights, taken = EngineWeights(self._weights, status.weight_memory), in_memory(status)
+        for name in self._missing(engine, status):
+            if weights.fit(taken | {name}) or not status.staging_memory or not self._leaving(engine, status):
+                taken |= {name}
+                yield LoadService(name)
+            elif name not in status.staged and name not in status.staging:
+                yield StageService(name)
+
+    def _is_staged(self, engine: str, status: EngineStatus) -> bool:
+        """Whether all that the engine lacks waits in its host's memory."""
+        return served(status) | status.staged.keys() >= set(self._wanted[engine].services)
+
+    # --- swaps --------------------------------------------------------------------------------------------------------
+
+    def _begin_swaps(self, here: Mapping[str, EngineStatus], now: float) -> None:
+        """Let engines give way whose turn it is. An engine has swapped when it serves all that it is to serve."""
+        lacking = {one: self._leaving(one, here[one]) for one in self._wanted if one in here}
+        lacking = {one: names for one, names in lacking.items() if self._missing(one, here[one]) or here[one].loading}
+        self._swapping = {one: since for one, since in self._swapping.items() if one in lacking}
+        begun = next_swaps(
+            {one: names for one, names in lacking.items() if one not in self._swapping and self._waits(one, here[one])},
+            {one: names for one, names in lacking.items() if one in self._swapping},
+            {name: [one for one in here if name in served(here[one])] for name in self._weights},
+            {one: status.num_running for one, status in here.items()},
+            may_interrupt=not self._is_returning,
+        )
+        self._swapping |= dict.fromkeys(begun, now)
+        self._has_swapped |= bool(begun)
+
+    def _waits(self, engine: str, status: EngineStatus) -> bool:
+        """Whether the engine lacks something that is staged."""
+        return any(name in status.staged for name in self._missing(engine, status))
+
+    def _gives_way(self, engine: str, here: Mapping[str, EngineStatus], now: float) -> Iterator[Order]:
+        """Requests move while they run if another engine serves them, and pause if none does, or it takes long."""
+        is_late = now >= self._swapping[engine] + self._patience.move_s
+        for service in here[engine].services:
+            if service.name not in self._leaving(engine, here[engine]) or service.is_paused:
+                continue
+            is_alone = not any(service.name in served(here[one]) for one in here if one != engine)
+            if is_alone or is_late or not service.is_leaving:
+                yield UnloadService(service.name, pauses=is_alone or is_late)
 
     def _is_unfinished(self, here: Mapping[str, EngineStatus]) -> bool:
         """Whether engines still do what they were told."""
-        for engine, place in self.places.items():
+        for engine, place in self._wanted.items():
             status = here[engine]
-            if self.stage is Stage.LOADING and not served(status) >= set(place.services):
+            if self.stage is Stage.LOADING and not self._is_staged(engine, status):
                 return True
-            holds = {service.name for service in status.services}
-            if self.stage is Stage.UNLOADING and holds & self._may_leave - set(place.services):
+            if self.stage is Stage.SWAPPING and not served(status) >= set(place.services):
+                return not self._is_stuck(here)
+            if self.stage is Stage.UNLOADING and self._leaving(engine, status):
                 return True
         return False
+
+    def _is_stuck(self, here: Mapping[str, EngineStatus]) -> bool:
+        """Whether no engine can go back to what it held without interrupting a service."""
+        return self._is_returning and not self._swapping and not any(status.loading for status in here.values())
 
 
 def announced(statuses: Mapping[str, EngineStatus]) -> Mapping[str, EnginePlace]:

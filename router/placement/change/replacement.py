@@ -31,7 +31,8 @@ class Verdict(StrEnum):
 class Proposal:
     """A plan and the present one. ``present`` and ``wanted`` are scores for the traffic of the interval that ended.
 
-    ``obstacle``: why it cannot be carried out.
+    ``obstacle``: why it cannot be carried out. ``swaps``: engines that cannot hold both what they have and what they
+    get (`router.placement.change.swaps`).
     """
 
     plan: Plan
@@ -40,6 +41,7 @@ class Proposal:
     wanted: Score
     num_loads: int
     obstacle: str | None = None
+    swaps: tuple[str, ...] = ()
 
     @property
     def estimate(self) -> Score:
@@ -81,7 +83,8 @@ def judge(
         is_sure = _is_sure(pairs, threshold, loaded_rate, risk, counts_latency=counts_latency)
         return Verdict.REPLACE if is_sure else Verdict.BY_CHANCE
 
-    return Proposal(wanted, verdict(), present_score, wanted_score, len(loaded), obstacle)
+    swaps = tuple(obstacles.swaps(present, wanted))
+    return Proposal(wanted, verdict(), present_score, wanted_score, len(loaded), obstacle, swaps)
 
 
 def _is_sure(

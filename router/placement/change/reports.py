@@ -71,7 +71,11 @@ def with_plan(pending: Pending, answer: Answer, now: Plan, number: int, search_s
 def reason_of(proposal: Proposal) -> str:
     """The verdict in words."""
     said = IN_WORDS[proposal.verdict]
-    return f"{said}: {proposal.obstacle}" if proposal.verdict is Verdict.OBSTRUCTED else said
+    if proposal.verdict is Verdict.OBSTRUCTED:
+        return f"{said}: {proposal.obstacle}"
+    if not proposal.swaps:
+        return said
+    return f"{said}; services give way to others on {', '.join(proposal.swaps)}, which cannot hold both"
 
 
 def _services(pending: Pending, proposal: Proposal | None) -> list[ServiceForecast]:

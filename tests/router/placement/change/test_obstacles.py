@@ -41,6 +41,23 @@ def test_an_engine_holds_what_it_has_and_what_it_gets_for_a_while():
     assert OBSTACLES.against(PRESENT, wanted(e2="abc")) is None, "it has no limit"
 
 
+def staging(**sizes: int) -> Obstacles:
+    return Obstacles.of({name: replace(one, staging_memory=sizes.get(name, 0)) for name, one in MESH.items()})
+
+
+def test_what_fits_in_the_place_of_others_can_be_had_through_the_hosts_memory():
+    obstacles = staging(e0=3 * GIB)
+    assert obstacles.against(PRESENT, wanted(e0="c")) is None
+    assert obstacles.swaps(PRESENT, wanted(e0="c")) == ["e0"]
+    assert obstacles.swaps(PRESENT, wanted(e0="ab")) == [], "it fits beside"
+    assert staging(e0=2 * GIB).against(PRESENT, wanted(e0="c")) == (
+        "e0 would have to stage c: weights of 3.00 GiB, 1.00 GiB more than its staging_memory"
+    )
+    assert obstacles.against(PRESENT, wanted(e0="ac")) == (
+        "e0 would hold a, c while the plan changes: weights of 5.00 GiB, 1.00 GiB more than its weight_memory"
+    ), "no swap makes room for both"
+
+
 def test_what_is_there_already_is_no_obstacle_however_much_it_is():
     mesh = {"e1": engine("e1", "a", "c")}
     present = present_plan(mesh)

@@ -117,10 +117,18 @@ class KnownPrefixes:
         return self._news.must_ask(engine, number)
 
     def hear(self, engine: str, news: PrefixesHeld) -> None:
-        """An engine says which prefixes came and went. What follows a gap is left out: the engine will be asked."""
-        if self._news.follows(engine, news):
-            for of in news.services:
-                self._of[of.service].hear(engine, of.kept, of.gone, is_all=news.is_all)
+        """An engine says which prefixes came and went. What follows a gap is left out: the engine will be asked.
+
+        What it has now is soon in the tiers of its host, too.
+        """
+        if not self._news.follows(engine, news):
+            return
+        for of in news.services:
+            index = self._of[of.service]
+            index.hear(engine, of.kept, of.gone, is_all=news.is_all)
+            for holder, num_tokens in self._holders(engine, of.service):
+                if holder != engine:
+                    index.add_steps(of.kept, holder, num_tokens)
 
     def forget(self, engine: str) -> None:
         """Forget an engine whose caches are gone. What its host has stays."""

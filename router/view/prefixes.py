@@ -4,7 +4,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from mesh.prefix_names import prefix_end
+from mesh.prefix_names import LONG_STEP, prefix_end
 
 
 @dataclass(slots=True)
@@ -64,9 +64,24 @@ class PrefixIndex:
         for index in reversed([index for index, name in enumerate(names) if name not in held.told]):
             held.use(names[index], prefix_end(index) - (prefix_end(index - 1) if index else 0))
             self._holders[names[index]].add(engine)
+        self._fit(engine, pool_tokens)
+        return new
+
+    def add_steps(self, names: Sequence[int], engine: str, pool_tokens: int) -> None:
+        """Do as `add`, for prefixes of one prompt or several whose lengths are not known: those that are new count a
+        long step each.
+        """
+        held = self._held[engine]
+        for name in reversed([name for name in names if name not in held]):
+            held.use(name, LONG_STEP)
+            self._holders[name].add(engine)
+        self._fit(engine, pool_tokens)
+
+    def _fit(self, engine: str, pool_tokens: int) -> None:
+        """Forget the longest unused guesses until the others fit into so many tokens."""
+        held = self._held[engine]
         while held.num_tokens > pool_tokens:
             self._drop_guess(held.longest_unused(), engine)
-        return new
 
     def take_back(self, names: Iterable[int], engine: str) -> None:
         """The engine refused what would have brought these there."""

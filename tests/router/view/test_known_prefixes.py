@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from engines.costs.linear import prefill_s
-from mesh.prefix_names import PREFIX_STEP
+from mesh.prefix_names import LONG_STEP, PREFIX_STEP
 from mesh.wire.control import ProcessState, Role
 from mesh.wire.frames import Sender
 from mesh.wire.prefixes import PrefixesHeld, ServicePrefixes
@@ -137,3 +137,14 @@ def test_what_an_engine_says_counts_and_what_follows_a_gap_does_not():
     assert prefixes.warm("chat", NAMES).cached == {"one": 2 * PREFIX_STEP}
     prefixes.forget("one")
     assert prefixes.must_ask("one", 4)
+
+
+def test_what_an_engine_says_is_in_the_tiers_of_its_host_as_far_as_these_have_room():
+    prefixes = known(one=Told("a"), two=Told("a"), three=Told("b"))
+    prefixes.hear("one", PrefixesHeld(1, [ServicePrefixes("chat", [*NAMES])], is_all=True))
+    assert prefixes.warm("chat", NAMES).loadable == {"two": 4 * PREFIX_STEP}
+    prefixes.hear("one", PrefixesHeld(2, [ServicePrefixes("chat", [], [*NAMES])]))
+    assert prefixes.warm("chat", NAMES).loadable == {"one": 4 * PREFIX_STEP, "two": 4 * PREFIX_STEP}
+    small = known(one=Told("a", tier_tokens=2 * LONG_STEP), two=Told("a"))
+    small.hear("one", PrefixesHeld(1, [ServicePrefixes("chat", [*NAMES])], is_all=True))
+    assert small.warm("chat", NAMES).loadable == {"two": 2 * PREFIX_STEP}

@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import ClassVar, NamedTuple
 
+import msgspec
+
 from kvtransfer.machine import Machine, Rule
 from kvtransfer.protocol import (
     Adopt,
@@ -77,7 +79,7 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
         super().__init__(ReceiveState.RESERVED)
         self.id = reserve.transfer
         self.peer = peer
-        self._reserve = reserve
+        self.reserve = reserve
         self._blocks = list(blocks)
         self._num_matched_blocks = num_matched_tokens // reserve.shape.block_size
         self._transport = transport
@@ -109,10 +111,15 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
         """The request is ours. Whoever asks again is told again."""
         return self.state is ReceiveState.COMMITTED
 
+    def forget_request(self) -> None:
+        """Let go of the request's tokens, which are of no use any more once it was adopted."""
+        spec = msgspec.structs.replace(self.reserve.spec, prompt=[], generated=[])
+        self.reserve = msgspec.structs.replace(self.reserve, spec=spec)
+
     @property
     def num_kept_tokens(self) -> int:
         """Length of the prefix whose KV is here and intact."""
-        size, kept = self._reserve.shape.block_size, self._num_matched_blocks * self._reserve.shape.block_size
+        size, kept = self.reserve.shape.block_size, self._num_matched_blocks * self.reserve.shape.block_size
         for block in range(self._num_matched_blocks, len(self._blocks)):
             intact = self._num_intact.get(block, 0)
             kept += intact
@@ -126,7 +133,7 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
     def _find_deadline(self) -> float | None:
         match self.state:
             case ReceiveState.RESERVED:
-                ends_at = self._heard_at + self._reserve.deadline_s
+                ends_at = self._heard_at + self.reserve.deadline_s
                 return ends_at if self._resting is None else min(ends_at, self._resting.until)
             case ReceiveState.SETTLING if self._is_waiting:
                 return self._heard_at + self._limits.grace_s
@@ -147,7 +154,7 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
     # --- actions ------------------------------------------------------------------------------------------------------
 
     def _reserved(self) -> Send:
-        size = self._reserve.shape.block_size
+        size = self.reserve.shape.block_size
         return Send(self.peer, Reserved(self.id, self._num_matched_blocks * size, self._transport))
 
     def _on_reserve_again(self, message: Reserve, now: float) -> None:
@@ -155,7 +162,7 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
 
     def _on_extend(self, message: Extend, now: float) -> None:
         self._heard_at = now
-        missing = -(-message.num_tokens // self._reserve.shape.block_size) - len(self._blocks)
+        missing = -(-message.num_tokens // self.reserve.shape.block_size) - len(self._blocks)
         if missing > 0:
             self._emit(GrowReserved(self.id, missing))
         else:
@@ -170,7 +177,7 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
         self._emit(Send(self.peer, Declined(self.id, RefusalCode.NO_MEMORY, event.reason)))
 
     def _extended(self) -> Send:
-        return Send(self.peer, Extended(self.id, len(self._blocks) * self._reserve.shape.block_size))
+        return Send(self.peer, Extended(self.id, len(self._blocks) * self.reserve.shape.block_size))
 
     def _on_blocks(self, arrival: ArrivedBlocks, now: float) -> None:
         if self.state is ReceiveState.RESERVED:
@@ -188,7 +195,7 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
 
     def _can_take(self, message: Blocks) -> bool:
         """Whether the message fits the reservation and the window; the transport checks the bytes."""
-        size, count = self._reserve.shape.block_size, len(message.source_blocks)
+        size, count = self.reserve.shape.block_size, len(message.source_blocks)
         return (
             message.seq >= 0
             and message.first_block >= self._num_matched_blocks
@@ -214,9 +221,9 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
 
         Never so long that the reservation may end, nor that a long context's rests take most of the migration's time.
         """
-        if self.state is not ReceiveState.RESERVED or not self._reserve.is_migration or self._reserve.must_leave:
+        if self.state is not ReceiveState.RESERVED or not self.reserve.is_migration or self.reserve.must_leave:
             return 0.0
-        longest_s = min(self._reserve.deadline_s / 4, self._limits.migration_s / 2 * num_copied / len(self._blocks))
+        longest_s = min(self.reserve.deadline_s / 4, self._limits.migration_s / 2 * num_copied / len(self._blocks))
         return min(copied_s * (1 / self._limits.migration_share - 1), longest_s)
 
     def _end_rest(self) -> None:
@@ -225,7 +232,7 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
             self._resting = None
 
     def _tokens_by_block(self, message: Blocks) -> dict[int, int]:
-        size, first, last = self._reserve.shape.block_size, message.first_block, len(message.source_blocks) - 1
+        size, first, last = self.reserve.shape.block_size, message.first_block, len(message.source_blocks) - 1
         tokens = dict.fromkeys(range(first, first + last), size)
         tokens[first + last] = message.num_tokens - last * size
         return tokens
@@ -250,7 +257,7 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
 
     def _on_expired(self, event: DeadlinePassed, now: float) -> None:
         self._queue.clear()
-        self._send_abort(f"no message for {self._reserve.deadline_s:g} s")
+        self._send_abort(f"no message for {self.reserve.deadline_s:g} s")
 
     def _on_cancelled(self, event: Cancelled, now: float) -> None:
         self._queue.clear()
@@ -289,10 +296,10 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
         self._emit(
             ImportBlocks(
                 self.id,
-                self._reserve.spec.service,
+                self.reserve.spec.service,
                 self._transport,
                 self.peer,
-                self._reserve.memory,
+                self.reserve.memory,
                 message,
                 self._running.payload,
                 self._blocks[first:last],
@@ -313,8 +320,8 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
         self._emit(
             Adopt(
                 self.id,
-                self._reserve.spec,
-                self._reserve.epoch,
+                self.reserve.spec,
+                self.reserve.epoch,
                 commit.generated,
                 self._blocks,
                 kept,

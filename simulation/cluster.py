@@ -12,7 +12,7 @@ from router import generation
 from router.generation import RequestFailed
 from router.history.records import Outcome, Record
 from router.history.tallies import Tallies
-from router.history.timelines import Timelines
+from router.history.timelines import TimelineReaders, Timelines
 from router.placement.daemon import PlacementDaemon
 from router.placement.effects import Note
 from simulation.engines.engine import SimulatedEngine
@@ -34,6 +34,7 @@ from simulation.reports.timeline import Timeline
 
 STARTUP_S = 1.0  # before the first request can arrive: engines make themselves known
 SETTLE_S = 120.0  # for engines to end what is left of requests that ended at their gateway
+KEPT_TIMELINES = 64  # of requests that ended: nobody asks for them
 
 
 class Simulation:
@@ -103,7 +104,7 @@ class Simulation:
             coasts=coasts,
             observer=observer,
             on_end=self._ended,
-            timelines=Timelines if invariants is None else invariants.timelines,
+            timelines=_few_timelines if invariants is None else invariants.timelines,
         )
         self._unserved = factory.timelines(Tallies())  # of requests that found no gateway
         if invariants is not None:
@@ -283,3 +284,7 @@ def _ignore(record: Record) -> None:
 
 def _ignore_note(now: float, note: Note) -> None:
     """Nobody reads the log of the placement daemon."""
+
+
+def _few_timelines(readers: TimelineReaders) -> Timelines:
+    return Timelines(readers, kept_requests=KEPT_TIMELINES, kept_engines=KEPT_TIMELINES)

@@ -36,8 +36,11 @@ MOST_ADOPTED = 64  # transfers that are remembered after their end
 @dataclass(frozen=True, slots=True)
 class Incoming:
     machine: ReceiveTransfer
-    reserve: Reserve
     service: Service
+
+    @property
+    def reserve(self) -> Reserve:
+        return self.machine.reserve
 
 
 class IncomingTransfers:
@@ -160,7 +163,7 @@ class IncomingTransfers:
             now=now,
         )
         self._adapters.expect(spec, service.adapter_sizes)
-        incoming = self._incoming[reserve.transfer] = Incoming(machine, reserve, service)
+        incoming = self._incoming[reserve.transfer] = Incoming(machine, service)
         return self._after_receive(incoming, machine.start(), now)
 
     @staticmethod
@@ -205,6 +208,7 @@ class IncomingTransfers:
                     passed.append(effect)
         machine = incoming.machine
         if machine.is_over and self._incoming.pop(machine.id, None) is not None and machine.has_adopted:
+            machine.forget_request()
             self._adopted[machine.id] = incoming
             if len(self._adopted) > MOST_ADOPTED:
                 del self._adopted[next(iter(self._adopted))]

@@ -68,6 +68,17 @@ def test_a_whole_transfer(make):
     transfer.check_invariants()
 
 
+def test_what_was_adopted_answers_without_the_request(make):
+    transfer = make()
+    take(transfer, blocks(0, 0, 8))
+    [adopt] = [one for one in transfer.handle(Commit("t", [7], 1, 0.5, None), 0.3) if isinstance(one, Adopt)]
+    transfer.forget_request()
+    assert transfer.reserve.spec.prompt == []
+    assert adopt.spec.prompt
+    assert messages(transfer.handle(Commit("t", [7], 1, 0.5, None), 0.4)) == [Committed("t", 8)]
+    transfer.check_invariants()
+
+
 def test_commit_waits_for_copies(make):
     transfer = make()
     transfer.handle(blocks(0, 0, 8), 0.1)

@@ -71,7 +71,7 @@ class EngineCore:
         can_open: Callable[[str, MemoryRef], bool],
     ) -> None:
         self._settings = settings
-        self._standing = standing = Standing(settings.role)
+        self._standing = standing = Standing(settings.role, keeps_role=settings.scheduling.is_static)
         pace = Pace()
         self.residency = residency = Residency(services, settings.limits, settings.loadable)
         services, schedulers = residency.services, residency.schedulers

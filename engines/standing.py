@@ -13,11 +13,13 @@ log = structlog.get_logger()
 class Standing:
     """What an engine is and what it has done so far: the part of its status that is not worked out.
 
-    ``has_news``: since the last status, something happened that others could not foresee from it. Requests were taken,
-    began or ended, a prompt was computed, the role, the state or the services are others. That steps end is no news.
+    ``keeps_role``: it takes no other one. ``has_news``: since the last status, something happened that others could not
+    foresee from it. Requests were taken, began or ended, a prompt was computed, the role, the state or the services are
+    others. That steps end is no news.
     """
 
     role: Role
+    keeps_role: bool = False
     state: ProcessState = ProcessState.READY
     seq: int = 0  # of the last status
     num_cancelled: int = 0
@@ -31,7 +33,7 @@ class Standing:
 
     def set_role(self, message: SetRole) -> bool:
         """A matter of the next iterations: nothing is moved, flushed or loaded (Tropical). Return whether it is new."""
-        if message.num_role_changes != self.num_role_changes or message.role is self.role:
+        if self.keeps_role or message.num_role_changes != self.num_role_changes or message.role is self.role:
             return False
         if message.plan is not None and self.place is not None and message.plan < self.place.number:
             return False

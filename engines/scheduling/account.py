@@ -124,6 +124,7 @@ class Account:
             tiers=self._tiering.status(),
             blocks_not_stored_total=self._tiering.num_dropped,
             loads_stopped_total=self._tiering.num_stopped,
+            keeps_role=standing.keeps_role,
             prefix_news=self._tiering.held.number,
             staging_memory=self._settings.staging_memory_bytes,
             staging=list(self._residency.staging),

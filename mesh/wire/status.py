@@ -195,6 +195,7 @@ class EngineStatus(msgspec.Struct, frozen=True, tag=True):
     error: str | None = None
     metrics_url: Name = ""  # where Prometheus asks it; empty: nowhere
     keeps_order: bool = False  # it computes prompts in the order in which they come, whatever is promised
+    keeps_role: bool = False  # it runs static batches, which are prefilled and decoded in one place
     step_wait_s: Seconds = 0.0  # that a first token takes beyond all prompts, because others decode; 0: not told
     adapters: list[Name] = []  # services whose LoRA adapters are loaded
     tiers: list[TierStatus] = []  # KV tiers, the fastest first; none: it has none

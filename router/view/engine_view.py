@@ -120,6 +120,7 @@ class EngineView(msgspec.Struct, frozen=True):
     foreseen_s: float = FORESEEN_S  # after the status: as long, its decodes are taken to go on
     step_wait_s: float = 0.0  # that a first token takes beyond all prompts, as others decode there
     place: EnginePlace | None = None  # in the newest placement plan that it knows of
+    keeps_role: bool = False
 
     def has_same_place(self, other: "EngineView") -> bool:
         """Return whether both may do the same for the same services and ever hold as much."""
@@ -251,6 +252,7 @@ def engine_view(
         foreseen_s=foreseen_s,
         step_wait_s=status.step_wait_s,
         place=status.place,
+        keeps_role=status.keeps_role,
     )
 
 

@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from engines.core import EngineCore
+from mesh.topology.schema import Scheduling
 from mesh.wire.control import Announce, EnginePlace, PrefillMode, Role, SetRole
 from mesh.wire.requests import Epoch, Submit
 from mesh.wire.status import EngineStatus
@@ -37,6 +38,13 @@ def test_of_several_gateways_that_saw_the_same_status_one_is_heard():
     assert (status(mesh).role, status(mesh).num_role_changes) == (Role.PREFILL, 1)
     mesh.deliver("gateway-2", "only", SetRole(Role.DECODE, 1))
     assert (status(mesh).role, status(mesh).num_role_changes) == (Role.DECODE, 2)
+
+
+def test_an_engine_with_static_batches_keeps_its_role_and_says_so():
+    mesh = VirtualMesh()
+    mesh.add("only", scheduling=Scheduling.STATIC)
+    mesh.deliver("placement", "only", SetRole(Role.PREFILL, 0))
+    assert (status(mesh).role, status(mesh).keeps_role) == (Role.MULTIPLEX, True)
 
 
 def test_a_change_of_roles_that_did_not_know_of_a_plan_is_void():

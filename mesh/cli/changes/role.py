@@ -50,6 +50,10 @@ async def _change(topology: "Topology", engine: str, role: "Role") -> None:
         before = await hear_anything(topology, sockets, engine)
         if before.role is role:
             return
+        if before.keeps_role:
+            raise CommandError(
+                f"{engine} runs static batches, which are prefilled and decoded in one place; it keeps its role"
+            )
         sockets.send(engine, SetRole(role, before.num_role_changes))
         timeout_s = topology.timing.lease_s + topology.timing.reply_s
         after = await hear(sockets, engine, lambda status: status.num_role_changes > before.num_role_changes, timeout_s)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from mesh.sizes import in_words
+from mesh.wire.control import Role
 from mesh.wire.status import EngineStatus
 from router.placement.change.swaps import EngineWeights, weights_of
 from router.placement.observe.roster import served
@@ -21,6 +22,7 @@ class Obstacles:
     one (``weight_memory``); ``staging``: what its host's memory takes of weights (``staging_memory``).
 
     ``failed``: engines and services that they could not load. ``leaving``: what an engine holds beside that it serves.
+    ``roles``: of engines that keep theirs.
     """
 
     weights: Mapping[str, int] = field(default_factory=dict)
@@ -28,6 +30,7 @@ class Obstacles:
     staging: Mapping[str, int] = field(default_factory=dict)
     failed: frozenset[tuple[str, str]] = frozenset()
     leaving: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    roles: Mapping[str, Role] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -43,8 +46,9 @@ class Obstacles:
             name: tuple(sorted({service.name for service in one.services} - served(one)))
             for name, one in statuses.items()
         }
+        roles = {name: one.role for name, one in statuses.items() if one.keeps_role}
         staging = {name: one.staging_memory for name, one in statuses.items()}
-        return cls(weights, limits, staging, frozenset(failed), leaving)
+        return cls(weights, limits, staging, frozenset(failed), leaving, roles)
 
     def roomiest(self, plan: Plan) -> Mapping[int, int]:
         """Return, by number of devices, the largest limit of the plan's engines; nothing where one has none."""
@@ -63,6 +67,8 @@ class Obstacles:
         """Return why an engine that holds ``held`` cannot get the place of the ``group``, in one line; None if
         it can.
         """
+        if self.roles.get(group.id, group.role) is not group.role:
+            return f"{group.id} runs static batches, which are prefilled and decoded in one place, and keeps its role"
         new = [name for name in group.services if name not in held]
         for name in new:
             if (group.id, name) in self.failed:

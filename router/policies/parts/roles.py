@@ -152,7 +152,9 @@ def _more_prefill(
 
 
 def _not_needed(decode: Sequence[EngineView]) -> list[EngineView]:
-    """Those of whose services each has another engine that decodes it, also when the newest plan is carried out."""
+    """Those that may take another role, and of whose services each has another engine that decodes it, also when the
+    newest plan is carried out.
+    """
     newest = max(map(_plan, decode), default=0)
     places = [engine.place for engine in decode if engine.place is not None and engine.place.number == newest]
     placed = {service for place in places for service in place.services}
@@ -161,7 +163,8 @@ def _not_needed(decode: Sequence[EngineView]) -> list[EngineView]:
         return service not in placed or (engine.place is not None and service in engine.place.services)
 
     remaining = Counter(service for engine in decode for service in engine.services if stays(engine, service))
-    return [one for one in decode if all(remaining[name] - stays(one, name) >= 1 for name in one.services)]
+    flexible = [engine for engine in decode if not engine.keeps_role]
+    return [one for one in flexible if all(remaining[name] - stays(one, name) >= 1 for name in one.services)]
 
 
 def _more_decode(prefill: list[EngineView], decode: list[EngineView]) -> tuple[EngineView, Role] | None:

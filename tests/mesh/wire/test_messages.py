@@ -423,6 +423,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             "error": None,
             "metrics_url": "",
             "keeps_order": False,
+            "keeps_role": False,
             "step_wait_s": 0.0,
             "adapters": [],
             "tiers": [],

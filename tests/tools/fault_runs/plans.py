@@ -1,5 +1,6 @@
 """A placement daemon in runs with faults: its mind is the product's, what it finds is drawn at random."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
 
@@ -24,16 +25,17 @@ class DrawnPlans:
     def __call__(self, question: Question) -> SearchResult:
         present, wanted = question.present, question.present
         if question.number <= MOST_PLANS:
-            wanted = self._draw(present, sorted(question.catalogue.services))
+            wanted = self._draw(present, sorted(question.catalogue.services), question.obstacles.roles)
         verdict = Verdict.KEEP if wanted is present else Verdict.REPLACE
         proposal = Proposal(wanted, verdict, NOTHING, NOTHING, 0)
         return SearchResult(Answer(proposal, {}), SEARCH_S)
 
-    def _draw(self, present: Plan, services: list[str]) -> Plan:
+    def _draw(self, present: Plan, services: list[str], kept: Mapping[str, Role]) -> Plan:
         random = self._random
         groups = []
         for group in present.groups:
             held = [name for name in services if random.random() < 0.6]
-            groups.append(replace(group.holding(held), role=random.choice([*Role, Role.MULTIPLEX])))
+            role = random.choice([*Role, Role.MULTIPLEX])
+            groups.append(replace(group.holding(held), role=kept.get(group.id, role)))
         plan = replace(present, groups=tuple(groups))
         return plan if has_all_phases(plan, services) else present

@@ -14,6 +14,7 @@ from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.profiles import EngineProfile
 from mesh.rules import DraftMethod, Lateness, Trigger
 from mesh.topology.schema import (
+    WHOLE_PROMPTS,
     EngineSpec,
     GatewaySpec,
     PlacementSpec,
@@ -212,12 +213,17 @@ def _with_disciplines(topology: Topology, random: Random) -> Topology:
     """In half the runs, engines with one discipline or several."""
     if random.random() < 0.5:
         return topology
-    known = [one for one in Scheduling if not one.is_static]
+    is_split = any(one.role is not Role.MULTIPLEX for one in topology.engines)
+    speculates = any(service.speculation is not None for service in topology.services)
+    known = [one for one in Scheduling if not (one.is_static and (is_split or speculates))]
     drawn = random.sample(known, random.choice([1, 1, 2]))
     starvation_s = random.choice([None, 0.5])
     engines = [
         replace(one, scheduling=random.choice(drawn), starvation_s=starvation_s, strict_phases=random.random() < 0.2)
         for one in topology.engines
+    ]
+    engines = [
+        replace(one, chunk_tokens=WHOLE_PROMPTS) if one.scheduling is Scheduling.PADDED else one for one in engines
     ]
     return replace(topology, engines=tuple(engines))
 
@@ -227,8 +233,13 @@ def _with_slices(topology: Topology, random: Random) -> Topology:
     if random.random() < 0.5:
         return topology
     num_tokens, num_blocks = random.choice([8, 24, 64]), random.choice([0, 20, 10**4])
-    sliced = {"slice_tokens": num_tokens, "offload_memory_bytes": num_blocks * BLOCK_TOKENS * KV_BYTES_PER_TOKEN}
-    engines = [replace(one, **sliced) if random.random() < 0.8 else one for one in topology.engines]  # type: ignore[arg-type]
+    memory = num_blocks * BLOCK_TOKENS * KV_BYTES_PER_TOKEN
+    engines = [
+        replace(one, slice_tokens=num_tokens, offload_memory_bytes=memory)
+        if random.random() < 0.8 and not one.scheduling.is_static
+        else one
+        for one in topology.engines
+    ]
     return replace(topology, engines=tuple(engines))
 
 

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from mesh.sizes import GIB
 from mesh.topology.schema import EngineSpec, ServiceSpec, Slo, Topology
+from mesh.wire.control import Role
 from router.placement.change.obstacles import Obstacles
 from router.placement.change.restoring import restored
 from router.placement.observe.running_mesh import catalogue_of, present_plan, with_weights
@@ -81,6 +82,14 @@ def test_a_load_that_failed_is_not_tried_again():
         "e0 could not load b when it was told to; `mesh load` tries again at once"
     )
     assert obstacles.against(PRESENT, wanted(e1="ab")) is None
+
+
+def test_an_engine_that_keeps_its_role_has_no_place_in_another():
+    obstacles = Obstacles.of({**MESH, "e0": replace(MESH["e0"], keeps_role=True)})
+    turned = PRESENT.with_groups(changed(PRESENT.groups[0], role=Role.DECODE))
+    reason = "e0 runs static batches, which are prefilled and decoded in one place, and keeps its role"
+    assert obstacles.against(PRESENT, turned) == reason
+    assert obstacles.against(PRESENT, PRESENT) is None
 
 
 def test_the_search_knows_what_fits_nowhere():

@@ -150,3 +150,8 @@ def test_a_new_plan_is_given_time_and_its_number_goes_with_a_change():
     assert changes(balancer, *after, times=(SHORTAGE_S, 2 * SHORTAGE_S, 3 * SHORTAGE_S, 4 * SHORTAGE_S)) == []
     [change] = changes(balancer, *after, times=(5 * SHORTAGE_S, SHORTAGE_S + DWELL_S))
     assert change.message == SetRole(Role.PREFILL, 0, 3)
+
+
+def test_an_engine_with_static_batches_keeps_its_role():
+    engines = make_engine(P0, **BUSY), make_engine(D0, **LIGHT), make_engine(D1, keeps_role=True)
+    assert [change.engine for change in changes(RoleBalancer(), *engines, times=(0.0, SHORTAGE_S))] == [D0]

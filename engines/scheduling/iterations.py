@@ -267,7 +267,7 @@ class Iterations:
 
     def _drew(self, request: EngineRequest, finish: FinishReason | None, answers: Answers, now: float) -> None:
         """It has one token more."""
-        if self._pads:
+        if self._pads and not request.is_filler:
             self._keep_row(request, finish)
             return
         if finish is not None or not request.has_delivered or request.num_held >= self._deliver_every:

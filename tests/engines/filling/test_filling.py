@@ -3,6 +3,7 @@
 import pytest
 
 from engines.scheduling.step import Step
+from mesh.topology.schema import Scheduling
 from mesh.wire.control import Drain, Role
 from mesh.wire.requests import PRIORITY_BATCH, Cancel, Epoch, RefusalCode, Refused
 from mesh.wire.status import ServiceStatus
@@ -31,8 +32,10 @@ def start(mesh: VirtualMesh) -> Step:
     return step
 
 
-def test_a_filler_alone_is_answered_as_anybody(make_spec: MakeSpec):
-    mesh = one_engine()
+@pytest.mark.parametrize("scheduling", [Scheduling.SLO, Scheduling.STATIC, Scheduling.PADDED])
+def test_a_filler_alone_is_answered_as_anybody(make_spec: MakeSpec, scheduling: Scheduling):
+    """Also where batches are static: it is in none of them."""
+    mesh = one_engine(scheduling=scheduling, chunk_tokens=64)
     spec = make_spec("line", 21, max_tokens=9, **FILLER)
     mesh.submit("only", spec)
     mesh.settle()

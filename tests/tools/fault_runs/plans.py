@@ -1,10 +1,10 @@
 """A placement daemon in runs with faults: its mind is the product's, what it finds is drawn at random."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
 
 from mesh.wire.control import Role
+from router.placement.change.obstacles import Obstacles
 from router.placement.change.replacement import Proposal, Verdict
 from router.placement.search.plan import Plan, has_all_phases
 from router.placement.search.question import Answer, Question
@@ -17,7 +17,9 @@ NOTHING = Score({})
 
 
 class DrawnPlans:
-    """A search that finds any plan that serves all services, and holds it for worth the change."""
+    """A search that finds any plan that serves all services, and holds it for worth the change. Where memory for
+    weights is limited, one that can be had.
+    """
 
     def __init__(self, seed: int) -> None:
         self._random = Random(f"{seed}/plans")
@@ -25,17 +27,18 @@ class DrawnPlans:
     def __call__(self, question: Question) -> SearchResult:
         present, wanted = question.present, question.present
         if question.number <= MOST_PLANS:
-            wanted = self._draw(present, sorted(question.catalogue.services), question.obstacles.roles)
+            wanted = self._draw(present, sorted(question.catalogue.services), question.obstacles)
         verdict = Verdict.KEEP if wanted is present else Verdict.REPLACE
         proposal = Proposal(wanted, verdict, NOTHING, NOTHING, 0)
         return SearchResult(Answer(proposal, {}), SEARCH_S)
 
-    def _draw(self, present: Plan, services: list[str], kept: Mapping[str, Role]) -> Plan:
+    def _draw(self, present: Plan, services: list[str], obstacles: Obstacles) -> Plan:
         random = self._random
         groups = []
         for group in present.groups:
             held = [name for name in services if random.random() < 0.6]
             role = random.choice([*Role, Role.MULTIPLEX])
-            groups.append(replace(group.holding(held), role=kept.get(group.id, role)))
+            groups.append(replace(group.holding(held), role=obstacles.roles.get(group.id, role)))
         plan = replace(present, groups=tuple(groups))
-        return plan if has_all_phases(plan, services) else present
+        can_be_had = not obstacles.limits or obstacles.against(present, plan) is None
+        return plan if has_all_phases(plan, services) and can_be_had else present

@@ -152,6 +152,8 @@ def draw(seed: int, only: Iterable[str] = (*KINDS, *ORDERS), among: Sequence[str
         topology = replace(topology, policy=PolicySpec(topology.policy.name, {"flips": True}))
     if "disciplines" in kinds:
         topology = _with_disciplines(topology, Random(f"{seed}/disciplines"))
+    if "swaps" in kinds and len(topology.services) > 1 and topology.placement is not None:
+        topology = _with_swaps(topology, Random(f"{seed}/swaps"))
     if "slices" in kinds:
         topology = _with_slices(topology, Random(f"{seed}/slices"))
     if "tiers" in kinds:
@@ -162,6 +164,8 @@ def draw(seed: int, only: Iterable[str] = (*KINDS, *ORDERS), among: Sequence[str
     engines, gateways = [spec.id for spec in topology.engines], [spec.id for spec in topology.gateways]
     daemon = topology.placement.id if topology.placement else ""
     things = draw_all(seed, Draw(random, engines, gateways, services, names, daemon), kinds, plans)
+    if any(spec.weight_memory_bytes is not None for spec in topology.engines):  # what leaves may not fit any more
+        things = [thing for thing in things if not (isinstance(thing, Order) and thing.kind in ("shed", "pause"))]
     trace, masks = _with_services(_trace(random, services), topology, seed), Random(f"{seed}/masks")
     if topology.kv_tiers is not None:
         trace = _with_beginnings(trace, Random(f"{seed}/beginnings"))
@@ -207,6 +211,24 @@ def _topology(random: Random, policy_names: Sequence[str]) -> Topology:
     policy, transfer = PolicySpec(random.choice(policy_names)), TransferSpec(deadline_s=TRANSFER_S)
     path = Path("faults.toml")
     return Topology("faults", path, services, engines, gateways, policy=policy, transfer=transfer, timing=Timing())
+
+
+def _with_swaps(topology: Topology, random: Random) -> Topology:
+    """In half of such runs, engines whose memory holds one service at a time, and begins with one."""
+    if random.random() < 0.5:
+        return topology
+    names, room = [service.name for service in topology.services], WEIGHT_BYTES * 3 // 2
+    engines = [
+        replace(
+            spec,
+            role=Role.MULTIPLEX,
+            services=(names[number % len(names)],),
+            weight_memory_bytes=room,
+            staging_memory_bytes=room,
+        )
+        for number, spec in enumerate(topology.engines)
+    ]
+    return replace(topology, engines=tuple(engines))
 
 
 def _with_disciplines(topology: Topology, random: Random) -> Topology:

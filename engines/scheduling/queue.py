@@ -1,6 +1,6 @@
 """The requests of one service on an engine, by where they stand, and the memory that they hold and may grow into."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -8,6 +8,8 @@ from engines.engine_request import EngineRequest
 from engines.filling.fillers import Fillers
 from engines.memory.block_pool import BlockPool
 from engines.scheduling.steady import SteadyBatch
+
+PARTS_OF_SLICES = (1, 2, 4, 8)  # a slice is this part of a whole one: the longest for which there is memory
 
 
 @dataclass(slots=True)
@@ -82,6 +84,44 @@ class ServiceQueue:
             return None
         num_new = 1 if request.decode_engine is not None else min(self.slice_tokens, request.num_left_here)
         return min(len(request.tokens) + num_new, self.pool.num_blocks * self.pool.block_size)
+
+    def slice_ends(self, request: EngineRequest) -> Sequence[int | None]:
+        """Return what `slice_end` says, and the ends of shorter slices, each half as long, for when memory is short."""
+        longest = self.slice_end(request)
+        if longest is None:
+            return (None,)
+        num_tokens = len(request.tokens)
+        return [num_tokens + (longest - num_tokens) // part for part in PARTS_OF_SLICES if longest - num_tokens >= part]
+
+    def fitting_ends(
+        self, request: EngineRequest, has_room: Callable[[int | None], bool], headroom: int
+    ) -> Sequence[int | None]:
+        """Return the ends of slices for which a waiting request has room, the longest first. If there are none, others
+        give up for the shortest one what they do not hold yet. ``headroom``: blocks that stay free for others.
+        """
+        ends = self.slice_ends(request)
+        fitting = [end for end in ends if has_room(end)]
+        if not fitting and ends[-1] is not None:
+            self.take_back(self.pool.blocks_for(ends[-1]) - len(request.blocks) + headroom - self.pool.num_free)
+            fitting = [end for end in ends[-1:] if has_room(end)]
+        return fitting
+
+    def take_back(self, num_blocks: int) -> None:
+        """Take back so many blocks, if there are as many, that were granted and are not held yet. The newest lose them
+        first, and each keeps the shortest slice.
+        """
+        for request in reversed(self.running):
+            if num_blocks <= 0:
+                return
+            if request.granted is None:
+                continue
+            shortest = self.slice_ends(request)[-1]
+            assert shortest is not None
+            kept = max(self.pool.blocks_for(shortest), len(request.blocks))
+            taken = min(num_blocks, self.pool.blocks_for(request.granted) - kept)
+            if taken > 0:
+                request.granted = (self.pool.blocks_for(request.granted) - taken) * self.pool.block_size
+                num_blocks -= taken
 
     def book(self) -> None:
         """Let them be there: the lengths of single ones matter."""

@@ -312,23 +312,22 @@ class LocalScheduler:
         return self.most_urgent(queue.waiting, now)
 
     def _admit(self, queue: ServiceQueue, request: EngineRequest, plan: StepPlan, rank: Rank | None = None) -> bool:
-        """Move a waiting sequence to the running ones, with blocks for all its tokens; False if it does not fit, with
-        the first slice of its answer.
-        """
-        pool, granted = queue.pool, queue.slice_end(request)
+        """Move a waiting sequence to those that run, with blocks for its tokens; False if it and a slice do not fit."""
+        pool, whole = queue.pool, queue.pool.blocks_for(len(request.tokens))
         request.take_prefix(pool)
-        missing = pool.blocks_for(len(request.tokens)) - len(request.blocks)
-        growth = 0 if granted is None else pool.blocks_for(granted) - pool.blocks_for(len(request.tokens))
-        is_ranked = rank is not None or granted is not None  # then others say who gives way
+        missing = whole - len(request.blocks)
 
-        def has_room() -> bool:
+        def has_room(granted: int | None) -> bool:
+            growth = 0 if granted is None else pool.blocks_for(granted) - whole
             return pool.can_admit(missing + growth + self._headroom(queue), request, precedence(request, rank))
 
-        if not has_room() and (is_ranked or not self._yield_to(queue, request, missing, plan) or not has_room()):
+        fitting = queue.fitting_ends(request, has_room, self._headroom(queue))
+        is_ranked = rank is not None or queue.slice_tokens is not None  # then others say who gives way
+        if not (fitting or (not is_ranked and self._yield_to(queue, request, missing, plan) and has_room(None))):
             request.release_blocks(pool)
             return False
         request.blocks += pool.allocate(missing)
-        request.granted = granted
+        request.granted = fitting[0] if fitting else None
         queue.waiting.remove(request)
         queue.running.append(request)
         return True

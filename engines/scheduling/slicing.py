@@ -1,10 +1,11 @@
 """An engine's slices: what each request may hold, and what becomes of it when its slice ends (docs/concepts/slices.md).
 
 A request that begins is granted the memory of its tokens and of a slice of its answer, and is admitted only if all that
-others were granted stays theirs. So nobody runs out of memory within a slice. Before each iteration, those whose slice
-has ended are granted another one, sent to another engine, or offloaded (`engines.scheduling.slices.ends` says which);
-then offloaded requests go on, unless one that waits is more urgent. What can neither stay nor leave goes on without a
-grant, block by block, as on an engine without slices.
+others were granted stays theirs. So nobody runs out of memory within a slice. Where memory is short slices are shorter,
+down to an eighth: then nobody waits for memory that others were granted and do not use yet. Before each iteration,
+those whose slice has ended are granted another one, sent to another engine, or offloaded
+(`engines.scheduling.slices.ends` says which); then offloaded requests go on, unless one that waits is more urgent. What
+can neither stay nor leave goes on without a grant, block by block, as on an engine without slices.
 
 Who is more urgent promises say, or the engine's discipline, if that ranks requests: then nobody gives way to a request
 that ranks behind it.
@@ -107,7 +108,7 @@ class Slicing:
         over.sort(key=rank or self._by_slack(service, now))
         crowded = [request for request in over if self._growth(service, request) > self._room(service)]
         for request in (*(one for one in over if one not in crowded), *reversed(crowded)):
-            effects += self._end_slice(service, request, rank, now)
+            effects += self._end_slice(service, request, rank, now, may_shorten=request in crowded[:1])
         return effects + self._resume(service, rank, now)
 
     def _by_slack(self, service: Service, now: float) -> Rank:
@@ -115,12 +116,14 @@ class Slicing:
         return lambda one: (-one.spec.priority, inf if one.is_hopeless else one.slack_s(now, step_s))
 
     def _end_slice(
-        self, service: Service, request: EngineRequest, rank: Rank | None, now: float
+        self, service: Service, request: EngineRequest, rank: Rank | None, now: float, *, may_shorten: bool
     ) -> list[EngineOutcome]:
+        """``may_shorten``: it may stay with a shorter slice, as no more urgent one wants the room."""
         rival = self._rival(service, request, rank, now)
         growth, room = self._growth(service, request), self._room(service)
         if growth <= room and rival is None:
-            return self._keep(service, request)
+            return self._keep(request, service.queue.slice_end(request))
+        fitting = self._fitting_end(service, request) if may_shorten and rival is None else None
         ended = EndedSlice(
             service.pool.num_sole(request.blocks),
             growth,
@@ -133,18 +136,26 @@ class Slicing:
         for end in ends(ended, rival, here, self._others(service, request, growth, room)):
             match end.fate:
                 case Fate.KEEP:
-                    return self._keep(service, request)
+                    return self._keep(request, service.queue.slice_end(request))
                 case Fate.MOVE:
                     return self._move(service, request, end, room, now)
+                case Fate.OFFLOAD if fitting is not None:
+                    return self._keep(request, fitting)
                 case Fate.OFFLOAD:
                     return self._offload(service, request, end, now)
-        return []
+        return [] if fitting is None else self._keep(request, fitting)
 
     def _growth(self, service: Service, request: EngineRequest) -> int:
         """Blocks that its next slice takes beyond those that it holds."""
         granted = service.queue.slice_end(request)
         assert granted is not None
         return max(0, service.pool.blocks_for(granted) - len(request.blocks))
+
+    def _fitting_end(self, service: Service, request: EngineRequest) -> int | None:
+        """Return how many tokens it may have at the end of the longest slice for which there is room, if any has."""
+        room = self._room(service) + len(request.blocks)
+        ends = service.queue.slice_ends(request)
+        return next((end for end in ends if end is not None and service.pool.blocks_for(end) <= room), None)
 
     def _here(self, service: Service, request: EngineRequest) -> EngineOutlook:
         others = [one for one in service.queue.running if one is not request]
@@ -230,8 +241,8 @@ class Slicing:
 
     # --- what is done -------------------------------------------------------------------------------------------------
 
-    def _keep(self, service: Service, request: EngineRequest) -> list[EngineOutcome]:
-        request.granted = service.queue.slice_end(request)
+    def _keep(self, request: EngineRequest, granted: int | None) -> list[EngineOutcome]:
+        request.granted = granted
         self._standing.num_kept += 1
         return []
 

@@ -144,9 +144,33 @@ def test_importance_comes_before_slack(make_spec: MakeSpec):
     assert names(engine.queue.running) == ["important"]
 
 
-def test_without_room_anywhere_it_goes_on_without_a_grant(make_spec: MakeSpec):
+def test_where_memory_is_short_the_next_slice_is_shorter(make_spec: MakeSpec):
     engine = Engine(make_spec, offload_blocks=3)
     engine.pool.allocate(5)
+    request = engine.running("r", 4)
+    assert (engine.look(), request.granted) == ([], len(request.tokens) + SLICE // 2)
+
+
+def test_of_several_that_end_only_the_most_urgent_one_stays_with_a_shorter_slice(make_spec: MakeSpec):
+    engine = Engine(make_spec, num_blocks=9)
+    hasty, calm = engine.running("hasty", 4, slo_tpot_s=0.5), engine.running("calm", 4)
+    engine.look()
+    assert (hasty.granted, names(engine.queue.offloading)) == (len(hasty.tokens) + SLICE, [calm.id])
+
+
+def test_one_that_waits_is_admitted_with_what_others_were_granted_and_do_not_hold(make_spec: MakeSpec):
+    engine = Engine(make_spec)
+    request, waits = engine.running("r", 4), engine.waiting("w", 3 * BLOCK_SIZE)
+    request.granted = len(request.tokens) + SLICE
+    engine.pool.allocate(1)  # five blocks are free, of which two are granted; four are wanted
+    plan = engine.slicing._schedulers[SERVICE].plan(engine.queue, Role.MULTIPLEX, NOW)
+    assert waits in [share.request for share in plan.shares]
+    assert (request.granted, waits.granted) == (len(request.tokens) + SLICE // 2, len(waits.tokens) + 1)
+
+
+def test_without_room_anywhere_it_goes_on_without_a_grant(make_spec: MakeSpec):
+    engine = Engine(make_spec, offload_blocks=3)
+    engine.pool.allocate(6)
     request = engine.running("r", 4)
     assert (engine.look(), request.granted, names(engine.queue.running)) == ([], len(request.tokens), ["r"])
 

@@ -61,9 +61,9 @@ class ForesightParameters(msgspec.Struct, frozen=True):
     """
 
     least: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.5
-    margin: Annotated[float, msgspec.Meta(ge=0, le=0.5)] = 0.05
+    margin: Annotated[float, msgspec.Meta(ge=0, le=0.5)] = 0.02
     watermark: Fraction = 0.9
-    headroom: Fraction = 0.9
+    headroom: Fraction = 1.0
     grace_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     flips: bool = False
 

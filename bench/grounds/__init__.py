@@ -1,0 +1,1 @@
+"""The five papers' own settings, with every policy on each of them."""

@@ -1,0 +1,119 @@
+"""Each paper's own setting, with every policy on it: does the union lose anything where a single policy is at home?
+
+    python -m bench.grounds [--ground NAME ...] [--only NAME ...] [--seeds 3] [--requests 600] [--jobs N] [--out FOLDER]
+
+In simulation. Tropical's and Aladdin's ground is judged by the promises that are kept, Llumnix's by the P99 of the time
+to the first token, SeaLLM's by the mean latency over what a request of its service takes alone, SCLS's by throughput
+(`bench.grounds.settings`). Intervals are of paired seeds. Runs are kept below ``--out``.
+"""
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from statistics import fmean
+
+from bench.combined.contenders import ALL_ON, CONTENDERS, EVERYBODY, Contender
+from bench.grounds.settings import GROUNDS, OWN, WARM_UP
+from bench.harness.arguments import add_out, add_seeds, errors_in_a_line, script_parser
+from bench.harness.files import write_json
+from bench.harness.jobs import run_jobs
+from bench.harness.kept import kept
+from bench.harness.paired import ratio
+from bench.harness.tables import print_table
+from bench.simulated import make_simulation, serve
+from mesh.jobs.arguments import add_jobs
+
+OWN_NAME = "the paper's own"
+ALIKE = 0.98  # of the best: no worse
+WIDTH = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One contender on one ground. ``folder``: where results are kept."""
+
+    ground: str
+    contender: str
+    num_requests: int
+    seed: int
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    ground: str
+    contender: str
+    num_requests: int
+    seed: int
+
+
+def measure(run: Run) -> float:
+    """The ground's measure of what came of the run."""
+    return kept(run.folder, _Case(run.ground, run.contender, run.num_requests, run.seed), _measure, float)
+
+
+def _measure(case: _Case) -> float:
+    ground, contender = GROUNDS[case.ground], _contender(case.ground, case.contender)
+    fleet = ground.fleet(contender, case.num_requests, case.seed)
+    topology, moves = replace(fleet.topology, rescheduling=contender.rescheduling), contender.rescheduling is not None
+    simulation = make_simulation(
+        topology, fleet.profiles, case.seed, physics=fleet.physics, slo=fleet.slo, coasts=not moves
+    )
+    records = serve(simulation, topology.services[0].name, fleet.requests)
+    records.sort(key=lambda one: one.arrived_s)
+    return ground.value(records[round(WARM_UP * len(records)) :])
+
+
+def _contender(ground: str, name: str) -> Contender:
+    return OWN[ground] if name == OWN_NAME else EVERYBODY[name]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = _parse(arguments)
+    names = {ground: [*options.only, *([OWN_NAME] if ground in OWN else [])] for ground in options.ground}
+    asked = [
+        Run(ground, name, options.requests, seed, options.out / "runs")
+        for ground in options.ground
+        for name, seed in product(names[ground], range(options.seeds))
+    ]
+    with errors_in_a_line():
+        values = run_jobs(measure, asked, options.jobs, "runs")
+    found: dict[str, dict[str, list[float]]] = {ground: {name: [] for name in names[ground]} for ground in names}
+    for run, value in zip(asked, values, strict=True):
+        found[run.ground][run.contender].append(value)
+    for ground, by_name in found.items():
+        one = GROUNDS[ground]
+        title = f"{ground}: {one.measure} ({'less' if one.less_is_better else 'more'} is better)"
+        print_table(title, ("contender",), (one.measure, "everything: times as good"), _rows(ground, by_name), WIDTH)
+    write_json(options.out / "grounds.json", found)
+
+
+def _rows(ground: str, by_name: Mapping[str, Sequence[float]]) -> Iterator[Sequence[str]]:
+    """The best first. More than `ALIKE` of a contender: everything is no worse than it."""
+    sign = 1 if GROUNDS[ground].less_is_better else -1
+    for name, values in sorted(by_name.items(), key=lambda item: sign * fmean(item[1])):
+        times = ""
+        if name != ALL_ON and ALL_ON in by_name:
+            ours = by_name[ALL_ON]
+            found = ratio(values, ours) if sign > 0 else ratio(ours, values)
+            times = found.text() + (" *" if found.mean < ALIKE else "")
+        yield name, f"{fmean(values):.2f}", times
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = script_parser("bench.grounds", __doc__)
+    parser.add_argument("--ground", nargs="+", choices=GROUNDS, default=[*GROUNDS], help="(default: all five)")
+    parser.add_argument(
+        "--only", nargs="+", choices=EVERYBODY, default=[*CONTENDERS], metavar="NAME", help="(default: all)"
+    )
+    parser.add_argument("--requests", type=int, default=600, metavar="N", help="of a run (default: 600)")
+    add_seeds(parser, 3)
+    add_jobs(parser)
+    add_out(parser, "grounds")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,10 +1,12 @@
 """A mesh beside one vLLM: goodput on the same cores under the same traffic.
 
-    python -m bench.peers.meshes --vllm-python PATH [--vllm-env NAME=VALUE] [--only NAME ...] [--json FILE]
+    python -m bench.peers.meshes --vllm-python PATH [--vllm-env NAME=VALUE] [--only NAME ...]
+        [--input-tokens MIN:MAX] [--json FILE]
 
 Each contestant is started, loaded at a few rates by `mesh bench` and stopped; then comes the next one. All serve the
 same model folder under the same name, in float32 (``mesh-int8`` aside), with as many threads for computing as there are
-cores; a mesh has a prefill and a multiplexing engine. Requests are the same for everybody: prompts, lengths and times
+cores; a mesh has a prefill and a multiplexing engine. Those of ``mesh-idle-cores`` compute with all cores while the
+other one rests (``max_threads``). Requests are the same for everybody: prompts, lengths and times
 of arrival, Poisson, open loop. A request is good if it is answered whole, with TTFT and TPOT within the promise. Linux
 only: cores are given by affinity, which children inherit.
 """
@@ -87,11 +89,13 @@ class Running:
 
 
 @contextmanager
-def _mesh(scene: Scene, dtype: str = "float32") -> Iterator[Running]:
+def _mesh(scene: Scene, dtype: str = "float32", *, uses_idle_cores: bool = False) -> Iterator[Running]:
     """A prefill and a multiplexing engine, as in deploy/topology.toml."""
     port = free_port()
     path = scene.logs / f"mesh-{port}.toml"
     engine = f'threads = {len(scene.cores) // 2}\nkv_memory = "{KV_GIB}GiB"'
+    if uses_idle_cores:
+        engine += f"\nmax_threads = {len(scene.cores)}"
     settings = {"port": port, "dtype": dtype, "ttft_ms": TTFT_MS, "tpot_ms": TPOT_MS, "start_s": START_S}
     path.write_text(TOPOLOGY.format(model=MODEL, folder=json.dumps(str(scene.folder)), engine=engine, **settings))
     with live_mesh(path) as mesh:
@@ -107,6 +111,7 @@ def _vllm(scene: Scene) -> Iterator[Running]:
 
 CONTESTANTS: Mapping[str, Callable[[Scene], AbstractContextManager[Running]]] = {
     "mesh-torch": _mesh,
+    "mesh-idle-cores": partial(_mesh, uses_idle_cores=True),
     "mesh-int8": partial(_mesh, dtype="int8"),
     "vllm": _vllm,
 }
@@ -135,7 +140,7 @@ def load(options: argparse.Namespace, scene: Scene, url: str, index: int, rate: 
     out = scene.logs / "figures.json"
     words = ["--url", url, "--model", MODEL, "--tokenizer", str(scene.folder), "--prompt-as", "text"]
     words += ["--rate", str(rate), "--requests", str(ceil(rate * options.seconds)), "--seed", str(SEEDS_APART * index)]
-    words += ["--input-tokens", INPUT_TOKENS, "--output-tokens", OUTPUT_TOKENS]
+    words += ["--input-tokens", options.input_tokens, "--output-tokens", OUTPUT_TOKENS]
     words += ["--goodput", f"ttft:{TTFT_MS}", f"tpot:{TPOT_MS}"]
     words += ["--warmup", "2", "--timeout", "120", "--quiet", "--json", str(out)]
     done = mesh_command(os.environ, LOAD_S, "bench", *words)
@@ -221,6 +226,7 @@ def _parse() -> argparse.Namespace:
         "--only", nargs="+", choices=CONTESTANTS, default=[*CONTESTANTS], metavar="NAME", help=all_of_them
     )
     parser.add_argument("--rates", type=float, nargs="+", default=[1.0, 2.0, 3.0, 4.0], metavar="R")
+    parser.add_argument("--input-tokens", default=INPUT_TOKENS, metavar="MIN:MAX", help=f"(default: {INPUT_TOKENS})")
     parser.add_argument("--seconds", type=float, default=20.0, metavar="S", help="of arrivals at each rate")
     parser.add_argument("--cores", type=int, nargs="+", default=sorted(os.sched_getaffinity(0))[:2], metavar="N")
     add_json(parser)

@@ -1,4 +1,4 @@
-"""Each paper's own setting, with every policy on it: does the union lose anything where a single policy is at home?
+"""Runs every policy on each paper's own setting, to see whether the union loses where a single policy is at home.
 
     python -m bench.grounds [--ground NAME ...] [--only NAME ...] [--seeds 3] [--requests 600] [--jobs N] [--out FOLDER]
 

@@ -1,4 +1,4 @@
-"""The five settings as values: fleets, requests, and the measure that each paper judges by."""
+"""Makes the five settings: fleets, requests, and the measure that each paper judges by."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

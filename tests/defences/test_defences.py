@@ -40,6 +40,7 @@ from tests.defences.attacks import (
     unheard,
     unsupervised,
 )
+from tests.defences.recorded import a_move_after_the_end
 from tests.kvtransfer.test_protocol import Link, test_blocks_read_after_the_sender_gave_up_are_still_what_was_promised
 
 SHAPE = KVShape(1, 1, 4, 4, "float32")
@@ -104,7 +105,7 @@ DEFENCES = [
     Defence(switches.knowing_that_requests_are_held, Runs((), change=queued, seeds=(0, 1))),
     Defence(switches.backing_off, Runs(("partition", "slow"), seeds=(1, 6))),
     Defence(switches.stopping_strangers, Runs(("leave",), change=deaf, gone_s=1.5, seeds=(0, 1))),
-    Defence(switches.stopping_what_moved, Runs(seeds=(21386,))),
+    Defence(switches.stopping_what_moved, a_move_after_the_end),
     Defence(switches.cancelling, Runs(("leave",), change=crowded, gone_s=1.0, seeds=(2, 3))),
     Defence(switches.bound_of_requests, Runs(seeds=(2, 17))),
     Defence(switches.noticing_restarts, Runs(("kill",), change=roomy, gap_s=4.0, seeds=(8, 22))),

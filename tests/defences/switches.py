@@ -10,6 +10,7 @@ from engines.core import EngineCore
 from engines.engine_request import EngineRequest
 from engines.requests import OwnedRequests
 from engines.transfers.handover import Handovers
+from engines.transfers.unloading import Unloading
 from kvtransfer.memory import KVBlocks
 from kvtransfer.protocol import Imported
 from kvtransfer.receive import ReceiveState, ReceiveTransfer
@@ -292,7 +293,7 @@ def generations(patch: Patch) -> None:
 
 def waiting_until_nothing_is_left(patch: Patch) -> None:
     """A service goes as soon as it is unloaded."""
-    patch.setattr(EngineCore, "_is_empty", lambda self, service: True)
+    patch.setattr(Unloading, "_is_empty", lambda self, service: True)
 
 
 def repeating_orders(patch: Patch) -> None:

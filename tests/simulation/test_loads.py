@@ -7,6 +7,7 @@ import pytest
 
 from engines.costs.presets import load_preset
 from engines.costs.profiles import EngineProfile
+from engines.effects import LoadModel
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
 from mesh.topology.timing import Timing
 from mesh.wire.control import LoadService, Role, UnloadService
@@ -94,9 +95,9 @@ def served(status) -> set[str]:
 def test_weights_take_their_bytes_over_the_bandwidth_of_all_devices():
     what = topology("chat")
     models = SimulatedModels(what, what.engines[0], SHARED, Physics(), None)
-    assert (models.load_s("chat"), models.load_s("code")) == (LOAD_S, 2 * LOAD_S)
+    assert (models.load_s(LoadModel("chat")), models.load_s(LoadModel("code"))) == (LOAD_S, 2 * LOAD_S)
     slower = SimulatedModels(what, what.engines[0], SHARED, Physics(weight_bytes_per_s=0.125e9), None)
-    assert slower.load_s("chat") == 2 * LOAD_S
+    assert slower.load_s(LoadModel("chat")) == 2 * LOAD_S
 
 
 def test_presets_say_how_fast_weights_come():

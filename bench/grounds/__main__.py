@@ -9,65 +9,21 @@ to the first token, SeaLLM's by the mean latency over what a request of its serv
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import product
-from pathlib import Path
 from statistics import fmean
 
-from bench.combined.contenders import ALL_ON, CONTENDERS, EVERYBODY, Contender
-from bench.grounds.settings import GROUNDS, OWN, WARM_UP
+from bench.combined.contenders import ALL_ON, CONTENDERS, EVERYBODY
+from bench.grounds.runs import OWN_NAME, Run, measure
+from bench.grounds.settings import GROUNDS, OWN
 from bench.harness.arguments import add_out, add_seeds, errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.jobs import run_jobs
-from bench.harness.kept import kept
 from bench.harness.paired import ratio
 from bench.harness.tables import print_table
-from bench.simulated import make_simulation, serve
 from mesh.jobs.arguments import add_jobs
 
-OWN_NAME = "the paper's own"
 ALIKE = 0.98  # of the best: no worse
 WIDTH = 160
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One contender on one ground. ``folder``: where results are kept."""
-
-    ground: str
-    contender: str
-    num_requests: int
-    seed: int
-    folder: Path
-
-
-@dataclass(frozen=True, slots=True)
-class _Case:
-    ground: str
-    contender: str
-    num_requests: int
-    seed: int
-
-
-def measure(run: Run) -> float:
-    """The ground's measure of what came of the run."""
-    return kept(run.folder, _Case(run.ground, run.contender, run.num_requests, run.seed), _measure, float)
-
-
-def _measure(case: _Case) -> float:
-    ground, contender = GROUNDS[case.ground], _contender(case.ground, case.contender)
-    fleet = ground.fleet(contender, case.num_requests, case.seed)
-    topology, moves = replace(fleet.topology, rescheduling=contender.rescheduling), contender.rescheduling is not None
-    simulation = make_simulation(
-        topology, fleet.profiles, case.seed, physics=fleet.physics, slo=fleet.slo, coasts=not moves
-    )
-    records = serve(simulation, topology.services[0].name, fleet.requests)
-    records.sort(key=lambda one: one.arrived_s)
-    return ground.value(records[round(WARM_UP * len(records)) :])
-
-
-def _contender(ground: str, name: str) -> Contender:
-    return OWN[ground] if name == OWN_NAME else EVERYBODY[name]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from bench.combined.contenders import ALL_ON, CONTENDERS, UNION
 from bench.grounds import __main__ as command
+from bench.grounds.runs import OWN_NAME
 from bench.grounds.settings import GROUNDS, OWN
 from mesh.wire.control import Role
 
@@ -33,7 +34,7 @@ def test_rows_say_how_many_times_as_good_everything_is(tmp_path, capsys):
     command.main([*words, "--out", str(tmp_path)])
     found = json.loads((tmp_path / "grounds.json").read_text())
     assert list(found["seallm"]) == names
-    assert list(found["aladdin"]) == [*names, command.OWN_NAME]
+    assert list(found["aladdin"]) == [*names, OWN_NAME]
     printed = capsys.readouterr().out
     assert "seallm: normalised latency (less is better)" in printed
     assert "aladdin: kept, % (more is better)" in printed

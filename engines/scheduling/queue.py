@@ -93,35 +93,42 @@ class ServiceQueue:
         num_tokens = len(request.tokens)
         return [num_tokens + (longest - num_tokens) // part for part in PARTS_OF_SLICES if longest - num_tokens >= part]
 
-    def fitting_ends(
+    def fitting_end(
         self, request: EngineRequest, has_room: Callable[[int | None], bool], headroom: int
-    ) -> Sequence[int | None]:
-        """Return the ends of slices for which a waiting request has room, the longest first. If there are none, others
-        give up for the shortest one what they do not hold yet. ``headroom``: blocks that stay free for others.
+    ) -> tuple[bool, int | None]:
+        """Return whether a waiting request has room, and the end of the longest slice for which it has. If there is
+        none, others give up for the shortest one what they do not hold yet. ``headroom``: blocks that stay free for
+        others.
         """
         ends = self.slice_ends(request)
-        fitting = [end for end in ends if has_room(end)]
-        if not fitting and ends[-1] is not None:
-            self.take_back(self.pool.blocks_for(ends[-1]) - len(request.blocks) + headroom - self.pool.num_free)
-            fitting = [end for end in ends[-1:] if has_room(end)]
-        return fitting
+        for end in ends:
+            if has_room(end):
+                return True, end
+        if ends[-1] is None:
+            return False, None
+        self._take_back(self.pool.blocks_for(ends[-1]) - len(request.blocks) + headroom - self.pool.num_free)
+        return has_room(ends[-1]), ends[-1]
 
-    def take_back(self, num_blocks: int) -> None:
-        """Take back so many blocks, if there are as many, that were granted and are not held yet. The newest lose them
-        first, and each keeps the shortest slice.
+    def _take_back(self, num_blocks: int) -> None:
+        """Take back so many blocks that were granted and are not held yet; none if there are not as many. The newest
+        lose them first, and each keeps the shortest slice.
         """
-        for request in reversed(self.running):
-            if num_blocks <= 0:
-                return
-            if request.granted is None:
-                continue
-            shortest = self.slice_ends(request)[-1]
-            assert shortest is not None
-            kept = max(self.pool.blocks_for(shortest), len(request.blocks))
-            taken = min(num_blocks, self.pool.blocks_for(request.granted) - kept)
-            if taken > 0:
+        spare = [(request, self._spare_blocks(request)) for request in reversed(self.running)]
+        if sum([number for _, number in spare]) < num_blocks:
+            return
+        for request, number in spare:
+            taken = min(num_blocks, number)
+            if taken > 0 and request.granted is not None:
                 request.granted = (self.pool.blocks_for(request.granted) - taken) * self.pool.block_size
                 num_blocks -= taken
+
+    def _spare_blocks(self, request: EngineRequest) -> int:
+        """Blocks that it was granted beyond those that it holds, and beyond the shortest slice."""
+        shortest = self.slice_ends(request)[-1]
+        if request.granted is None or shortest is None:
+            return 0
+        kept = max(self.pool.blocks_for(shortest), len(request.blocks))
+        return max(0, self.pool.blocks_for(request.granted) - kept)
 
     def book(self) -> None:
         """Let them be there: the lengths of single ones matter."""

@@ -321,13 +321,13 @@ class LocalScheduler:
             growth = 0 if granted is None else pool.blocks_for(granted) - whole
             return pool.can_admit(missing + growth + self._headroom(queue), request, precedence(request, rank))
 
-        fitting = queue.fitting_ends(request, has_room, self._headroom(queue))
+        fits, granted = queue.fitting_end(request, has_room, self._headroom(queue))
         is_ranked = rank is not None or queue.slice_tokens is not None  # then others say who gives way
-        if not (fitting or (not is_ranked and self._yield_to(queue, request, missing, plan) and has_room(None))):
+        if not (fits or (not is_ranked and self._yield_to(queue, request, missing, plan) and has_room(None))):
             request.release_blocks(pool)
             return False
         request.blocks += pool.allocate(missing)
-        request.granted = fitting[0] if fitting else None
+        request.granted = granted
         queue.waiting.remove(request)
         queue.running.append(request)
         return True

@@ -168,6 +168,16 @@ def test_one_that_waits_is_admitted_with_what_others_were_granted_and_do_not_hol
     assert (request.granted, waits.granted) == (len(request.tokens) + SLICE // 2, len(waits.tokens) + 1)
 
 
+def test_nobody_gives_back_what_would_not_be_enough(make_spec: MakeSpec):
+    engine = Engine(make_spec)
+    request, waits = engine.running("r", 4), engine.waiting("w", 3 * BLOCK_SIZE)
+    request.granted = len(request.tokens) + SLICE
+    engine.pool.allocate(3)  # three blocks are free, of which two are granted; four are wanted
+    plan = engine.slicing._schedulers[SERVICE].plan(engine.queue, Role.MULTIPLEX, NOW)
+    assert waits not in [share.request for share in plan.shares]
+    assert request.granted == len(request.tokens) + SLICE
+
+
 def test_without_room_anywhere_it_goes_on_without_a_grant(make_spec: MakeSpec):
     engine = Engine(make_spec, offload_blocks=3)
     engine.pool.allocate(6)

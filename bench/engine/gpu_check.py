@@ -6,6 +6,7 @@ Exit status: 0 if all tests pass, whatever the figures; 1 if one fails, a bench 
 """
 
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,7 @@ Tell = Callable[[Any], Rows]
 
 BUDGET_S = 570.0
 PROMPT, MOVED = 4000, 3500  # tokens, of Llama 2's 4,096: one that moves goes on meanwhile
+TALKS = ("--sessions", "3", "--turns", "3", "--first", "2400", "--turn-tokens", "200", "--arms", "off,host")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ def tasks(device: str, folder: Path) -> list[Task]:
     model = ("--random", "llama-2-7b", "--dtype", "bfloat16", "--kv-memory", "6GiB")
     prompts = ("handover", *model, "--prompt-tokens", str(PROMPT), "--runs", "5")
     moves = ("migration", *model, "--contexts", str(MOVED), "--runs", "2")
+    talks = (*TALKS, "--random", "llama-2-7b", "--dtype", "bfloat16", "--pool", "3GiB", "--room", "12GiB")
+    swaps = ("--random", "llama-2-7b", "--dtype", "bfloat16", "--kv-memory", "4GiB", "--runs", "1")
     tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/gpu"]
     return [
         Task("tests", tests, 240.0, lambda _: []),
@@ -50,6 +54,8 @@ def tasks(device: str, folder: Path) -> list[Task]:
         bench("decode", 180.0, told_decode, "bench.engine.gpu_decode"),
         bench("disaggregation", 150.0, told_disaggregation, "bench.transfer.pauses", *prompts),
         bench("migration", 150.0, told_migration, "bench.transfer.pauses", *moves),
+        bench("tiers", 150.0, told_tiers, "bench.engine.kv_tiers", *talks),
+        bench("swap", 150.0, told_swap, "bench.placement.swap", *swaps),
     ]
 
 
@@ -69,6 +75,16 @@ def told_migration(found: Any) -> Rows:
     """From token to token is a step more than the request stands still."""
     worst = max(move["stop_ms"] / move["step_ms"] for move in found) - 1
     return [(f"migration, Llama-2-7B, {MOVED} tokens", f"{worst:.1f} steps of downtime", "< 2.0")]
+
+
+def told_tiers(found: Any) -> Rows:
+    off, host = (statistics.median(arm["ttft_s"][-1]) for arm in found)
+    return [("third turn, Llama-2-7B, 2800 tokens, from the host", f"{host / off:.2f}x of computing it", "< 1")]
+
+
+def told_swap(found: Any) -> Rows:
+    gaps = " and ".join(f"{gap:.0f}" for gap in found[0]["gaps_ms"])
+    return [("two engines swap Llama-2-7Bs", f"{found[0]['seconds']:.1f} s; streams pause for {gaps} ms", "")]
 
 
 def run(task: Task, folder: Path, left_s: float) -> tuple[bool, Rows]:

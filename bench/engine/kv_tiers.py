@@ -2,7 +2,7 @@
 
     python -m bench.engine.kv_tiers [--sessions 4] [--turns 5] [--first 1200] [--turn-tokens 200] [--answer 32]
         [--pool 160MiB] [--room 1GiB] [--at-once 1] [--rounds 1] [--arms off,host,both] [--model REFERENCE]
-        [--json FILE]
+        [--random SHAPE] [--device cpu] [--dtype float32] [--json FILE]
 
 Each turn of a conversation repeats its prompt and adds to it, and all conversations take turns: a turn comes when the
 blocks of the turn before have left the engine's memory, unless ``--pool`` holds them all. Each arm is a mesh of its own
@@ -31,6 +31,7 @@ from bench.harness.files import write_json
 from bench.harness.tables import print_table
 from bench.live.mesh import PATIENT, STOP_S, LiveMesh, live_mesh, mesh_command
 from bench.live.ports import free_port
+from bench.models.random_llama import add_random_argument, random_model
 from mesh.errors import CommandError
 from mesh.topology.values import size
 
@@ -40,10 +41,12 @@ STORED_S = 1.0  # in which an idle engine stores what is new
 TOPOLOGY = """
 [services.chat]
 model = "{model}"
+dtype = "{dtype}"
 ttft_ms = 60000
 tpot_ms = 1000
 [engines.engine]
 count = {count}
+device = "{device}"
 kv_memory = "{pool}"
 [gateways.gateway]
 port = {port}
@@ -87,7 +90,8 @@ def measure(options: argparse.Namespace, arm: str, folder: Path, seed: int) -> M
     with TemporaryDirectory(dir="/dev/shm") as memory, TemporaryDirectory() as disk:
         tiers = tiers_of(arm, size(options.room), memory, Path(disk) / "disk")
         pool, count = (options.room, 2) if arm == "peers" else (options.pool, 1)
-        text = TOPOLOGY.format(model=options.model, pool=pool, count=count, port=free_port(), tiers=tiers)
+        engines = {"model": options.model, "dtype": options.dtype, "device": options.device}
+        text = TOPOLOGY.format(**engines, pool=pool, count=count, port=free_port(), tiers=tiers)
         (folder / "mesh.toml").write_text(PATIENT + text)
         with live_mesh(folder / "mesh.toml") as mesh:
             _send(mesh, [1] * 64, 8)  # the first request
@@ -164,6 +168,7 @@ def _rows(runs: Sequence[Measured], arms: Sequence[str]) -> Iterator[tuple[str, 
 def main() -> None:
     parser = script_parser("bench.engine.kv_tiers", __doc__)
     add_model_argument(parser)
+    add_random_argument(parser)
     parser.add_argument("--sessions", type=int, default=4)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--first", type=int, default=1200, help="tokens of the first turn's prompt (default: 1200)")
@@ -174,10 +179,13 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=1, help="requests in flight (default: 1)")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--arms", default="off,host,both", help="of off, host, both, peers (default: off,host,both)")
+    parser.add_argument("--device", default="cpu", help="of the engines (default: cpu)")
+    parser.add_argument("--dtype", default="float32", help="of weights and KV (default: float32)")
     add_json(parser)
     options = parser.parse_args()
     arms, runs = options.arms.split(","), list[Measured]()
     with errors_in_a_line(), TemporaryDirectory() as name:
+        options.model = random_model(options, Path(name)) or options.model
         for number in range(options.rounds):
             for arm in arms if number % 2 == 0 else reversed(arms):
                 runs.append(measure(options, arm, Path(name), number))

@@ -31,7 +31,7 @@ from bench.engine.under_test import add_model_argument
 from bench.harness.arguments import add_json, number_list, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import print_table
-from bench.models.random_llama import LLAMA2_7B, SMALL, write_random_llama
+from bench.models.random_llama import add_random_argument, random_model
 from bench.transfer.engine_client import EngineClient, engine_processes
 from mesh.process.runtime_folder import make_runtime_dir
 from mesh.topology.parse import load
@@ -184,7 +184,6 @@ kv_memory = "{kv_memory}"
 transport = "{transport}"
 {share}
 """
-RANDOM = {"llama-2-7b": LLAMA2_7B, "small": SMALL}
 VLLM = """
 backend = "vllm"
 python = {python}
@@ -195,9 +194,7 @@ options = {{ enforce_eager = true }}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser)
-    parser.add_argument(
-        "--random", choices=RANDOM, metavar="SHAPE", help="a model of random weights instead: " + " or ".join(RANDOM)
-    )
+    add_random_argument(parser)
     parser.add_argument("--dtype", default="float32", help="of weights and KV (default: float32)")
     parser.add_argument("--kv-memory", default="384MiB", help="of each engine")
     parser.add_argument("--transport", choices=SETTINGS, default="auto")
@@ -212,11 +209,7 @@ def two_engines(arguments: argparse.Namespace) -> Iterator[Topology]:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["MESHSERVE_RUNTIME_DIR"] = folder
         file = Path(folder) / "topology.toml"
-        model, python = arguments.model, arguments.vllm_python
-        if arguments.random:
-            weights = Path(folder) / "model"
-            weights.mkdir()
-            model = str(write_random_llama(weights, RANDOM[arguments.random], "bfloat16", arguments.device))
+        model, python = random_model(arguments, Path(folder)) or arguments.model, arguments.vllm_python
         backend = VLLM.format(python=json.dumps(str(Path(python).absolute()))) if python else ""
         settings = {name: getattr(arguments, name) for name in ("kv_memory", "transport", "device", "dtype")}
         share = f"migration_share = {arguments.share}" if arguments.share else ""

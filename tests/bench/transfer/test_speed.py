@@ -5,7 +5,15 @@ import sys
 
 import pytest
 
-from bench.engine.gpu_check import tasks, told_decode, told_disaggregation, told_migration, told_transfer
+from bench.engine.gpu_check import (
+    tasks,
+    told_decode,
+    told_disaggregation,
+    told_migration,
+    told_swap,
+    told_tiers,
+    told_transfer,
+)
 from bench.engine.gpu_decode import measure as measure_decode
 from bench.engine.gpu_decode import weight_bytes
 from bench.models.random_llama import LLAMA2_7B, SMALL
@@ -32,10 +40,13 @@ def test_the_weights_of_llama_2_7b_are_those_that_it_has():
 
 def test_one_call_takes_less_than_ten_minutes_and_tells_figures_beside_goals(tmp_path):
     todo = tasks("cuda:0", tmp_path)
-    assert [task.name for task in todo] == ["tests", "transfer", "decode", "disaggregation", "migration"]
+    names = ["tests", "transfer", "decode", "disaggregation", "migration", "tiers", "swap"]
+    assert [task.name for task in todo] == names
     assert all(task.command[0] == sys.executable for task in todo)
     rows = [{"way": "copy", "ratio": 1.0}, {"way": "nccl", "ratio": 0.5}]
     assert told_transfer({"rows": rows}) == [("nccl", "0.50 of a copy", ">= 0.60")]
     assert told_decode({"ratio": 1.234})[0][1] == "1.23x of the memory floor"
     assert told_disaggregation({"overhead": 0.0421})[0][1] == "4.2% of the prefill"
     assert told_migration([{"stop_ms": 5.0, "step_ms": 2.0}])[0][1] == "1.5 steps of downtime"
+    assert told_tiers([{"ttft_s": [[9.0], [4.0]]}, {"ttft_s": [[9.0], [1.0]]}])[0][1] == "0.25x of computing it"
+    assert told_swap([{"seconds": 7.25, "gaps_ms": [90.4, 8.0]}])[0][1] == "7.2 s; streams pause for 90 and 8 ms"

@@ -1,6 +1,6 @@
 """All tests and benches that need a GPU, in one call of under ten minutes: one table.
 
-    python -m bench.engine.gpu_check [--device cuda:0] [--out FOLDER]
+    python -m bench.engine.gpu_check [--device cuda:0] [--only tests tiers ...] [--out FOLDER]
 
 Exit status: 0 if all tests pass, whatever the figures; 1 if one fails, a bench breaks, or there is no GPU.
 """
@@ -23,6 +23,7 @@ Rows = list[tuple[str, str, str]]  # what, measured, goal
 Tell = Callable[[Any], Rows]
 
 BUDGET_S = 570.0
+NAMES = ("tests", "transfer", "decode", "disaggregation", "migration", "tiers", "swap")
 PROMPT, MOVED = 4000, 3500  # tokens, of Llama 2's 4,096: one that moves goes on meanwhile
 TALKS = ("--sessions", "3", "--turns", "3", "--first", "2400", "--turn-tokens", "200", "--arms", "off,host")
 
@@ -104,6 +105,9 @@ def run(task: Task, folder: Path, left_s: float) -> tuple[bool, Rows]:
 def main() -> int:
     parser = script_parser("bench.engine.gpu_check", __doc__)
     parser.add_argument("--device", default="cuda:0")
+    parser.add_argument(
+        "--only", nargs="+", choices=NAMES, default=NAMES, metavar="NAME", help=f"of {', '.join(NAMES)}"
+    )
     parser.add_argument("--out", type=Path, help="where to keep what the benches wrote")
     options = parser.parse_args()
     import torch
@@ -115,7 +119,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.out or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        found = [run(task, folder, ends_at - time.monotonic()) for task in tasks(options.device, folder)]
+        chosen = [task for task in tasks(options.device, folder) if task.name in options.only]
+        found = [run(task, folder, ends_at - time.monotonic()) for task in chosen]
     title = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
     print_table(title, ("what", "measured", "goal"), (), [row for _, rows in found for row in rows])
     return 0 if all(went_well for went_well, _ in found) else 1

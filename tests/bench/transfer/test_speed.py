@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from bench.engine.gpu_check import (
+    NAMES,
     tasks,
     told_decode,
     told_disaggregation,
@@ -40,8 +41,7 @@ def test_the_weights_of_llama_2_7b_are_those_that_it_has():
 
 def test_one_call_takes_less_than_ten_minutes_and_tells_figures_beside_goals(tmp_path):
     todo = tasks("cuda:0", tmp_path)
-    names = ["tests", "transfer", "decode", "disaggregation", "migration", "tiers", "swap"]
-    assert [task.name for task in todo] == names
+    assert tuple(task.name for task in todo) == NAMES
     assert all(task.command[0] == sys.executable for task in todo)
     rows = [{"way": "copy", "ratio": 1.0}, {"way": "nccl", "ratio": 0.5}]
     assert told_transfer({"rows": rows}) == [("nccl", "0.50 of a copy", ">= 0.60")]

@@ -106,7 +106,7 @@ class Foresight(Policy, ReordersQueue, UsesPrefixes):
         if late_s <= 0:
             return Wait("no engine would keep all promises, its own and those of others")
         if self._grace_s or request.may_be_late or not could_have_made_it(request, found, uncached_s):
-            return self._decide_late(request, found, now)
+            return self._decide_late(request, found, own_s, now)
         return GiveUp(f"its first token would come {late_s:.2f} s too late")
 
     def _soonest(self, request: RequestView, found: Candidates, own_s: Sequence[float], now: float) -> _Way | None:
@@ -171,13 +171,21 @@ class Foresight(Policy, ReordersQueue, UsesPrefixes):
         own_s = own_spare_s(request, max(0.0, prefills_s - finish_s), step_s, errors)
         return min(own_s, spare_s(engine, prefills_s, step_s, errors))
 
-    def _decide_late(self, request: RequestView, found: Candidates, now: float) -> Decision:
-        """An engine without prefills may have it, if no promise of others breaks by that."""
-        idle, decoders = [engine for engine in found.prefill_engines if not engine.num_prefills], _Decoders(found)
-        for engine in idle[:MOST_CLOSELY]:
-            errors, own_s = errors_of(engine, request.service, self._margins), own_work_s(engine, request)
-            came = Prospect(engine.decode_step_s + own_s * errors.prefill, 0.0)
-            for way in self._ways(request, engine, own_s, came, errors, decoders):
+    def _decide_late(self, request: RequestView, found: Candidates, own_s: Sequence[float], now: float) -> Decision:
+        """Of the engines without prefills, the one where its first token comes first may have it, if no promise of
+        others breaks by that.
+        """
+        decoders = _Decoders(found)
+        idle = [
+            (engine.decode_step_s + own_s[number], number)
+            for number, engine in enumerate(found.prefill_engines)
+            if not engine.num_prefills
+        ]
+        for about_s, number in nsmallest(MOST_CLOSELY, idle):
+            engine = found.prefill_engines[number]
+            errors = errors_of(engine, request.service, self._margins)
+            came = Prospect(about_s + own_s[number] * (errors.prefill - 1), 0.0)
+            for way in self._ways(request, engine, own_s[number], came, errors, decoders):
                 if way.spare_s >= 0:
                     return _dispatch(request, way, now)
         return Wait("late: all engines have other prefills, or decodes that must not wait")

@@ -13,6 +13,7 @@ COMPILED = (
     "engines.filling.filling",
     "engines.memory.block_pool",
     "engines.memory.cached_blocks",
+    "engines.memory.packed_pool",
     "engines.node",
     "engines.requests",
     "engines.scheduling.account",

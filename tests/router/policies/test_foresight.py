@@ -93,6 +93,12 @@ def test_a_promise_that_no_engine_could_keep_is_served_late():
     assert where(decide(asking(1500, deadline=1.0), make_engine(M0))) == (M0, M0)
 
 
+def test_the_late_go_where_their_first_token_comes_first():
+    slow = make_engine(M0, **decoding((9.0, 20), decode_step_s=0.05))
+    assert where(decide(asking(1500, deadline=1.0), slow, make_engine(M1))) == (M1, M1)
+    assert where(decide(asking(1500, deadline=1.0, cached={M0: 1000}), slow, make_engine(M1))) == (M0, M0)
+
+
 def test_of_many_it_serves_as_many_as_can_make_it():
     policy = Foresight(ForesightParameters())
     long, short = asking(900, id="long", deadline=1.0), asking(300, id="short", deadline=1.1)

@@ -1,7 +1,12 @@
+import re
+
 import pytest
 
+from simulation.compiled.__main__ import ROOT
+from simulation.compiled.modules import COMPILED
 from simulation.compiled.sources import compilable
 
+CLASS = re.compile(r"^class (\w+)\(?(.*?)\)?:$", re.MULTILINE)
 PLAIN = "class Pool:\n\n    def __init__(self) -> None:\n        self.num = 0"
 
 
@@ -30,3 +35,15 @@ def test_exceptions_stay_classes_of_the_interpreter():
 def test_modules_with_structs_are_refused():
     with pytest.raises(ValueError, match="Said is a struct"):
         compilable("class Said(msgspec.Struct, frozen=True):\n    num: int")
+
+
+def test_what_derives_from_a_compiled_class_is_compiled():
+    """Others cannot derive from native classes. Simulations with faults are not compiled."""
+    classes = [
+        (".".join(path.relative_to(ROOT).with_suffix("").parts), name, bases.split(", "))
+        for package in ("mesh", "kvtransfer", "engines", "router")
+        for path in (ROOT / package).rglob("*.py")
+        for name, bases in CLASS.findall(path.read_text())
+    ]
+    native = {name for module, name, _ in classes if module in COMPILED}
+    assert not [name for module, name, bases in classes if module not in COMPILED and native.intersection(bases)]

@@ -42,7 +42,8 @@ def capture_cuda(run: Callable[[], Tensor]) -> tuple[Replay, Tensor]:
     torch.cuda.current_stream().wait_stream(stream)
     torch.cuda.current_stream().synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    # Other threads allocate meanwhile: they load weights of another service.
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         out = run()
     return graph.replay, out
 

@@ -23,7 +23,9 @@ from router.requests.dispatcher import Dispatcher
 from router.requests.limits import DispatchLimits
 from router.view.monitor import Monitor
 from simulation.engines.coasting import HELD_TOKENS
+from simulation.engines.device import SharedDevice
 from simulation.engines.engine import SimulatedEngine
+from simulation.engines.hardware import SharedHardware
 from simulation.engines.host import Host
 from simulation.engines.models import SimulatedModels, weights_s
 from simulation.engines.physics import Physics
@@ -66,7 +68,7 @@ class Factory:
         self._physics = physics
         self._network = network
         shares = physics.is_shared or any(spec.most_threads > spec.threads for spec in topology.own_engines)
-        self._hosts = _hosts(topology, kernel) if shares else {}
+        self._hosts = _hosts(topology, kernel, physics) if shares else {}
         tiers = topology.kv_tiers
         self._tiers = {} if tiers is None else {spec.host: HostTiers(tiers, physics) for spec in topology.own_engines}
         self._coasts = coasts and not shares and not physics.noise
@@ -136,9 +138,11 @@ class Factory:
         return parts.core() if self._observer is None else self._observer.core(parts)
 
 
-def _hosts(topology: Topology, kernel: Kernel) -> dict[str, Host]:
+def _hosts(topology: Topology, kernel: Kernel, physics: Physics) -> dict[str, SharedHardware]:
     engines = sorted(topology.engines, key=lambda spec: spec.id)
     names = dict.fromkeys(spec.host for spec in engines)
+    if physics.sm_quotas:
+        return {name: SharedDevice(kernel, physics.sm_quotas) for name in names}
     return {name: Host(kernel, [spec for spec in engines if spec.host == name]) for name in names}
 
 

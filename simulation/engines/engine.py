@@ -41,7 +41,7 @@ from mesh.wire.requests import Probe
 from mesh.wire.transfers import Blocks, Taken
 from simulation.engines.coasting import Coast
 from simulation.engines.copying import Copier
-from simulation.engines.host import Host
+from simulation.engines.hardware import SharedHardware, StepWork
 from simulation.engines.models import SimulatedModels
 from simulation.engines.sampling import TOKEN_ID, TokenSampler
 from simulation.engines.steps import StepModel
@@ -67,7 +67,7 @@ class SimulatedEngine:
         models: SimulatedModels,
         kernel: Kernel,
         network: Network,
-        host: Host | None = None,
+        host: SharedHardware | None = None,
         *,
         coasts: bool,
     ) -> None:
@@ -321,7 +321,7 @@ class SimulatedEngine:
             load = step.load()
             alone_s = model.between_s + model.elapsed_s(load)
             finish = partial(self._finish_shared_step, self._num_started, step, now + model.between_s)
-            self._host.compute(self._me.process, alone_s, model.slowdown(load), finish)
+            self._host.compute(self._me.process, StepWork(alone_s, model.slowdown(load), bool(load.chunks)), finish)
         else:
             elapsed_s, self._stall_s = model.elapsed_s(step.load()) + self._stall_s, 0.0
             self._end_step_at(now + model.between_s + elapsed_s, step, elapsed_s)

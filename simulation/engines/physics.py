@@ -1,11 +1,22 @@
 """Holds what a simulation models besides the costs of engines."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class SmQuota:
+    """The part of a device's SMs that an engine may use, in steps with chunks of prompts and in those of decodes."""
+
+    prefill: float
+    decode: float
 
 
 @dataclass(frozen=True, slots=True)
 class Physics:
-    """Engines of one host slow each other down: see `simulation.engines.host`."""
+    """Engines of one host slow each other down: see `simulation.engines.host`. With ``sm_quotas``, by engine, they are
+    processes on one device: see `simulation.engines.device`.
+    """
 
     latency_s: float = 2e-4  # of a control message
     kv_bytes_per_s: float = 25e9  # between two engines
@@ -21,7 +32,8 @@ class Physics:
     step_s: float = 0.0  # that an engine's process spends between two steps
     shared_decode: float = 1.0  # times as long as alone: steps of decodes while another engine of the host computes
     shared_prefill: float = 1.0  # the same for steps with chunks of prompts
+    sm_quotas: Mapping[str, SmQuota] = field(default_factory=dict)  # of all engines, or of none
 
     @property
     def is_shared(self) -> bool:
-        return max(self.shared_decode, self.shared_prefill) > 1.0
+        return max(self.shared_decode, self.shared_prefill) > 1.0 or bool(self.sm_quotas)

@@ -4,9 +4,10 @@
         [--rates 2 5 ...] [--requests 400] [--seconds 600] [--assignments 3] [--seeds 1] [--jobs N] [--out DIR]
 
 Services are clusters of requests by length, each with one of four models. Our placement search and doubling budgets
-are beside own devices for each service (as vLLM), first come first served (as AlpaServe) and turns with quotas of
-memory (as MuxServe), and beside ourselves with a part left out: with first come first served (-F), with skip-join MLFQ
-(-M), and without sharing (-P).
+are beside own devices for each service (as vLLM), first come first served (as AlpaServe) and parts of the memory and
+of the SMs (as MuxServe), and beside ourselves with a part left out: with first come first served (-F), with skip-join
+MLFQ (-M), and without sharing (-P). What parts MuxServe's services have is told by `bench.papers.seallm.multiplexing`.
+Runs are kept below ``--out``: interrupted, or with another question, the bench goes on where it was.
 
 Ratios are geometric means over assignments of models and seeds, with 95 % intervals of pairs.
 """
@@ -19,13 +20,15 @@ from pathlib import Path
 from statistics import fmean
 
 from bench.harness.arguments import add_out, add_seeds, errors_in_a_line, script_parser
+from bench.harness.long_runs import LongRuns
 from bench.harness.paired import Compared, ratio
 from bench.harness.tables import print_table
 from bench.papers.seallm.lengths import Spread
 from bench.papers.seallm.plans import Effort, Planner
-from bench.papers.seallm.run import OURS, SYSTEMS, Case, Result, run_case
+from bench.papers.seallm.run import Case, Result, run_case
 from bench.papers.seallm.scene import Inputs, Scene, make_world
-from bench.simulated import run_cases, write_results
+from bench.papers.seallm.systems import OURS, SYSTEMS
+from bench.simulated import write_results
 from mesh.jobs.arguments import add_jobs
 
 PAPERS: Mapping[str, Mapping[str, float]] = {  # "up to so many times better", sections 6.2 and 6.3
@@ -38,6 +41,7 @@ PAPERS: Mapping[str, Mapping[str, float]] = {  # "up to so many times better", s
 MEASURES = {"mean": "mean latency", "p99": "P99", "attainment": "kept", "ttft_s": "TTFT"}
 KEPT = 0.9  # that ours keeps in the paper at every rate
 
+PLAN_S, SECONDS_A_REQUEST = 15.0, 0.01
 WIDTH = 160  # characters of tables
 
 
@@ -59,9 +63,10 @@ def main() -> None:
     with errors_in_a_line():
         for inputs in worlds:
             make_world(inputs)  # before anything is run
+    runs = LongRuns(run_case, dict[str, Result], _about_s)
     results = {
         Run(name, case.scene.rate, case.inputs.assignment, case.scene.seed): result
-        for case, by_name in run_cases(run_case, list(_cases(options, worlds, effort)), options.jobs).items()
+        for case, by_name in runs.run(list(_cases(options, worlds, effort)), options.jobs, options.out).items()
         for name, result in by_name.items()
     }
     measures = ("requests", "failed", "mean", "P99", "kept, %", "TTFT, s", "TPOT, ms")
@@ -70,6 +75,12 @@ def main() -> None:
     title = f"ours is so many times better, 95 % intervals (the paper's most); * ours keeps less than {KEPT:.0%}"
     print_table(title, ("than", "requests/s", *MEASURES.values()), (), _ratio_rows(results, options), WIDTH)
     write_results(options.out / "seallm.json", results)
+
+
+def _about_s(case: Case) -> float:
+    """The seconds of one core that a case takes, roughly: to plan, and to serve."""
+    num_requests = case.scene.rate * case.scene.span_s
+    return PLAN_S + SECONDS_A_REQUEST * num_requests * len(case.systems)
 
 
 def _cases(options: argparse.Namespace, worlds: Sequence[Inputs], effort: Effort) -> Iterator[Case]:
@@ -132,7 +143,7 @@ def _ratio_rows(results: Results, options: argparse.Namespace) -> Iterator[Seque
         if found:
             ours = [result.attainment for run, result in results.items() if (run.system, run.rate) == (OURS, rate)]
             mark = "" if fmean(ours) >= KEPT else " *"
-            papers = PAPERS.get(name, {})
+            papers = PAPERS.get(name.partition(",")[0], {})
             stated = (f" [{papers[measure]:g}]" if measure in papers else "" for measure in MEASURES)
             cells = map("".join, zip((one.text() for one in found.values()), stated, strict=True))
             yield name, f"{rate:g}{mark}", *cells

@@ -56,9 +56,13 @@ class Effort:
     seen_s: float = 120.0
 
 
+def seen_before(world: World, scene: Scene, effort: Effort) -> Traffic:
+    """Return what plans are made for."""
+    return world.history(scene, effort.seen_s, max(effort.history / scene.rate, effort.history_s))
+
+
 def make_plan(planner: Planner, world: World, scene: Scene, effort: Effort) -> Plan:
-    span_s = max(effort.history / scene.rate, effort.history_s)
-    asked = world.history(scene, effort.seen_s, span_s)
+    asked = seen_before(world, scene, effort)
     there, catalogue = setting.cluster(scene.num_devices), world.catalogue
 
     def evaluator(scheduling: Scheduling) -> Simulated:

@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from mesh.topology.schema import EngineSpec, Role
+from simulation.engines.hardware import StepWork
 from simulation.engines.host import SPEEDUP_EXPONENT, Host
 from simulation.engines.physics import Physics
 from simulation.kernel import Kernel
@@ -31,7 +32,7 @@ def _ended(steps: Sequence[tuple[float, float, float]], most: int) -> list[tuple
     ended: dict[int, tuple[float, bool]] = {}
     for number, (start_s, alone_s, slowdown) in enumerate(steps):
         then = partial(lambda number, had_extra: ended.update({number: (kernel.now, had_extra)}), number)
-        kernel.at(start_s, host.compute, str(number), alone_s, slowdown, then)
+        kernel.at(start_s, host.compute, str(number), StepWork(alone_s, slowdown), then)
     kernel.run()
     return [ended[number] for number in range(len(steps))]
 

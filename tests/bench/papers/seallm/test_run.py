@@ -10,11 +10,15 @@ import pytest
 from bench.harness.paired import Compared
 from bench.papers.seallm.__main__ import Run, ratios
 from bench.papers.seallm.lengths import TABLE_1, Spread, clusters
+from bench.papers.seallm.multiplexing import LEAST_PART, Quotas, memory_quotas, sm_quotas, split_profile
 from bench.papers.seallm.plans import Effort, Planner, dedicated, group_loads, make_plan, muxserve
-from bench.papers.seallm.run import OURS, SYSTEMS, Case, Result, Served, make_topology, quotas, result_of, run_case
+from bench.papers.seallm.run import Case, Result, Served, result_of, run_case
 from bench.papers.seallm.scene import Inputs, Scene, Source, World, dealt, make_world, read_sources
+from bench.papers.seallm.systems import OURS, SYSTEMS, make_testbed
 from bench.placement import setting
+from engines.costs.linear import decode_step_s, prefill_s
 from router.placement.search.score import Score, ServiceScore
+from simulation.engines.physics import SmQuota
 from simulation.loads.rows import TraceError
 
 QUICK = Effort(history=20, history_s=2.0, batches=1, seen_s=20.0)
@@ -128,15 +132,36 @@ def test_quotas_share_the_memory_and_hold_a_longest_request_each(world: World):
     plan = make_plan(Planner.MUXSERVE, world, SCENE, QUICK)
     group = next(one for one in plan.groups if one.services)
     other = next(name for name in world.services if world.services[name].model == "llama2-7b")
-    parts = quotas(replace(group, num_devices=8).holding([*group.services[:1], other]), world)
+    parts = memory_quotas(replace(group, num_devices=8).holding([*group.services[:1], other]), world)
     assert sum(parts.values()) == pytest.approx(1.0)
-    topology, profiles = make_topology(SYSTEMS["muxserve"], plan, world)
-    for engine in topology.engines:
+    testbed = make_testbed(SYSTEMS["muxserve, turns"], plan, world, {})
+    for engine in testbed.topology.engines:
         assert engine.kv_quotas.keys() == set(engine.services)
         for name, part in engine.kv_quotas.items():
-            footprint = world.catalogue.footprints[name][profiles[engine.id].num_devices]
-            assert part * profiles[engine.id].kv_memory_bytes >= footprint.kv_bytes
-    assert not any(engine.kv_quotas for engine in make_topology(SYSTEMS[OURS], plan, world)[0].engines)
+            footprint = world.catalogue.footprints[name][testbed.profiles[engine.id].num_devices]
+            assert part * testbed.profiles[engine.id].kv_memory_bytes >= footprint.kv_bytes
+    assert not any(engine.kv_quotas for engine in make_testbed(SYSTEMS[OURS], plan, world, {}).topology.engines)
+
+
+def test_shares_of_sms_go_by_load_and_a_lone_service_has_all(world: World):
+    group = make_plan(Planner.MUXSERVE, world, SCENE, QUICK).groups[0]
+    loads = {("s0", group.num_devices): 0.3, ("s1", group.num_devices): 0.1}
+    shares = sm_quotas(group.holding(["s0", "s1"]), Quotas.SHARES, loads)
+    assert sum(quota.prefill for quota in shares.values()) == pytest.approx(1.0)
+    assert shares["s1"].decode == pytest.approx(LEAST_PART + (1 - 2 * LEAST_PART) / 4)
+    assert sm_quotas(group.holding(["s0"]), Quotas.OVERLAPPING, loads) == {"s0": SmQuota(1.0, 1.0)}
+
+
+def test_a_part_of_the_sms_makes_prompts_slower_than_decodes(world: World):
+    group = make_plan(Planner.MUXSERVE, world, SCENE, QUICK).groups[0]
+    [name] = group.services[:1]
+    whole = world.catalogue.profile(name, group.num_devices)
+    part = split_profile(group, world, name, 0.5, SmQuota(0.5, 0.5))
+    assert prefill_s(part.prefill, 2000) / prefill_s(whole.prefill, 2000) == pytest.approx(2.0, rel=0.2)
+    assert decode_step_s(part.decode, 4, 0) / decode_step_s(whole.decode, 4, 0) == pytest.approx(1.0, rel=0.1)
+    assert decode_step_s(part.decode, 4, 9000) - decode_step_s(part.decode, 4, 0) > 1.02 * (
+        decode_step_s(whole.decode, 4, 9000) - decode_step_s(whole.decode, 4, 0)
+    ), "tables of split blocks go to the devices"
 
 
 # --- what comes of runs -----------------------------------------------------------------------------------------------

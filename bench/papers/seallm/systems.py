@@ -1,0 +1,119 @@
+"""The systems that are compared, and the engines of each under a plan."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from math import inf
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from bench.papers.seallm.multiplexing import Quotas, memory_quotas, shared_profile, sm_quotas, split_profile
+from bench.papers.seallm.plans import Loads, Planner
+from bench.papers.seallm.scene import Service, World
+from bench.placement import setting
+from bench.simulated import MANY
+from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, Scheduling, ServiceSpec, Topology
+from mesh.wire.control import Role
+from router.placement.search.plan import Group, Plan
+from simulation.engines.physics import Physics, SmQuota
+from simulation.engines.shared_profiles import Profile
+from simulation.placement.evaluator import TIMING
+
+MAX_RUNNING, CHUNK_TOKENS = 128, 2048
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """Who places services, whose turn it is on an engine, and where a request goes.
+
+    ``quotas``: what services that share devices have parts of.
+    """
+
+    planner: Planner
+    scheduling: Scheduling
+    policy: str = "join_shortest_queue"
+    quotas: Quotas = Quotas.NONE
+
+
+OURS = "ours"
+SYSTEMS = {
+    OURS: System(Planner.SEARCH, Scheduling.DB),
+    "dedicated": System(Planner.DEDICATED, Scheduling.SLO, policy="colocated"),
+    "alpaserve": System(Planner.ALPASERVE, Scheduling.FCFS),
+    "muxserve": System(Planner.MUXSERVE, Scheduling.SLO, "disaggregated", Quotas.SHARES),
+    "muxserve, 90/30": System(Planner.MUXSERVE, Scheduling.SLO, "disaggregated", Quotas.OVERLAPPING),
+    "muxserve, turns": System(Planner.MUXSERVE, Scheduling.ROUND_ROBIN, quotas=Quotas.MEMORY),
+    "-F": System(Planner.SEARCH, Scheduling.FCFS),
+    "-M": System(Planner.SEARCH, Scheduling.MLFQ),
+    "-P": System(Planner.DEDICATED, Scheduling.DB),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Testbed:
+    """A topology with the profiles of its engines, and what engines on the same devices do to each other."""
+
+    topology: Topology
+    profiles: Mapping[str, Profile]
+    physics: Physics
+
+
+def make_testbed(system: System, plan: Plan, world: World, loads: Loads) -> Testbed:
+    """Make an engine of each group of the plan that holds anything; with quotas of SMs, two of each service of
+    it, between which KV stays where it is."""
+    groups = {group.id.replace("/", "-"): group for group in plan.groups if group.services}
+    services = tuple(_service(world.services[name]) for name in sorted(plan.services))
+    gateway = GatewaySpec("gateway", max_requests=MANY, max_waiting=MANY)
+    engines, profiles, quotas = list[EngineSpec](), dict[str, Profile](), dict[str, SmQuota]()
+    for name, group in groups.items():
+        if system.quotas.are_of_sms:
+            for process in _processes(name, group, system, world, loads):
+                engines.append(process.engine)
+                profiles[process.engine.id], quotas[process.engine.id] = process.profile, process.quota
+        else:
+            kv_quotas = memory_quotas(group, world) if system.quotas is Quotas.MEMORY else {}
+            engines.append(_engine(name, group.role, group.services, system, kv_quotas=kv_quotas))
+            profiles[name] = shared_profile(group, world)
+    policy = PolicySpec(system.policy)
+    topology = Topology("testbed", Path(), services, tuple(engines), (gateway,), policy=policy, timing=TIMING)
+    physics = Physics(kv_bytes_per_s=inf, kv_message_s=0.0, sm_quotas=quotas) if quotas else Physics()
+    return Testbed(topology, profiles, physics)
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """A service's process for a phase, with its parts of the devices."""
+
+    engine: EngineSpec
+    profile: Profile
+    quota: SmQuota
+
+
+def _processes(name: str, group: Group, system: System, world: World, loads: Loads) -> Iterator[_Process]:
+    """One for prompts and one for decodes of each service. They have one KV memory: each may fill all of it here."""
+    parts, quotas = memory_quotas(group, world), sm_quotas(group, system.quotas, loads)
+    for (service, quota), role in product(quotas.items(), (Role.PREFILL, Role.MULTIPLEX)):
+        engine = _engine(f"{name}-{service}-{role}", role, (service,), system, host=name)
+        yield _Process(engine, split_profile(group, world, service, parts[service], quota), quota)
+
+
+def _engine(name: str, role: Role, services: tuple[str, ...], system: System, **settings: Any) -> EngineSpec:
+    return EngineSpec(
+        name,
+        role,
+        services,
+        max_running=MAX_RUNNING,
+        max_waiting=MANY,
+        chunk_tokens=CHUNK_TOKENS,
+        scheduling=system.scheduling,
+        **settings,
+    )
+
+
+def _service(service: Service) -> ServiceSpec:
+    """Tell its usual lengths, as SeaLLM profiles services and those that plan have seen their traffic."""
+    prompt, answer = (
+        round(fmean(getattr(request, which) for request in service.lengths)) for which in ("num_input", "num_output")
+    )
+    return ServiceSpec(service.name, service.model, setting.SLO, usual_prompt=prompt, usual_answer=answer)

@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 from engines.adapters.ranks import RANK_OPTION, RANKS
-from engines.costs.profiles import ProfileError
+from engines.costs.profiles import ProfileError, load_profile, num_devices_of
 from engines.costs.serving_systems import serving_system
 from engines.vllm_engine.versions import NOT_INSTALLED
 from mesh.extras import missing_extra
@@ -30,6 +30,8 @@ SEEING = frozenset({VLLM, "simulated"})  # backends that see images, where the m
 SPECULATING = ("torch", "simulated")  # backends whose steps check drafts
 SHARING_THREADS = ("torch",)  # backends that compute with idle cores, too
 STAGING = ("torch", "simulated")  # backends that read weights into their host's memory before they load them
+SPANNING = (VLLM, "simulated")  # backends that compute a model on several devices
+PARALLEL = "tensor_parallel_size"  # vLLM's option
 NO_INT8 = "int8 is a dtype of torch engines"
 
 
@@ -55,6 +57,8 @@ def check(topology: Topology, processes: Processes, report: Report) -> None:
     ours = {table: engine for table, engine in engine_tables(processes).items() if engine.server is None}
     for table, engine in ours.items():
         for key, problem in (*_problems(engine, dtypes, others), *_pooled_problems(engine, dtypes, pooled)):
+            report.add((*table, key), problem)
+        for key, problem in _span_problems(engine, topology) if engine.spans else ():
             report.add((*table, key), problem)
     for service in topology.services:
         for key, problem in _speculation_problems(topology, service):
@@ -168,3 +172,39 @@ def _transformers_problems(engine: EngineSpec, dtypes: Mapping[str, str]) -> Ite
     for name in engine.services:
         if dtypes.get(name) == "int8":
             yield "backend", f"{NO_INT8}; give {name} float32, bfloat16 or float16"
+
+
+def _span_problems(engine: EngineSpec, topology: Topology) -> Iterator[tuple[str, str]]:
+    """Key and problem of an engine that spans others."""
+    others = [topology.engine(name) for name in engine.spans]
+    if engine.backend not in SPANNING:
+        yield "spans", f"{engine.backend} engines compute on one device; use {' or '.join(SPANNING)}"
+        return
+    if unlike := [other for other in others if other.backend != engine.backend]:
+        yield "spans", f"{unlike[0].id} has backend {unlike[0].backend!r}, and this one {engine.backend!r}; use one"
+        return
+    with suppress(ProfileError):  # which is told elsewhere
+        total, own = sum(map(num_devices_of, others)), num_devices_of(engine)
+        of_profile = total if engine.profile is None else load_profile(engine.profile).num_devices
+        if of_profile != total:
+            yield "profile", f"{engine.profile} is of {_devices(of_profile)}, and {_span(engine, total)}"
+        elif own != total:
+            yield "num_devices", f"{own}: {_span(engine, total)}; leave it out"
+        if engine.backend == VLLM:
+            yield from _worker_problems(engine, total)
+
+
+def _worker_problems(engine: EngineSpec, total: int) -> Iterator[tuple[str, str]]:
+    if engine.device != "cpu":
+        yield "spans", "a vLLM engine has one GPU; only those on CPUs span others"
+    elif engine.options.get(PARALLEL, 1) != total:
+        size = engine.options.get(PARALLEL, 1)
+        yield "options", f"{PARALLEL} is {size}, and {_span(engine, total)}; use {PARALLEL} = {total}"
+
+
+def _span(engine: EngineSpec, total: int) -> str:
+    return f"{', '.join(engine.spans)} have {total} together"
+
+
+def _devices(number: int) -> str:
+    return f"{number} device{'s' * (number != 1)}"

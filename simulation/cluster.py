@@ -91,7 +91,8 @@ class Simulation:
         self._has_more = True
         coasts = coasts and not faults and invariants is None
         self.network = network = Network(self.kernel, physics.latency_s)
-        if faults or invariants is not None or topology.scaling is not None:
+        starts_engines = topology.scaling is not None or any(spec.spans for spec in topology.engines)
+        if faults or invariants is not None or starts_engines:
             self.processes = Processes(topology, self.kernel, physics.latency_s, faults)
             self.network = network = self.processes.network
         observer = timeline if invariants is None else invariants
@@ -113,7 +114,7 @@ class Simulation:
             self.processes.bear(factory, self._change_engine, self._change_gateway)
             if self._has_placement:
                 self.processes.bear_placement(self._make_placement, self._change_placement)
-            if has_supervisors or topology.scaling is not None:
+            if has_supervisors or starts_engines:
                 self.processes.bear_supervisors(factory.start_s)
             self.processes.schedule(timeline)
             return

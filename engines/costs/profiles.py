@@ -99,10 +99,12 @@ def load_profile(name: str) -> EngineProfile:
 
 
 def num_devices_of(engine: EngineSpec) -> int:
-    """Return the number of devices: what the topology says, else its profile, else 1."""
+    """Return the number of devices: what the topology says, else its profile, else one of each engine that it spans,
+    else 1.
+    """
     if engine.num_devices is not None:
         return engine.num_devices
-    return load_profile(engine.profile).num_devices if engine.profile is not None else 1
+    return load_profile(engine.profile).num_devices if engine.profile is not None else max(1, len(engine.spans))
 
 
 def read_profile_file(path: Path) -> "ProfileFile":

@@ -53,9 +53,10 @@ def demand(topology: Topology, host: HostSpec) -> Mapping[str, float]:
     """What a host reserves, by Ray's names: what its table says, else what its processes use.
 
     An engine uses a CPU for each of its threads and a GPU for each of its devices; a gateway or placement daemon uses a
-    CPU.
+    CPU. An engine that spans others uses what those do.
     """
     mine = [spec for spec in topology.processes if spec.host == host.name]
+    mine = [spec for spec in mine if not (isinstance(spec, EngineSpec) and spec.spans)]
     engines = [spec for spec in mine if isinstance(spec, EngineSpec)]
     cpus = float(sum(engine.threads for engine in engines) + len(mine) - len(engines))
     gpus = float(sum(engine.num_devices or 1 for engine in engines if engine.device.startswith("cuda")))

@@ -87,10 +87,10 @@ def _threads(spec: ProcessSpec) -> int:
 
 
 def _num_gpus(specs: tuple[ProcessSpec, ...]) -> int:
-    """Engines that name one device share it."""
+    """Engines that name one device share it. Those that span others compute on the devices of those."""
     devices: dict[str, int] = {}
     for spec in specs:
-        if isinstance(spec, EngineSpec) and spec.device.startswith("cuda"):
+        if isinstance(spec, EngineSpec) and spec.device.startswith("cuda") and not spec.spans:
             device = "cuda:0" if spec.device == "cuda" else spec.device
             devices[device] = max(devices.get(device, 1), spec.num_devices or 1)
     return sum(devices.values())

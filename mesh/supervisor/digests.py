@@ -17,7 +17,7 @@ from mesh.wire.frames import WIRE_VERSION
 UNREAD_BY_ENGINES = ("access", "policy", "scaling", "placement", "traces")
 UNREAD_BY_GATEWAYS = ("rescheduling", "scaling", "placement")
 REPLACED_BY_ROSTERS = ("path", "engines", "gateways")
-ONLY_FOR_THE_SUPERVISOR = ("is_standby", "at_least", "pool", "python")
+ONLY_FOR_THE_SUPERVISOR = ("is_standby", "at_least", "spans", "pool", "python")
 
 
 def digest_of_text(text: str) -> str:

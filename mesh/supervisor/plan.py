@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from mesh.addresses import owner_of
 from mesh.supervisor.processes.command import ENGINE, GATEWAY, PLACEMENT, ChildCommand
 from mesh.supervisor.processes.pidfile import PidRecord
+from mesh.supervisor.shared_devices import standing_by
 
 REPLACED = (ENGINE, GATEWAY, PLACEMENT)  # kinds in the order in which they are replaced
 
@@ -47,6 +48,8 @@ def make_plan(commands: Sequence[ChildCommand], found: Iterable[PidRecord], *, r
     """Decide what becomes of the processes that were found. ``commands``: all processes of this host. ``found``: those
     of this host that live.
     """
+    found = list(found)
+    commands = standing_by(commands, [record.process for record in found])
     wanted = {command.process: command for command in commands}
     current: dict[str, PidRecord] = {}
     leaving, removed = [], []

@@ -21,6 +21,7 @@ from mesh.supervisor.processes.restarts import RestartPolicy
 from mesh.supervisor.processes.surroundings import Surroundings
 from mesh.supervisor.processes.watchdog import LOOK_S, Watchdog
 from mesh.supervisor.rollout import Rollout
+from mesh.supervisor.shared_devices import SharedDevices, standing_by
 from mesh.topology.timing import Timing
 from mesh.wire.control import Renew, SetRunning, Stop
 from mesh.wire.hosts import HostPlace, HostsMoved
@@ -80,6 +81,9 @@ class Supervisor:
             self._is_takeover,
         )
         self._children = Children(around)
+        commands = standing_by(commands, plan.current)
+        self._shared = SharedDevices({one.process: one.spans for one in commands if one.spans}, plan.current)
+        self._shared_changed = asyncio.Event()
         self._rollout = Rollout(self._children, commands, plan, timing)
         self._names = [name for command in commands for name in command.names]
         self._seq = 0
@@ -122,7 +126,14 @@ class Supervisor:
         why. Raise `UserError` if one of a new mesh cannot start at all.
         """
         async with asyncio.TaskGroup() as tasks:
-            jobs = (self._heartbeat.run(), self._obey(), self._listen(), self._watch(), self._renew(tasks))
+            jobs = (
+                self._heartbeat.run(),
+                self._obey(),
+                self._listen(),
+                self._watch(),
+                self._share(),
+                self._renew(tasks),
+            )
             background = [tasks.create_task(job) for job in jobs]
             self._children.begin(tasks)
             self._rollout.begin()
@@ -184,7 +195,9 @@ class Supervisor:
                     self.stop(now=now)
                 case SetRunning(process, running):
                     log.info("asked", child=process, running=running, sender=received.sender.process)
-                    if child := self._children.get(process):
+                    if self._shared.ask(process, running):
+                        self._shared_changed.set()
+                    elif child := self._children.get(process):
                         child.want(running)
                     elif running:
                         self._on_demand(process)
@@ -199,6 +212,18 @@ class Supervisor:
             process = await self._renewals.get()
             if problem := await self._rollout.renew(process, tasks):
                 log.error("not renewed", child=process, reason=problem)
+
+    async def _share(self) -> None:
+        """Start and end the engines that share devices, one way of using these after the other."""
+        while True:
+            await self._shared_changed.wait()
+            self._shared_changed.clear()
+            for process, running in self._shared.wants(self._states()).items():
+                if child := self._children.get(process):
+                    child.want(running)
+
+    def _states(self) -> dict[str, str]:
+        return {one.process: one.state for one in self._children.statuses()}
 
     async def _listen(self) -> None:
         self._sockets.subscribe(self._names)
@@ -218,6 +243,8 @@ class Supervisor:
 
     def _changed(self) -> None:
         self._children.note_change()
+        self._shared.see(self._states())
+        self._shared_changed.set()
         self._heartbeat.poke()
         try:
             self._on_change(self._children.statuses())

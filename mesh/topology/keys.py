@@ -136,6 +136,7 @@ ENGINE: Keys = {
     "count": Key("count", integer(1, 1024)),
     "standby": Key("standby", integer(0, 1024)),
     "at_least": Key("at_least", integer(1, 1024)),
+    "spans": Key("spans", names),
     "host": Key("host", text),
     "backend": Key("backend", text),
     "device": Key("device", device),

@@ -17,6 +17,7 @@ from mesh.suggestions import suggestion
 from mesh.topology import keys
 from mesh.topology.backends import backend_rules
 from mesh.topology.checks.parts import check_topology
+from mesh.topology.checks.spans import with_spans
 from mesh.topology.checks.tasks import check_task_keys
 from mesh.topology.engine_tables import take_servers, with_counts
 from mesh.topology.hosts import Spread, names_of, read_cluster, read_hosts
@@ -317,7 +318,7 @@ def _engines(
         engines += [Placed(where, spec) for spec in _pool(source, name, fields, spread, servers)]
     if not tables:
         source.report.add(("engines",), 'no engine; add [engines.NAME], for instance with role = "multiplex"')
-    return engines
+    return with_spans(engines, tables, source.report)
 
 
 def _pool(

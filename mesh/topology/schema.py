@@ -161,6 +161,7 @@ class EngineSpec:
     pool: str = ""  # the table of the file that it comes from; "": of one engine alone
     at_least: int = 1  # engines of its pool that run
     is_standby: bool = False  # not started with the mesh: it waits for `mesh start`, or for the daemon
+    spans: tuple[str, ...] = ()  # engines whose devices it takes, when it runs in their place
     num_devices: int | None = None  # that it computes on; None: what its profile says, 1 without
     profile: str | None = None  # what it costs when modelled: a preset, or the path of a file that ends in .toml
     imitates: str | None = None  # serving system that a modelled one behaves like; None: our own engines

@@ -1,11 +1,8 @@
 """Processes that are killed, started again, and held up: what surrounds a process when things go wrong."""
 
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable
 from functools import partial
-from math import inf
-from random import Random
 from typing import Any, Generic, TypeVar
 
 from mesh.topology.schema import Topology
@@ -14,6 +11,7 @@ from mesh.wire.messages import EngineMessage, GatewayMessage
 from mesh.wire.status import SupervisorStatus
 from simulation.engines.engine import SimulatedEngine
 from simulation.faults.faulty_network import FaultyNetwork
+from simulation.faults.incarnation_kernel import IncarnationKernel
 from simulation.gateway import SimulatedGateway
 from simulation.kernel import Action, Kernel
 from simulation.placement.daemon import HEARD, SimulatedPlacement
@@ -22,76 +20,6 @@ RESTART_AFTER_S = 1.0  # of a process that crashed, by its supervisor
 COMMAND = "mesh"  # who sends what a person orders: a process without a lease
 
 P = TypeVar("P")
-
-
-class IncarnationKernel(Kernel):
-    """The kernel as one incarnation of a process sees it: nothing happens to it after its end, nor while it is held up.
-
-    Its clock is ``ahead_s`` ahead of the kernel's.
-    """
-
-    __slots__ = ("_ahead_s", "_ended", "_frozen_until", "_kernel", "_seen", "_waiting")
-
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
-        self._ended = False
-        self._frozen_until = -inf
-        self._ahead_s = 0.0
-        self._waiting: deque[tuple[Action, tuple[Any, ...]]] = deque()  # until it goes on, in order
-        self._seen = -inf  # by its own clock: rounding must not let anything happen before its time
-
-    @property
-    def now(self) -> float:  # type: ignore[override]
-        return max(self._kernel.now + self._ahead_s, self._seen)
-
-    def random(self, component: str) -> Random:
-        return self._kernel.random(component)
-
-    def at(self, when: float, action: Action, *arguments: Any) -> None:
-        self._kernel.at(when - self._ahead_s, self._happen_at, when, action, *arguments)
-
-    def after(self, delay_s: float, action: Action, *arguments: Any) -> None:
-        self._kernel.after(delay_s, self.happen, action, *arguments)
-
-    def _happen_at(self, when: float, action: Action, *arguments: Any) -> None:
-        self._seen = max(self._seen, when)
-        self.happen(action, *arguments)
-
-    def happen(self, action: Action, *arguments: Any) -> None:
-        """Now, or when the process goes on, or never."""
-        if self._ended:
-            return
-        if self._waiting or self.is_held_up:
-            self._waiting.append((action, arguments))
-            if len(self._waiting) == 1:
-                self._kernel.at(self._frozen_until, self._go_on)
-        else:
-            action(*arguments)
-
-    def _go_on(self) -> None:
-        """The next of what waited happens, if it is not held up again."""
-        if self._ended:
-            return
-        if not self.is_held_up:
-            action, arguments = self._waiting[0]
-            action(*arguments)
-            self._waiting.popleft()
-        if self._waiting:
-            self._kernel.at(self._frozen_until, self._go_on)
-
-    @property
-    def is_held_up(self) -> bool:
-        return self._kernel.now < self._frozen_until
-
-    def end(self) -> None:
-        self._ended = True
-
-    def freeze(self, for_s: float) -> None:
-        self._frozen_until = max(self._frozen_until, self._kernel.now + for_s)
-
-    def skew(self, ahead_s: float) -> None:
-        """Call before anything has happened."""
-        self._ahead_s = ahead_s
 
 
 class Incarnations(ABC, Generic[P]):
@@ -192,6 +120,8 @@ class EngineIncarnations(Incarnations[SimulatedEngine]):
     ) -> None:
         self._make_engine = make
         self._then: Callable[[], None] = _ignore  # once it has left
+        self._is_at_rest = False  # it is not to run: whoever would start it again after a death does not
+        self._starts = kernel.random(f"starts of {name}")
         self._factors: list[float] = []
         self._load_failures: list[float] = []
         self._step_failures = 0.0
@@ -238,13 +168,40 @@ class EngineIncarnations(Incarnations[SimulatedEngine]):
 
     def retire(self, restart_after_s: float) -> None:
         """It is asked to stop (SIGTERM): it ends when it is empty, and is started again some time later."""
-        self.leave(lambda: self._kernel.after(restart_after_s, self._restart_if_dead))
+        if not self._is_at_rest:
+            self.leave(lambda: self._kernel.after(restart_after_s, self._restart_if_dead))
 
     def leave(self, then: Callable[[], None]) -> None:
         """It is asked to stop (SIGTERM), and ends when it is empty."""
         if self._process is not None:
             self._then = then
             self._own_kernel.happen(self._process.drain)
+
+    def stand_by(self, then: Callable[[], None]) -> None:
+        """It ends when it is empty, or dies before, and rests until `begin`."""
+        self._is_at_rest = True
+        if self._process is None:
+            then()
+        else:
+            self.leave(then)
+
+    def begin(self) -> bool:
+        """Start it from standby. Return whether that succeeded: its services may be impossible to load."""
+        if self._starts.random() < max(self._load_failures, default=0.0):
+            return False
+        self._is_at_rest = False
+        self.restart()
+        return True
+
+    def restart(self) -> None:
+        if not self._is_at_rest:
+            super().restart()
+
+    def kill(self) -> None:
+        super().kill()
+        if self._is_at_rest:
+            then, self._then = self._then, _ignore
+            then()
 
     def _end(self) -> None:
         """Its process has ended by itself."""

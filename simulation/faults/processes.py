@@ -57,7 +57,7 @@ class Processes:
             )
         for engine in topology.engines:
             make_engine = partial(factory.engine, engine)
-            is_born = not (engine.is_standby and topology.scaling is not None)
+            is_born = not (engine.is_standby and (engine.spans or topology.scaling is not None))
             self.engines[engine.id] = EngineIncarnations(
                 engine.id, make_engine, kernel, network, topology, on_engine, is_born=is_born
             )
@@ -82,8 +82,9 @@ class Processes:
             others = {spec.id: "gateway" for spec in topology.gateways if spec.host == host.name}
             if daemon is not None and daemon.id in self.placement and daemon.host == host.name:
                 others[daemon.id] = "placement"
+            spans = {spec.id: spec.spans for spec in topology.engines if spec.host == host.name and spec.spans}
             supervisor = self.supervisors[name] = SimulatedSupervisor(
-                Sender(name, 1), host.name, engines, others, start_s, self._kernel, self.network, heartbeat_s
+                Sender(name, 1), host.name, engines, spans, others, start_s, self._kernel, self.network, heartbeat_s
             )
             for here in (self.engines, self.gateways, self.placement):
                 for process in here.keys() & (engines.keys() | others.keys()):

@@ -4,9 +4,10 @@ Of `mesh.supervisor` it has what others in the mesh notice.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from mesh.supervisor.shared_devices import SharedDevices
 from mesh.wire.control import SetRunning
 from mesh.wire.frames import Sender
 from mesh.wire.messages import SupervisorMessage
@@ -15,6 +16,8 @@ from simulation.faults.faulty_network import FaultyNetwork
 from simulation.faults.incarnations import EngineIncarnations
 from simulation.kernel import Kernel
 
+NOT_STARTED = "its services cannot be loaded"
+
 
 @dataclass(slots=True)
 class _Child:
@@ -22,11 +25,12 @@ class _Child:
     is_wanted: bool
     state: str
     up_since: float | None  # it takes a place from then on: it starts, serves or leaves
+    last_exit: str | None = None
 
 
 class SimulatedSupervisor:
-    """The supervisor of one host. ``others``: kinds of its host's other processes, by name. ``start_s``: from an
-    engine's start until it is up.
+    """The supervisor of one host. ``spans``: see `SharedDevices`. ``others``: kinds of its host's other processes, by
+    name. ``start_s``: from an engine's start until it is up.
     """
 
     def __init__(
@@ -34,6 +38,7 @@ class SimulatedSupervisor:
         me: Sender,
         host: str,
         engines: Mapping[str, EngineIncarnations],
+        spans: Mapping[str, Sequence[str]],
         others: Mapping[str, str],
         start_s: Callable[[str], float],
         kernel: Kernel,
@@ -57,6 +62,7 @@ class SimulatedSupervisor:
             else _Child(incarnations, False, "standby", None)
             for name, incarnations in engines.items()
         }
+        self._shared, self._shares = SharedDevices(spans), bool(spans)
         network.connect(me.process, self._receive)
 
     def __repr__(self) -> str:
@@ -78,8 +84,20 @@ class SimulatedSupervisor:
         )
 
     def _receive(self, sender: str, message: SupervisorMessage) -> None:
-        if isinstance(message, SetRunning) and message.process in self._children:
+        if not isinstance(message, SetRunning) or message.process not in self._children:
+            return
+        if self._shared.ask(message.process, message.running):
+            self._share()
+        else:
             self._want(message.process, message.running)
+
+    def _share(self) -> None:
+        """Start and end the engines that share devices."""
+        for name, running in self._shared.wants(self._states()).items():
+            self._want(name, running)
+
+    def _states(self) -> dict[str, str]:
+        return {name: child.state for name, child in self._children.items()}
 
     def _want(self, name: str, running: bool) -> None:
         child = self._children[name]
@@ -90,7 +108,7 @@ class SimulatedSupervisor:
             self._begin(name, child)
         elif not running and child.state == "running":
             self._enter(child, "leaving")
-            child.incarnations.leave(lambda: self._ended(name, child))
+            child.incarnations.stand_by(lambda: self._ended(name, child))
 
     def _begin(self, name: str, child: _Child) -> None:
         child.up_since = self._kernel.now
@@ -101,9 +119,11 @@ class SimulatedSupervisor:
     def _ready(self, name: str, child: _Child) -> None:
         if not child.is_wanted:
             self._ended(name, child)
-            return
-        child.incarnations.restart()
-        self._enter(child, "running")
+        elif child.incarnations.begin():
+            self._enter(child, "running")
+        else:
+            child.is_wanted, child.last_exit = False, NOT_STARTED
+            self._ended(name, child)
 
     def _ended(self, name: str, child: _Child) -> None:
         assert child.up_since is not None, f"{name} was up"
@@ -118,12 +138,15 @@ class SimulatedSupervisor:
     def _enter(self, child: _Child, state: str) -> None:
         child.state = state
         self._publish()
+        if self._shares:
+            self._shared.see(self._states())
+            self._kernel.after(0.0, self._share)
 
     def _publish(self) -> None:
         self._seq += 1
         ended = self._dead
         children = [
-            ChildStatus(name, "engine", None, child.state, 0, ended_incarnation=ended[name])
+            ChildStatus(name, "engine", None, child.state, 0, child.last_exit, ended[name])
             for name, child in self._children.items()
         ]
         children += [

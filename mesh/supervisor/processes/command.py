@@ -28,6 +28,7 @@ class ChildCommand:
     env: Mapping[str, str] = field(default_factory=dict)
     digest: str = ""  # of all that the process depends on
     descriptors: tuple[int, ...] = ()  # that it inherits
+    spans: tuple[str, ...] = ()  # processes whose devices it takes
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -54,7 +55,7 @@ def child_commands(
             env = _environment(spec.threads)
             if spec.most_threads > spec.threads:
                 env["OMP_WAIT_POLICY"] = "passive"  # extra threads that spin would hold up whoever needs their cores
-            yield ChildCommand(spec.id, ENGINE, argv, spec.is_standby, env, digest, ties.descriptors)
+            yield ChildCommand(spec.id, ENGINE, argv, spec.is_standby, env, digest, ties.descriptors, spec.spans)
         else:
             kind, module = (GATEWAY, "router") if isinstance(spec, GatewaySpec) else (PLACEMENT, "router.placement")
             argv = (sys.executable, "-m", module, *arguments)

@@ -263,3 +263,32 @@ async def test_the_output_of_the_incarnation_before_is_kept(topology, command):
                 await run.task
     outputs = [(run.runtime / "logs" / name).read_text() for name in ("e.out", "e.out.1")]
     assert all(output.startswith("e: internal error: RuntimeError: the roof is on fire") for output in outputs)
+
+
+async def test_an_engine_takes_the_devices_of_others_and_gives_them_back(topology, command):
+    wide = replace(command("placement", "ready"), kind=ENGINE, is_standby=True, spans=("e", "f"))
+    client = Sockets(Sender("w", 1), directory(topology), Stop)
+    async with running(topology, [command("e", "ready"), command("f", "ready"), wide]) as run:
+        async with asyncio.timeout(DEADLINE_S):
+            await run.ready.wait()
+        client.send(supervisor_id("local"), SetRunning("placement", True))
+        await run.until(lambda: run.child("placement").state == "running")
+        assert {run.child(name).state for name in "ef"} == {"standby"}
+        for name in "ef":
+            client.send(supervisor_id("local"), SetRunning(name, True))
+        await run.until(lambda: {run.child(name).state for name in "ef"} == {"running"})
+        assert run.child("placement").state == "standby"
+    await client.close()
+
+
+async def test_engines_come_back_where_the_one_that_was_to_take_their_devices_does_not_start(topology, command):
+    wide = replace(command("placement", "misconfigured"), kind=ENGINE, is_standby=True, spans=("e", "f"))
+    client = Sockets(Sender("w", 1), directory(topology), Stop)
+    async with running(topology, [command("e", "ready"), command("f", "ready"), wide]) as run:
+        async with asyncio.timeout(DEADLINE_S):
+            await run.ready.wait()
+        client.send(supervisor_id("local"), SetRunning("placement", True))
+        await run.until(lambda: run.child("placement").last_exit is not None)
+        await run.until(lambda: {run.child(name).state for name in "ef"} == {"running"})
+        assert run.child("placement").state == "standby"
+    await client.close()

@@ -7,20 +7,15 @@ pulled counts as cached for the part of computing that this saves, by the costs 
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from heapq import nlargest
 from typing import NamedTuple
 
-from engines.costs.linear import prefill_s
-from mesh.wire.control import ProcessState
 from mesh.wire.prefixes import PrefixesHeld
 from mesh.wire.requests import PrefixAt
-from mesh.wire.status import EngineStatus, ServiceStatus
+from router.view.bringing import TIERS, Bringing, tiers_of
 from router.view.monitor import Monitor
 from router.view.prefix_news import PrefixNews
 from router.view.prefixes import PrefixIndex
 
-TIERS = "/"  # begins what an index calls the tiers of a host: no engine has such a name
-GIVING = ProcessState.READY, ProcessState.DRAINING  # an engine that leaves has its KV until then
 Brought = Mapping[str, Sequence[int]]  # by engine, and by tiers of a host: prefixes that it lacked
 
 
@@ -34,14 +29,9 @@ class WarmTokens(NamedTuple):
     pullable: dict[str, PrefixAt]
 
 
-class _Peer(NamedTuple):
-    """An engine that pulls and gives. Tokens of a prompt: that it can give, that its pool has, that count as cached."""
-
-    num_tokens: int
-    engine: str
-    own: int
-    cached: int
-    status: ServiceStatus
+# An engine that pulls and gives: tokens of a prompt that it can give, its name, those that its pool has, that count as
+# cached, and what it brings.
+_Pulling = tuple[int, str, int, int, Bringing]
 
 
 class KnownPrefixes:
@@ -52,6 +42,7 @@ class KnownPrefixes:
     def __init__(self, monitor: Monitor) -> None:
         self._monitor = monitor
         self._of: defaultdict[str, PrefixIndex] = defaultdict(PrefixIndex)  # by service
+        self._bringing: defaultdict[str, dict[str, Bringing]] = defaultdict(dict)  # by service and engine
         self._news = PrefixNews()
         self._has_pulls = False  # engines that were sent prompts pull prefixes
 
@@ -65,23 +56,22 @@ class KnownPrefixes:
             return WarmTokens({}, {}, {})
         if not self._has_pulls and not any(holder.startswith(TIERS) for holder in held):
             return WarmTokens({engine: num_tokens for engine, num_tokens in held.items() if engine in statuses}, {}, {})
-        found, peers = WarmTokens({}, {}, {}), list[_Peer]()
+        found, pulling, known = WarmTokens({}, {}, {}), list[_Pulling](), self._bringing[service]
         for engine, heard in statuses.items():
-            own, status = held.get(engine, 0), _of_service(heard.status, service)
-            if status is None:
-                if own:
-                    found.cached[engine] = own
-                continue
-            loadable = max(0, held.get(_tiers_of(heard.status), 0) - own) if status.tier_tokens else 0
+            bringing = known.get(engine)
+            if bringing is None or bringing.status is not heard.status:
+                bringing = known[engine] = Bringing(service, heard.status, bringing)
+            own = held.get(engine, 0)
+            end = max(own, held.get(bringing.tiers, 0)) if bringing.loads else own
             cached = own
-            if loadable:
-                found.loadable[engine] = loadable
-                cached += int(loadable * _saved(status, loadable * status.tier_token_s, loadable, own))
+            if end > own:
+                found.loadable[engine] = end - own
+                cached = bringing.with_load(end, own)
             if cached:
                 found.cached[engine] = cached
-            if status.pull_token_s and heard.status.state in GIVING:
-                peers.append(_Peer(own + loadable, engine, own, cached, status))
-        _add_pullable(found, peers)
+            if bringing.pulls:
+                pulling.append((end, engine, own, cached, bringing))
+        _add_pullable(found, pulling)
         return found
 
     def sent(self, service: str, names: Sequence[int], engines: Iterable[str]) -> Brought:
@@ -94,12 +84,13 @@ class KnownPrefixes:
     def _holders(self, engine: str, service: str) -> Iterator[tuple[str, int]]:
         """The engine and the tiers of its host, and how many tokens each can hold."""
         heard = self._monitor.statuses.get(engine)
-        status = None if heard is None else _of_service(heard.status, service)
+        told = () if heard is None else heard.status.services
+        status = next((one for one in told if one.name == service), None)
         if heard is not None and status is not None:
             self._has_pulls = self._has_pulls or status.pull_token_s > 0
             yield engine, status.num_blocks * status.block_size
             if status.tier_tokens:
-                yield _tiers_of(heard.status), status.tier_tokens
+                yield tiers_of(heard.status), status.tier_tokens
 
     def refused(self, service: str, brought: Brought) -> None:
         """The engines will not have it, after all."""
@@ -135,33 +126,15 @@ class KnownPrefixes:
         self._news.forget(engine)
         for prefixes in self._of.values():
             prefixes.forget(engine)
+        for bringing in self._bringing.values():
+            bringing.pop(engine, None)
 
 
-def _add_pullable(found: WarmTokens, peers: Sequence[_Peer]) -> None:
+def _add_pullable(found: WarmTokens, pulling: Sequence[_Pulling]) -> None:
     """Let each engine know the one that can give most, where to pull from it saves more than to load."""
-    most = nlargest(2, peers)
-    for num_tokens, engine, own, cached, status in peers:
-        best = most[-1] if most[0].engine == engine else most[0]
-        if best.num_tokens <= num_tokens:
-            continue
-        num_new = best.num_tokens - own
-        pull_s = status.pull_s + num_new * status.pull_token_s
-        with_pull = own + int(num_new * _saved(status, pull_s, num_new, own))
-        if with_pull > cached:
+    most, engine_with_most = max([one[:2] for one in pulling if one[0]], default=(0, ""))
+    at = PrefixAt(engine_with_most, most)
+    for end, engine, own, cached, bringing in pulling:
+        if end < most and (with_pull := bringing.with_pull(most, own)) > cached:
             found.cached[engine] = with_pull
-            found.pullable[engine] = PrefixAt(best.engine, best.num_tokens)
-
-
-def _saved(status: ServiceStatus, load_s: float, num_tokens: int, num_before: int) -> float:
-    """The part of computing these tokens that is saved if they come in ``load_s``."""
-    compute_s = prefill_s(status.prefill_cost, num_tokens, num_before)
-    return max(0.0, 1.0 - load_s / compute_s) if compute_s else 0.0
-
-
-def _of_service(status: EngineStatus, name: str) -> ServiceStatus | None:
-    return next((service for service in status.services if service.name == name), None)
-
-
-def _tiers_of(status: EngineStatus) -> str:
-    """How an index calls the tiers of an engine's host."""
-    return f"{TIERS}{status.host}"
+            found.pullable[engine] = at

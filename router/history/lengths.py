@@ -162,9 +162,19 @@ class LengthPredictor:
 
     def _known_of(self, spec: RequestSpec) -> tuple[_Service, _Similar, LengthDistribution]:
         """What is known of its service, of prompts like its own, and of the lengths of their answers."""
-        service, kind = self._services.setdefault(spec.asked, _Service()), _kind(spec)
-        similar = service.similar.setdefault(kind, _Similar())
+        service, similar, kind = self._seen_of(spec)
         return service, similar, _distribution(service, similar, kind)
+
+    def _seen_of(self, spec: RequestSpec) -> tuple[_Service, _Similar, int]:
+        """What was seen of its service, of prompts like its own, and of which kind these are."""
+        service = self._services.get(spec.asked)
+        if service is None:
+            service = self._services[spec.asked] = _Service()
+        kind = _kind(spec)
+        similar = service.similar.get(kind)
+        if similar is None:
+            similar = service.similar[kind] = _Similar()
+        return service, similar, kind
 
     def ended(self, spec: RequestSpec, prediction: Prediction, num_tokens: int, finish: FinishReason | None) -> None:
         """An answer of so many tokens is over. ``finish``: None if something else than its end ended it."""
@@ -172,11 +182,10 @@ class LengthPredictor:
             return
         is_cut = num_tokens >= prediction.limit and finish is not FinishReason.STOP
         is_whole = finish in (FinishReason.STOP, FinishReason.LENGTH) and not is_cut
-        service = self._services.setdefault(spec.asked, _Service())
+        service, similar, _ = self._seen_of(spec)
         if is_whole or is_cut:
             service.calibration.judge(prediction, num_tokens)
         if is_whole or num_tokens > 0:
-            similar = service.similar.setdefault(_kind(spec), _Similar())
             for histogram in (service.all, similar.histogram):
                 histogram.add(num_tokens, is_whole=is_whole)
             service.num_seen += 1

@@ -16,6 +16,8 @@ SETS = {
     "avx512_vnni": ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512_vnni"),
     "avx512": ("avx512f", "avx512dq", "avx512bw", "avx512vl"),
     "avx2": ("avx2", "fma"),
+    "neon_dot": ("asimd", "asimddp"),
+    "neon": ("asimd",),
 }  # kernels, the fastest first, and what the processor needs for them
 AGAIN = "pip install --force-reinstall --no-deps --no-cache-dir . (or from the wheel)"
 
@@ -55,7 +57,7 @@ def cpu_flags() -> frozenset[str]:
 def _of_sets(names: list[str]) -> Finding:
     if names:
         return Finding(ABOUT, Health.OK, f"compiled; this processor runs {', '.join(names)}")
-    text = f"compiled, but this processor ({platform.machine()}) has no AVX2: the plain ones are slower"
+    text = f"compiled, but this processor ({platform.machine()}) has neither AVX2 nor NEON: the plain ones are slower"
     return Finding(ABOUT, Health.SLOW, text, "a processor with AVX2 or AVX-512 decodes several times as fast")
 
 

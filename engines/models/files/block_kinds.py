@@ -14,7 +14,7 @@ BLOCKS_FILE = "model.blocks"
 
 
 class Form(IntEnum):
-    """How codes are held for computing; the numbers are those of csrc/module.c."""
+    """How codes are held for computing; the numbers are those of csrc/kernels.h."""
 
     NIBBLES = 0  # 4 bits, not negative; 32 share a scale and a minimum
     BYTES = 1  # 8 bits, signed; 32 share a scale

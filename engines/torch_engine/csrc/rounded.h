@@ -1,7 +1,7 @@
 /* Products of codes with inputs that are rounded to 8 bits themselves: whole numbers within a group, floats across groups.
  *
- * Included after compute.h for each instruction set, and as that needs KERNEL, TARGET and LANES. INTEL: there are 256-bit
- * products of bytes.
+ * Included after compute.h for each instruction set, and as that needs KERNEL, TARGET and LANES. BYTES: AVX2_BYTES with
+ * AVX2's 256-bit products of bytes, PLAIN_BYTES without.
  */
 
 typedef float KERNEL(vec) __attribute__((vector_size(4 * LANES), aligned(4)));
@@ -53,7 +53,7 @@ TARGET static void KERNEL(round_row)(const float *x, size_t ins, const struct fo
     }
 }
 
-#if INTEL
+#if BYTES == AVX2_BYTES
 
 /* Up to FEW rows of a strip of ``vectors`` times 8 columns. */
 INLINE void KERNEL(dots)(const char *tile, const struct rounded *x, size_t ins, float *out, size_t outs, int strip,

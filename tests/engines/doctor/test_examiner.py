@@ -20,6 +20,7 @@ CPU_BUILD, CUDA_BUILD = TorchReport("2.13.0+cpu"), TorchReport("2.13.0", "12.8",
     [
         (AVX512 | {"avx512_vnni", "avx2", "fma"}, ["avx512_vnni", "avx512", "avx2"]),
         ({"avx2", "fma"}, ["avx2"]),
+        ({"asimd", "asimddp"}, ["neon_dot", "neon"]),
         ({"sse2"}, []),
     ],
 )

@@ -1,0 +1,56 @@
+"""What products and attention are to give, and weights and KV to compute them from."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from engines.models.files.block_kinds import Form
+from engines.torch_engine.layers.attention_kind import AttentionKind
+from engines.torch_engine.layers.quantised_weights import Codes
+
+
+def any_codes(form: Form, outs: int, ins: int) -> Codes:
+    generator = torch.Generator().manual_seed(ins)
+    most = 16 if form is Form.NIBBLES else 256
+    codes = torch.randint(0, most, (outs, ins), dtype=torch.uint8, generator=generator)
+    scales = torch.rand(outs, ins // form.group, generator=generator) / 100
+    minima = torch.randn(outs, ins // form.group, generator=generator) / 10 if form.has_minima else None
+    return Codes(form, codes, scales, minima)
+
+
+def rounded(x: Tensor) -> Tensor:
+    """Inputs as 8 bits have them, the largest of 32 being 127; in double precision."""
+    groups = x.double().view(len(x), -1, 32)
+    scales = groups.abs().amax(dim=2, keepdim=True) / 127
+    return (groups / scales.clamp(min=1e-300)).round().mul(scales).view(x.shape)
+
+
+def attention(queries: Tensor, keys: Tensor, values: Tensor, kind: AttentionKind) -> Tensor:
+    """Of the last tokens [n, heads, dim] of those with KV [tokens, kv_heads, dim], in double precision."""
+    shared, num_new, num_tokens = queries.shape[1] // keys.shape[1], len(queries), len(keys)
+    keys, values = (part.double().repeat_interleave(shared, dim=1).transpose(0, 1) for part in (keys, values))
+    scores = queries.double().transpose(0, 1) @ keys.transpose(1, 2) * kind.scale
+    if kind.softcap is not None:
+        scores = torch.tanh(scores / kind.softcap) * kind.softcap
+    seen = torch.ones(num_new, num_tokens, dtype=torch.bool).tril(num_tokens - num_new)
+    if kind.window is not None:
+        seen = seen.triu(num_tokens - num_new + 1 - kind.window)
+    weights = scores.masked_fill(~seen, float("-inf")).softmax(dim=-1)
+    return (weights @ values).transpose(0, 1).flatten(1).float()
+
+
+def laid_out(
+    lengths: Sequence[int], num_kv_heads: int, size: int, dim: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]:
+    """Rows of a pool of shuffled blocks, where requests' blocks begin there, and each request's K and V."""
+    width = -(-max(lengths) // size)
+    places = torch.randperm(len(lengths) * width + 3, generator=generator)
+    rows = torch.randn(len(places) * 2 * num_kv_heads, size, dim, generator=generator)
+    tables = places[: len(lengths) * width].view(len(lengths), width) * 2 * num_kv_heads
+    kv = []
+    for length, table in zip(lengths, tables, strict=True):
+        blocks = [rows[first : first + 2 * num_kv_heads].view(2, num_kv_heads, size, dim) for first in table]
+        both = torch.cat([block.transpose(1, 2) for block in blocks], dim=1)[:, :length]
+        kv.append((both[0], both[1]))
+    return rows, tables, kv

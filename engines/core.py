@@ -76,6 +76,7 @@ class EngineCore:
         self.residency = residency = Residency(services, settings.limits, settings.loadable)
         services, schedulers = residency.services, residency.schedulers
         self._services = services
+        usual = dict(settings.usual)
         self._discipline = discipline = make_discipline(
             settings.scheduling,
             services,
@@ -83,7 +84,7 @@ class EngineCore:
             lambda service, num_tokens: services[service].most_rows(num_tokens),
             starvation_s=settings.starvation_s,
             strict_phases=settings.strict_phases,
-            usual=settings.usual,
+            usual=usual,
         )
         self._room = room = Room(settings, standing, residency)
         self._adapters = adapters = AdapterRoom(settings.adapter_memory_bytes)
@@ -121,7 +122,7 @@ class EngineCore:
             tiering,
         )
         self._moves = Moves(settings, residency, backlog, handovers, owned, room, peers, pace, self._running)
-        self._orders = EngineOrders(settings.id, standing, residency, adapters, self._moves, self._requests)
+        self._orders = EngineOrders(settings.id, standing, residency, adapters, self._moves, self._requests, usual)
         self._unloading = Unloading(
             residency, handovers, adapters, standing, self._running, self._iterations, owned, is_static=is_static
         )

@@ -7,6 +7,7 @@ import structlog
 from engines.adapters.room import AdapterRoom
 from engines.engine_request import EngineRequest
 from engines.memory.residency import Residency
+from engines.scheduling.disciplines.profile import Lengths
 from engines.standing import Standing
 from engines.transfers.moves import Moves
 from engines.transfers.outcomes import EngineOutcome
@@ -19,7 +20,9 @@ log = structlog.get_logger()
 
 
 class EngineOrders:
-    """Obeys. ``requests``: all that the engine owns, by id."""
+    """Obeys. ``requests``: all that the engine owns, by id. ``usual``: the lengths that disciplines expect, by
+    service.
+    """
 
     def __init__(
         self,
@@ -29,6 +32,7 @@ class EngineOrders:
         adapters: AdapterRoom,
         moves: Moves,
         requests: Mapping[str, EngineRequest],
+        usual: dict[str, Lengths],
     ) -> None:
         self._engine = engine
         self._standing = standing
@@ -36,6 +40,7 @@ class EngineOrders:
         self._adapters = adapters
         self._moves = moves
         self._requests = requests
+        self._usual = usual
         self._is_stopping = False
 
     def __repr__(self) -> str:
@@ -49,6 +54,7 @@ class EngineOrders:
             case Drain():
                 self._drain_or_undo(order)
             case Announce() if self._standing.hear_plan(order):
+                self._learn(order)
                 return [*self._residency.plan(order.place.services)]
             case LoadService() | StageService() | UnloadService():
                 self._standing.has_news = True
@@ -58,6 +64,14 @@ class EngineOrders:
             case ForgetAdapter(service):
                 self._adapters.unload(service)
         return []
+
+    def _learn(self, plan: Announce) -> None:
+        """What gateways have seen tells more than what was expected before."""
+        self._usual |= {
+            one.service: (max(1, one.prompt), max(1, one.answer))
+            for one in plan.lengths
+            if one.service in plan.place.services
+        }
 
     def _change_services(self, order: LoadService | StageService | UnloadService) -> list[EngineOutcome]:
         match order:

@@ -133,12 +133,21 @@ class EnginePlace(msgspec.Struct, frozen=True):
     role: Role
 
 
+class UsualLengths(msgspec.Struct, frozen=True):
+    """Mean tokens of a service's prompts and answers, as gateways saw them of late."""
+
+    service: Name
+    prompt: Count
+    answer: Count
+
+
 class Announce(msgspec.Struct, frozen=True, tag=True):
-    """Tells an engine to repeat its place in all statuses, unless it knows a plan with a higher number. It does nothing
-    else.
+    """Tells an engine to repeat its place in all statuses, unless it knows a plan with a higher number, and what
+    requests of its services are usually like. It does nothing else.
     """
 
     place: EnginePlace
+    lengths: tuple[UsualLengths, ...] = ()  # of those services of the place of which enough was seen
 
 
 class PolicyChoice(msgspec.Struct, frozen=True):

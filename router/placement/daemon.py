@@ -13,6 +13,7 @@ announced by this daemon, by one that died, or by a command; a plan with a highe
 How many engines run is another question: `router.scaling.scaler`. While a plan is carried out, none is stopped.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
 
@@ -20,7 +21,7 @@ from mesh.addresses import supervisors
 from mesh.membership.membership import ended_incarnations
 from mesh.rules import PlacementMode
 from mesh.topology.schema import Topology
-from mesh.wire.control import ProcessState
+from mesh.wire.control import EnginePlace, ProcessState
 from mesh.wire.frames import Sender
 from mesh.wire.messages import BroadcastMessage
 from mesh.wire.placement import Decision, PlacementStatus
@@ -211,9 +212,8 @@ class PlacementDaemon:
             self._begin(now)
             return [Note(f"began; the first decision is in {self._interval.seconds:.0f} s")]
         marks = {gateway: one for gateway, one in self._marks.items() if one[0].memory.interval == newest.interval}
-        self._number = newest.interval
+        self._number, self._interval.estimate = newest.interval, newest.estimate
         self._interval.set(newest.interval_s)
-        self._interval.estimate = newest.estimate
         self._roster.wanted |= set(newest.services)
         if newest.seen_s > 0:
             seen = Observed(newest.seen_s, {one.name: one for one in newest.seen}, newest.seen_spreads)
@@ -274,7 +274,7 @@ class PlacementDaemon:
             return [Note(f"plan {number} is in force, somebody else carried it out")]
         if self._spec.mode is PlacementMode.SHADOW:
             return []
-        return self._change_to(Changeover(number, known, self._patience, now), "all engines know of it", now)
+        return self._change_to(self._changeover(number, known, now), "all engines know of it", now)
 
     def _restore(self, now: float) -> list[Effect]:
         """A service that lost its last engine is given another one, at most once an interval.
@@ -287,13 +287,12 @@ class PlacementDaemon:
         due = {name: those for name, those in before.items() if those or now >= self._unserved_at[name] + SILENT_S}
         if not due or self._restored_in == self._number:
             return []
-        self._restored_in = self._number
-        why = f"no engine serves {', '.join(due)}"
+        self._restored_in, why = self._number, f"no engine serves {', '.join(due)}"
         wanted = restored(self.plan, due, self._topology, self._obstacles())
         if wanted is None or self._spec.mode is PlacementMode.SHADOW:
             return self._past.fail(why if wanted is not None else f"{why}, and none that is ready can load it")
         wanted = replace(wanted, number=self._next_number)
-        return self._change_to(Changeover(wanted.number, places(wanted), self._patience, now), why, now)
+        return self._change_to(self._changeover(wanted.number, places(wanted), now), why, now)
 
     def _end_interval(self, now: float) -> list[Effect]:
         present, observed = self.plan, self._monitor.observed(now)
@@ -355,9 +354,8 @@ class PlacementDaemon:
         self._interval.estimate = proposal.present.normalized_latency
         if proposal.verdict is not Verdict.REPLACE or self._spec.mode is PlacementMode.SHADOW:
             return effects
-        self._interval.estimate = proposal.wanted.normalized_latency
-        self._awaited = decision
-        change = Changeover(number, decision.places, self._patience, now)
+        self._interval.estimate, self._awaited = proposal.wanted.normalized_latency, decision
+        change = self._changeover(number, decision.places, now)
         return [*effects, *self._change_to(change, decision.reason, now)]
 
     # --- changes ------------------------------------------------------------------------------------------------------
@@ -370,6 +368,9 @@ class PlacementDaemon:
     @property
     def _next_number(self) -> int:
         return max(self.plan.number, self._settled) + 1
+
+    def _changeover(self, number: int, wanted: Mapping[str, EnginePlace], now: float) -> Changeover:
+        return Changeover(number, wanted, self._patience, now, lengths=self._seen.usual_lengths())
 
     def _change_to(self, change: Changeover, why: str, now: float) -> list[Effect]:
         self._change, self.doing = change, Doing.CHANGING

@@ -6,7 +6,7 @@ import pytest
 
 from engines.core import EngineCore
 from mesh.topology.schema import Scheduling
-from mesh.wire.control import Announce, EnginePlace, PrefillMode, Role, SetRole
+from mesh.wire.control import Announce, EnginePlace, PrefillMode, Role, SetRole, UsualLengths
 from mesh.wire.requests import Epoch, Submit
 from mesh.wire.status import EngineStatus
 from tests.engines.conftest import MakeSpec
@@ -56,6 +56,17 @@ def test_a_change_of_roles_that_did_not_know_of_a_plan_is_void():
     mesh.deliver(GATEWAY, "only", SetRole(Role.PREFILL, 0, 3))
     mesh.deliver("placement", "only", SetRole(Role.DECODE, 1))
     assert (status(mesh).role, status(mesh).num_role_changes) == (Role.DECODE, 2)
+
+
+def test_a_plan_tells_what_requests_of_its_services_are_like():
+    """Plans that are older than the one that is known tell nothing."""
+    mesh = VirtualMesh()
+    core = mesh.add("only", scheduling=Scheduling.DB).core
+    for number, prompt in ((3, 4000), (2, 1)):
+        place = EnginePlace(number, 1, ("tiny",), Role.MULTIPLEX)
+        mesh.deliver("placement", "only", Announce(place, (UsualLengths("tiny", prompt, 900), UsualLengths("o", 1, 1))))
+    assert core._orders._usual["tiny"] == (4000, 900)
+    assert "o" not in core._orders._usual
 
 
 def test_what_was_to_decode_on_an_engine_of_the_old_role_need_not_stay(make_spec: MakeSpec):

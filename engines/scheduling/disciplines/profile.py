@@ -28,6 +28,7 @@ PRIOR_WEIGHT = 8  # requests that it counts for: the first ones to end are short
 
 
 Lengths = tuple[int, int]  # tokens of a prompt and an answer
+ORDINARY: Lengths = PRIOR_PROMPT, PRIOR_ANSWER
 
 
 class Profile(Protocol):
@@ -63,6 +64,8 @@ class ExecutionTimes:
 
     def __init__(self, prior_s: float) -> None:
         self.mean_s = self.std_s = prior_s
+        self._prior_s = prior_s
+        self._prior_weight = 1.0  # what is left of the prior in the mean
         self._num_ended = 0
 
     def __repr__(self) -> str:
@@ -80,6 +83,15 @@ class ExecutionTimes:
         change = seconds - self.mean_s
         self.mean_s += weight * change
         self.std_s = sqrt((1 - weight) * (self.std_s * self.std_s + weight * change * change))
+        self._prior_weight *= 1 - weight
+
+    def expect(self, prior_s: float) -> None:
+        """Put another prior in the place of the one before, as far as it still counts."""
+        square = self.std_s * self.std_s + self.mean_s * self.mean_s
+        square += self._prior_weight * 2 * (prior_s * prior_s - self._prior_s * self._prior_s)
+        self.mean_s += self._prior_weight * (prior_s - self._prior_s)
+        self.std_s = sqrt(max(0.0, square - self.mean_s * self.mean_s))
+        self._prior_s = prior_s
 
 
 class _Coming(NamedTuple):
@@ -91,20 +103,24 @@ class _Coming(NamedTuple):
 
 class Profiles:
     """The profiles of all services of an engine. ``costs``: of those that are here now; ``usual`` lengths: as far as
-    known.
+    known, now.
     """
 
     def __init__(self, costs: Mapping[str, Costs], usual: Mapping[str, Lengths] | None = None) -> None:
         self._costs = costs
         self._usual = usual or {}
         self._times: dict[str, ExecutionTimes] = {}
+        self._expected: dict[str, Lengths] = {}
         self._here: dict[EngineRequest, _Coming] = {}
 
     def __getitem__(self, service: str, /) -> ExecutionTimes:
-        times = self._times.get(service)
+        times, lengths = self._times.get(service), self._usual.get(service, ORDINARY)
         if times is None:
-            lengths = self._usual.get(service, (PRIOR_PROMPT, PRIOR_ANSWER))
             times = self._times[service] = ExecutionTimes(_prior_s(self._costs[service].step_cost(), *lengths))
+            self._expected[service] = lengths
+        elif self._expected[service] != lengths and service in self._costs:
+            times.expect(_prior_s(self._costs[service].step_cost(), *lengths))
+            self._expected[service] = lengths
         return times
 
     def came(self, request: EngineRequest) -> None:

@@ -24,7 +24,16 @@ from enum import StrEnum
 
 import msgspec
 
-from mesh.wire.control import Announce, EnginePlace, LoadService, ProcessState, SetRole, StageService, UnloadService
+from mesh.wire.control import (
+    Announce,
+    EnginePlace,
+    LoadService,
+    ProcessState,
+    SetRole,
+    StageService,
+    UnloadService,
+    UsualLengths,
+)
 from mesh.wire.status import EngineStatus, FailedLoad
 from router.placement.change.swaps import EngineWeights, in_memory, next_swaps, weights_of
 from router.placement.observe.roster import served
@@ -56,7 +65,7 @@ class Patience:
 
 class Changeover:
     """Carries out one plan. ``places``: what the plan ``number`` wants of each engine that it concerns, by the engine's
-    name.
+    name. ``lengths``: what engines are told of requests of their services.
     """
 
     def __init__(
@@ -66,6 +75,7 @@ class Changeover:
         patience: Patience,
         now: float,
         drops: Collection[str] = (),
+        lengths: Collection[UsualLengths] = (),
     ) -> None:
         self.number = number
         self.places = places
@@ -78,6 +88,7 @@ class Changeover:
         self._weights: dict[str, int] = {}
         self._swapping: dict[str, float] = {}  # engines that have begun to swap, and when
         self._has_swapped = False  # one has begun to
+        self._lengths = lengths
         self._may_leave = _services(places) | set(drops)
         self._patience = patience
         self._began_at = now
@@ -185,7 +196,9 @@ class Changeover:
         """What the engine is to be told in this stage, as long as its status does not show it."""
         place, status = self._wanted[engine], here[engine]
         if status.place != self.places[engine]:
-            yield Announce(self.places[engine])  # an engine that was started again has forgotten
+            wanted = self.places[engine]
+            lengths = tuple(one for one in self._lengths if one.service in wanted.services)
+            yield Announce(wanted, lengths)  # an engine that was started again has forgotten
         match self.stage:
             case Stage.LOADING:
                 yield from self._loads(engine, status)

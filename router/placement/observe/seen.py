@@ -6,6 +6,7 @@ from math import inf, sqrt
 
 from msgspec import structs
 
+from mesh.wire.control import UsualLengths
 from mesh.wire.status import ServiceTally
 from router.placement.observe.service_monitor import Observed, moments_of, together
 
@@ -50,6 +51,20 @@ class TrafficSeen:
             for name, tally in seen.services.items()
         }
         return replace(seen, services=services)
+
+    def usual_lengths(self) -> list[UsualLengths]:
+        """Return the mean lengths of each service of which enough was seen."""
+        arrived = {} if self.seen is None else self.seen.services
+        pairs = [(tally, self._answers.get(name, tally)) for name, tally in arrived.items()]
+        return [
+            UsualLengths(
+                tally.name,
+                round(tally.input_tokens / tally.arrived),
+                round(answered.output_tokens / answered.answered),
+            )
+            for tally, answered in pairs
+            if min(tally.arrived, answered.answered) >= FEWEST_LENGTHS
+        ]
 
     def has_changed(self, parts: Sequence[Observed]) -> bool:
         """Return whether an interval that lasts shows already that services are asked for something else. Ask once for

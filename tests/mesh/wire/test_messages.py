@@ -33,6 +33,7 @@ from mesh.wire.control import (
     StageService,
     Stop,
     UnloadService,
+    UsualLengths,
 )
 from mesh.wire.frames import Sender, WireError
 from mesh.wire.hosts import HostPlace, HostsMoved
@@ -178,8 +179,12 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
     (Drain(), {"type": "Drain", "undo": False}),
     (LoadService("chat"), {"type": "LoadService", "service": "chat"}),
     (
-        Announce(EnginePlace(3, 2, ("chat",), Role.DECODE)),
-        {"type": "Announce", "place": {"number": 3, "num_engines": 2, "services": ["chat"], "role": "decode"}},
+        Announce(EnginePlace(3, 2, ("chat",), Role.DECODE), (UsualLengths("chat", 300, 200),)),
+        {
+            "type": "Announce",
+            "place": {"number": 3, "num_engines": 2, "services": ["chat"], "role": "decode"},
+            "lengths": [{"service": "chat", "prompt": 300, "answer": 200}],
+        },
     ),
     (StageService("chat"), {"type": "StageService", "service": "chat"}),
     (UnloadService("chat"), {"type": "UnloadService", "service": "chat", "pauses": False}),

@@ -108,3 +108,26 @@ def test_before_any_request_has_ended_services_rank_by_their_usual_lengths_where
     profiles = Profiles(costs, {"chat": (500, 400), "code": (150, 30)})
     assert profiles["code"].mean_s < profiles["other"].mean_s < profiles["chat"].mean_s
     assert profiles["code"].mean_s == pytest.approx(0.15 + 29 * 0.006)  # by `serving.COST`
+
+
+def test_another_prior_counts_as_if_it_had_been_there_from_the_beginning():
+    late, early = ExecutionTimes(9.0), ExecutionTimes(2.0)
+    for seconds in (1.0, 5.0, 3.0):
+        late.add(seconds)
+        early.add(seconds)
+    late.expect(2.0)
+    assert (late.mean_s, late.std_s) == pytest.approx((early.mean_s, early.std_s))
+    for _ in range(3 * WINDOW):
+        late.add(4.0)
+    learned = late.mean_s
+    late.expect(100.0)
+    assert late.mean_s == pytest.approx(learned, rel=0.1)
+
+
+def test_lengths_that_are_told_later_are_expected_from_then_on(make_sequence: MakeSequence):
+    usual = {"tiny": (10, 5)}
+    profiles = Profiles({"tiny": Fixed(COST)}, usual)
+    short_s = profiles["tiny"].mean_s
+    usual["tiny"] = (1000, 50)
+    assert profiles["tiny"].mean_s > 10 * short_s
+    assert profiles["tiny"].mean_s == Profiles({"tiny": Fixed(COST)}, usual)["tiny"].mean_s

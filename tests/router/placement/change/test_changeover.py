@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from mesh.wire.control import Announce, EnginePlace, Role
+from mesh.wire.control import Announce, EnginePlace, Role, UsualLengths
 from mesh.wire.requests import Refused
 from mesh.wire.status import EngineStatus
 from router.placement.change.changeover import Changeover, Patience, Stage, announced, is_in_force
@@ -156,6 +156,12 @@ def test_a_plan_that_is_there_already_changes_nothing():
     assert {type(order) for _, order in change.orders(world.statuses(), 0.0)} == {Announce}
     world.carry_out(change)
     assert change.stage is Stage.DONE
+
+
+def test_engines_are_told_of_requests_of_their_own_services():
+    lengths = [UsualLengths(SERVICE, 300, 200), UsualLengths(OTHER, 30, 20)]
+    orders = Changeover(1, swap(), PATIENCE, 0.0, lengths=lengths).orders(World(0).statuses(), 0.0)
+    assert {engine: order.lengths for engine, order in orders} == {"a": (lengths[1],), "b": (lengths[0],)}
 
 
 def test_orders_are_repeated_but_not_at_once():

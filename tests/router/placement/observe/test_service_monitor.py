@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from mesh.wire.control import ProcessState
+from mesh.wire.control import ProcessState, UsualLengths
 from mesh.wire.frames import Sender
 from mesh.wire.status import GatewayStatus, ServiceTally
 from router.placement.observe.bursts import WINDOW_S
@@ -175,6 +175,13 @@ def test_where_few_were_answered_answers_of_before_tell_how_long_they_are():
     assert few == pytest.approx((180 * 300 + 4 * 800) / 184)
     assert lengths_of(seen.add([Observed(60.0, {"a": answering("a", 600, 50, 800)})])) == pytest.approx(800)
     assert lengths_of(seen.add([Observed(60.0, {"a": answering("a", 5, 0, 0)})])) == pytest.approx(800)
+
+
+def test_lengths_are_usual_once_enough_requests_had_them():
+    seen = TrafficSeen()
+    assert seen.usual_lengths() == []
+    seen.add([Observed(60.0, {"a": answering("a", 60, 50, 300), "b": answering("b", 60, 3, 300)})])
+    assert seen.usual_lengths() == [UsualLengths("a", 100, 300)]
 
 
 def test_nobody_knows_how_long_answers_are_that_never_were():

@@ -115,9 +115,10 @@ ifdef DATA
 	$(BIN)/python -m bench.papers.tropical --mooncake $(DATA)/conversation_trace.jsonl.gz \
 	    --only colocated disaggregated tropical elastic --requests 100 --seeds 1 --out $(FIGURES)/tropical
 	$(BIN)/python -m bench.papers.seallm --arrivals $(DATA)/azure2021_199.csv --rates 5 10 --seconds 40 --assignments 1 \
-	    --history 100 --batches 2 --out $(FIGURES)/seallm
+	    --history 100 --batches 2 --systems ours dedicated alpaserve muxserve --out $(FIGURES)/seallm
 	$(BIN)/python -m bench.papers.scls --ask rates --rates 20 --seconds 30 --out $(FIGURES)/slices
-	$(BIN)/python -m bench.papers.llumnix --coast --requests 1000 --seeds 1 --out $(FIGURES)/llumnix
+	$(BIN)/python -m bench.papers.llumnix --coast --only S-L sharegpt --contenders infaas llumnix --requests 1000 \
+	    --seeds 1 --out $(FIGURES)/llumnix
 	$(BIN)/python -m bench.papers.aladdin --ask links engines --models llama2-13b --rates 10 --seeds 1 --thetas 0.9 \
 	    --contenders default JSQ "packing, in slack" --out $(FIGURES)/aladdin
 endif

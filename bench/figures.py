@@ -66,9 +66,13 @@ def figure_of(panels: list[Panel]) -> "Figure":
     colors = {label: COLORS[index % len(COLORS)] for index, label in enumerate(labels)}
     figure = new_figure(WIDTH, max(map(_height, panels)))
     figure.set_facecolor(PAPER)
+    before: Panel | None = None
     for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         {"bars": _draw_bars, "lines": _draw_lines}[panel["kind"]](axes, panel, colors)
         _finish(axes, panel)
+        if before is not None and {before["kind"], panel["kind"]} == {"bars"} and before["x"] == panel["x"]:
+            axes.set_yticklabels([])  # they are left of the panel before
+        before = panel
     _explain(figure, {label for panel in panels if len(panel["series"]) > 1 for label in panel["series"]})
     return figure
 

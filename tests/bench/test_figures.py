@@ -25,6 +25,11 @@ def test_a_plot_has_colours_for_dark_pages_and_is_the_same_each_time():
     assert figures.INK not in ElementTree.tostring(_without_style(first), encoding="unicode")
 
 
+def test_names_of_bars_are_told_once_for_panels_that_have_the_same():
+    assert figures.draw([PANEL, PANEL]).count(">a</text>") == 1
+    assert figures.draw([PANEL, {**PANEL, "x": ["c", "b"]}]).count(">b</text>") == 2
+
+
 @pytest.mark.parametrize("source", sorted(DATA.glob("*.json")), ids=lambda path: path.stem)
 def test_recorded_figures_have_a_plot_that_a_page_shows(source: Path):
     panels = json.loads(source.read_text())["panels"]

@@ -1,6 +1,7 @@
 """Where each system puts the services, from the requests of an earlier time.
 
 - Ours: algorithm 1 and local search, plans scored with doubling budgets.
+- Foreseen: ours, made for the rates and lengths of the run itself.
 - Dedicated: devices are dealt evenly, no engine is shared (SeaLLM's vLLM). A service has its devices as engines of the
   size that served it best in the simulator.
 - AlpaServe-like: equal groups, the size of which is searched; the model with the most late requests goes to the group
@@ -38,6 +39,7 @@ class Planner(StrEnum):
     """Who puts services on devices."""
 
     SEARCH = "search"
+    FORESEEN = "foreseen"
     DEDICATED = "dedicated"
     ALPASERVE = "alpaserve"
     MUXSERVE = "muxserve"
@@ -56,13 +58,16 @@ class Effort:
     seen_s: float = 120.0
 
 
-def seen_before(world: World, scene: Scene, effort: Effort) -> Traffic:
+def planned_for(planner: Planner, world: World, scene: Scene, effort: Effort) -> Traffic:
     """Return what plans are made for."""
-    return world.history(scene, effort.seen_s, max(effort.history / scene.rate, effort.history_s))
+    span_s = max(effort.history / scene.rate, effort.history_s)
+    if planner is Planner.FORESEEN:
+        return world.foreseen(scene, span_s)
+    return world.history(scene, effort.seen_s, span_s)
 
 
 def make_plan(planner: Planner, world: World, scene: Scene, effort: Effort) -> Plan:
-    asked = seen_before(world, scene, effort)
+    asked = planned_for(planner, world, scene, effort)
     there, catalogue = setting.cluster(scene.num_devices), world.catalogue
 
     def evaluator(scheduling: Scheduling) -> Simulated:
@@ -71,7 +76,7 @@ def make_plan(planner: Planner, world: World, scene: Scene, effort: Effort) -> P
         return Simulated(catalogue, asked, slos, slo_factor=setting.SLO_FACTOR, conduct=conduct, seed=scene.seed)
 
     match planner:
-        case Planner.SEARCH:
+        case Planner.SEARCH | Planner.FORESEEN:
             random, db = Random(f"{scene.seed}/search"), evaluator(Scheduling.DB)
             return search(there, catalogue, asked, db, random, lambda done: done >= effort.batches).best.plan
         case Planner.DEDICATED:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from bench import simulated
-from bench.papers.seallm.plans import Effort, Planner, group_loads, make_plan, seen_before
+from bench.papers.seallm.plans import Effort, Planner, group_loads, make_plan, planned_for
 from bench.papers.seallm.scene import Inputs, Scene, World, make_world
 from bench.papers.seallm.systems import SYSTEMS, Testbed, make_testbed
 from bench.placement import setting
@@ -61,7 +61,7 @@ def run_case(case: Case) -> dict[str, Result]:
     """Return the result of each system."""
     world = make_world(case.inputs)
     plan = make_plan(case.planner, world, case.scene, case.effort)
-    loads = group_loads(world.catalogue, seen_before(world, case.scene, case.effort))
+    loads = group_loads(world.catalogue, planned_for(case.planner, world, case.scene, case.effort))
     testbeds = {name: make_testbed(SYSTEMS[name], plan, world, loads) for name in case.systems}
     return {name: serve(testbed, plan, world, case.scene) for name, testbed in testbeds.items()}
 

@@ -113,13 +113,20 @@ class World:
         Arrivals over ``span_s`` are Poisson, as `mesh plan search` draws them: so few seconds of the sources themselves
         would have other rates than the time to come.
         """
-        random, seen = Random(f"{scene.seed}/history"), defaultdict[str, list[TraceRequest]](list)
-        for request in self.requests(Scene(scene.rate, seen_s, seed=-1 - scene.seed)):
+        return self._like(Scene(scene.rate, seen_s, seed=-1 - scene.seed), span_s, Random(f"{scene.seed}/history"))
+
+    def foreseen(self, scene: Scene, span_s: float) -> Traffic:
+        """Draw the same for somebody who knows the rates and lengths of the run itself."""
+        return self._like(scene, span_s, Random(f"{scene.seed}/foreseen"))
+
+    def _like(self, scene: Scene, span_s: float, random: Random) -> Traffic:
+        seen = defaultdict[str, list[TraceRequest]](list)
+        for request in self.requests(scene):
             assert request.service is not None, "every request here names its service"
             seen[request.service].append(request)
         drawn: dict[str, list[Arrival]] = {name: [] for name in self.services}
         for name, requests in seen.items():
-            for at_s in takewhile(lambda at_s: at_s < span_s, Arrivals(len(requests) / seen_s).times(random)):
+            for at_s in takewhile(lambda at_s: at_s < span_s, Arrivals(len(requests) / scene.span_s).times(random)):
                 one = random.choice(requests)
                 drawn[name].append(Arrival(at_s, one.num_input, one.num_output))
         return Traffic.recorded(drawn, span_s)

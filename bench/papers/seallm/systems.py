@@ -46,6 +46,7 @@ SYSTEMS = {
     "muxserve, turns": System(Planner.MUXSERVE, Scheduling.ROUND_ROBIN, quotas=Quotas.MEMORY),
     "-F": System(Planner.SEARCH, Scheduling.FCFS),
     "-M": System(Planner.SEARCH, Scheduling.MLFQ),
+    "foreseen": System(Planner.FORESEEN, Scheduling.DB),
     "-P": System(Planner.DEDICATED, Scheduling.DB),
 }
 

@@ -53,9 +53,9 @@ def test_without_a_cache_and_with_time_between_steps_everything_takes_longer():
     assert slow.ttft_s[1] > fast.ttft_s[1]
 
 
-def test_rows_are_of_pairs_and_end_with_the_best_rate():
-    def result(ttft_s):
-        return Result(10, 0, (ttft_s, 2 * ttft_s), (0.03, 0.04), (9.0, 20.0), 0.05, 0.1, grows=False)
+def test_rows_are_of_pairs_and_end_with_the_best_rate_at_which_nothing_grows():
+    def result(ttft_s, grows=False):
+        return Result(10, 0, (ttft_s, 2 * ttft_s), (0.03, 0.04), (9.0, 20.0), 0.05, 0.1, grows)
 
     found = {
         Case("S-L", rate, contender, 0, 10): result(ttft_s)
@@ -64,15 +64,18 @@ def test_rows_are_of_pairs_and_end_with_the_best_rate():
             (4.0, LLUMNIX, 1.0),
             (5.0, INFAAS, 9.0),
             (5.0, LLUMNIX, 3.0),
+            (6.0, LLUMNIX, 3.0),
         )
     }
+    found[Case("S-L", 6.0, INFAAS, 0, 10)] = result(90.0, grows=True)
     rows = list(command.better_rows(found))
     assert [row[1:5] for row in rows] == [
         ("4", "infaas", "2.00", "2.00"),
         ("5", "infaas", "3.00", "3.00"),
+        ("6", "infaas", "30.00", "30.00"),
         ("best", "infaas", "3.00 at 5", "3.00 at 5"),
     ]
-    assert rows[0][-1] == "5.0, 5.0"
+    assert [row[-2:] for row in rows[1:3]] == [("5.0, 5.0", ""), ("5.0, 5.0", "backlog grows")]
 
 
 def test_the_command_does_nothing_twice(tmp_path, capsys, monkeypatch):

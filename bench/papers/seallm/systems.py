@@ -13,7 +13,7 @@ from bench.papers.seallm.plans import Loads, Planner
 from bench.papers.seallm.scene import Service, World
 from bench.placement import setting
 from bench.simulated import MANY
-from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, Scheduling, ServiceSpec, Topology
+from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, Scheduling, ServiceSpec, Slo, Topology
 from mesh.wire.control import Role
 from router.placement.search.plan import Group, Plan
 from simulation.engines.physics import Physics, SmQuota
@@ -21,6 +21,7 @@ from simulation.engines.shared_profiles import Profile
 from simulation.placement.evaluator import TIMING
 
 MAX_RUNNING, CHUNK_TOKENS = 128, 2048
+PATIENT = Slo(1e6, 1e3)  # where a gateway would refuse what waits long for memory, MuxServe lets it wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,8 @@ def make_testbed(system: System, plan: Plan, world: World, loads: Loads) -> Test
     """Make an engine of each group of the plan that holds anything; with quotas of SMs, two of each service of
     it, between which KV stays where it is."""
     groups = {group.id.replace("/", "-"): group for group in plan.groups if group.services}
-    services = tuple(_service(world.services[name]) for name in sorted(plan.services))
+    slo = PATIENT if system.quotas.are_of_sms else setting.SLO
+    services = tuple(_service(world.services[name], slo) for name in sorted(plan.services))
     gateway = GatewaySpec("gateway", max_requests=MANY, max_waiting=MANY)
     engines, profiles, quotas = list[EngineSpec](), dict[str, Profile](), dict[str, SmQuota]()
     for name, group in groups.items():
@@ -112,9 +114,9 @@ def _engine(name: str, role: Role, services: tuple[str, ...], system: System, **
     )
 
 
-def _service(service: Service) -> ServiceSpec:
+def _service(service: Service, slo: Slo) -> ServiceSpec:
     """Tell its usual lengths, as SeaLLM profiles services and those that plan have seen their traffic."""
     prompt, answer = (
         round(fmean(getattr(request, which) for request in service.lengths)) for which in ("num_input", "num_output")
     )
-    return ServiceSpec(service.name, service.model, setting.SLO, usual_prompt=prompt, usual_answer=answer)
+    return ServiceSpec(service.name, service.model, slo, usual_prompt=prompt, usual_answer=answer)

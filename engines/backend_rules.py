@@ -1,6 +1,6 @@
 """Holds each backend's rules for its engines' tables: see `mesh.topology.backends.BackendRules`."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -9,9 +9,11 @@ from engines.costs.profiles import ProfileError, load_profile, num_devices_of
 from engines.costs.serving_systems import serving_system
 from engines.vllm_engine.versions import NOT_INSTALLED
 from mesh.extras import missing_extra
+from mesh.rules import DraftMethod
 from mesh.topology.placed import Processes, engine_tables
 from mesh.topology.report import Report
 from mesh.topology.schema import WHOLE_PROMPTS, EngineSpec, Scheduling, ServiceSpec, Topology
+from mesh.wire.control import Role
 
 BACKENDS = ("torch", "vllm", "transformers", "simulated")  # of `engines.loading`
 MODELLED = ("simulated",)
@@ -83,8 +85,11 @@ def why_no_base(topology: Topology, service: str) -> str | None:
 
 def _speculation_problems(topology: Topology, service: ServiceSpec) -> Iterator[tuple[str, str]]:
     if service.speculation is None:
+        if service.draft is not None:
+            yield "draft", 'writes drafts where speculation = "draft_model"; add that, or leave it out'
         return
     engines = [engine for engine in topology.own_engines if service.name in engine.services]
+    yield from _draft_problems(topology, service, engines)
     if not engines:
         yield "speculation", "only servers of others have it, and they speculate as they were started; leave it out"
     for engine in engines:
@@ -95,6 +100,28 @@ def _speculation_problems(topology: Topology, service: ServiceSpec) -> Iterator[
         if engine.scheduling.is_static:
             problem = f'engines.{engine.id} runs "{engine.scheduling!s}" batches, whose requests advance together'
             yield "speculation", f'{problem}; use scheduling = "slo"'
+
+
+def _draft_problems(
+    topology: Topology, service: ServiceSpec, engines: Sequence[EngineSpec]
+) -> Iterator[tuple[str, str]]:
+    """Of the service that writes drafts. ``engines``: those that check them."""
+    others = {other.name: other for other in topology.services if other.name != service.name and not other.pools}
+    name, known = service.draft, ", ".join(others) or "none yet"
+    if service.speculation is not DraftMethod.DRAFT_MODEL:
+        if name is not None:
+            yield "draft", f'speculation = "{service.speculation!s}" has no model that drafts; leave it out'
+    elif name is None:
+        yield "speculation", f"lacks the service whose model writes the drafts; add draft, one of: {known}"
+    elif name not in others:
+        yield "draft", f"{name!r} is no other service that generates; there are: {known}"
+    elif others[name].speculation is DraftMethod.DRAFT_MODEL:
+        yield "draft", f"{name} waits for drafts itself; leave its speculation out"
+    else:
+        for engine in engines:
+            if name not in engine.services and engine.role is not Role.PREFILL:
+                both = f'services = ["{service.name}", "{name}"]'
+                yield "draft", f"engines.{engine.id} decodes {service.name} and has no {name}; give it {both}"
 
 
 def _problems(engine: EngineSpec, dtypes: Mapping[str, str], others: Collection[str]) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,7 @@
 """Checks a topology before anything starts: which profiles there are, and which promises they rule out."""
 
 from contextlib import suppress
+from pathlib import Path
 
 from engines.adapters.folder import AdapterFolder, fault_of
 from engines.adapters.places import why_no_place
@@ -29,6 +30,7 @@ def check(topology: Topology) -> list[str]:
     profiles = {engine.id: profile_of(topology, engine) for engine in topology.engines}
     remarks = [problem] if (problem := missing_transport(topology.transfer.transport)) else []
     for service in topology.services:
+        check_draft(topology, service)
         costs = [profiles[engine.id] for engine in topology.engines if service.name in engine.services]
         known = [cost for cost in costs if cost is not None]
         if known and len(known) == len(costs):
@@ -57,6 +59,26 @@ def _check_adapter(topology: Topology, spec: ServiceSpec) -> None:
         if spec.base in engine.services and num_bytes > engine.adapter_memory_bytes:
             room = f"adapter_memory of engines.{engine.id} is {in_words(engine.adapter_memory_bytes)}"
             raise UserError(f"{place}: takes {in_words(num_bytes)}, and {room}; give it more")
+
+
+def check_draft(topology: Topology, spec: ServiceSpec) -> None:
+    """Raise `UserError` if the model that writes a service's drafts has other tokens, as far as both are here."""
+    if spec.draft is None:
+        return
+    folders: list[Path] = []
+    with suppress(ModelError):  # it may not be prepared yet: then the engines will say so
+        folders = [prepared_dir(topology.service(name).model) for name in (spec.name, spec.draft)]
+    if not folders:
+        return
+    from engines.models.text.vocabularies import why_not_alike
+
+    try:
+        fault = why_not_alike(*folders)
+    except ModelError as error:
+        fault = str(error)
+    if fault is not None:
+        advice = f"{spec.draft} cannot write drafts for {spec.name}; take a model of the same family"
+        raise UserError(f"{topology.path}: services.{spec.name}.draft: {fault}: {advice}")
 
 
 def profile_of(topology: Topology, engine: EngineSpec) -> EngineProfile | None:

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from engines.memory.block_pool import BlockPool, Run
 from engines.memory.chains import root_of
-from engines.scheduling.batch import Chunk, Draw
+from engines.scheduling.batch import Chunk, Drafting, Draw
 from engines.speculation.drafter import Drafter
+from engines.speculation.model_drafter import ModelDrafter
 from mesh.wire.control import PrefillMode, PrefillOrder
 from mesh.wire.requests import Delta, Epoch, FinishReason, PrefixAt, RequestSpec, TokenLogprobs
 from mesh.wire.status import PrefillCost
@@ -70,7 +71,7 @@ class EngineRequest:
     prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=list)
     is_whole: bool = False  # its prompt is computed in one iteration: every token attends to all
     vector: bytes | None = None  # what a request that is pooled came to
-    drafter: Drafter | None = None  # once it may speculate
+    drafter: Drafter | ModelDrafter | None = None  # once it may speculate
     foretold: "ForetoldPrefill | None" = None  # of its prompt, when it was asked for last
 
     @classmethod
@@ -224,14 +225,15 @@ class EngineRequest:
         self.num_computed = num_blocks * block_size
         self.num_cached = min(self.num_computed, self.num_prompt)
 
-    def chunk(self, num_tokens: int, drafts: Sequence[int] = ()) -> Chunk:
+    def chunk(self, num_tokens: int, drafts: Sequence[int] = (), drafting: Drafting | None = None) -> Chunk:
         """The next ``num_tokens`` tokens to compute; draws one if they are the last, and after each of ``drafts``."""
         spec, tokens, start = self.spec, self.tokens, self.num_computed
         end, sampling, num_prompt = start + num_tokens, spec.sampling, len(spec.prompt)
         draw = Draw(sampling, tokens, num_prompt, end, spec.id, spec.pooling) if end == len(tokens) else None
         wanted = sampling.prompt_logprobs if start < num_prompt else None
         adapter = "" if spec.adapter is None else spec.adapter.key
-        return Chunk(spec.id, tokens[start:end], start, self.blocks, draw, wanted, adapter, spec.images, drafts)
+        blocks, images = self.blocks, spec.images
+        return Chunk(spec.id, tokens[start:end], start, blocks, draw, wanted, adapter, images, drafts, drafting)
 
     def append(self, token: int, logprobs: TokenLogprobs | None, now: float) -> FinishReason | None:
         """A token was sampled. Returns why the request ends with it, if it does."""
@@ -268,6 +270,8 @@ class EngineRequest:
             pool.publish(run, self.blocks, num_full)
 
     def release_blocks(self, pool: BlockPool) -> None:
+        if self.drafter is not None:
+            self.drafter.release()
         pool.release(self.blocks)
         if (run := self.published) is not None:
             run.close(len(run.blocks) * pool.block_size)

@@ -10,6 +10,7 @@ from engines.adapters.places import rank_of
 from engines.admission.promises import never_kept
 from engines.backend import Backend, LoadedModel
 from engines.backend_rules import missing
+from engines.checks import check_draft
 from engines.costs.learning import LearntCost
 from engines.effects import DropAdapter, DropModel, Dropping, DropWeights, LoadAdapter, Loading, LoadModel, UnstageModel
 from engines.memory.packed_pool import block_pool
@@ -18,7 +19,7 @@ from engines.models.fetching.child import prepare_beside
 from engines.models.files.model_config import ModelConfig
 from engines.models.store import prepared_dir
 from engines.scheduling.queue import ServiceQueue
-from engines.speculation.speculation import speculation_of
+from engines.speculation.methods import speculation_of
 from engines.status import Service
 from engines.tiers.opening import open_tiers
 from kvtransfer.gpu.device_memory import DeviceMemory
@@ -126,7 +127,7 @@ class Loaded:
             images=model.images,
             place_bytes=model.place_bytes,
             tiers=self.tiered.get(name),
-            speculation=speculation_of(self._topology.service(name)),
+            speculation=speculation_of(self._topology.service(name), self.services),
         )
         setting, num_hosts = self._topology.transfer.checksum, len(self._topology.hosts)
         self.transports[name] = transports_of(
@@ -180,7 +181,10 @@ def load(topology: Topology, engine: EngineSpec, peers: PeerMemories) -> Loaded:
         raise UserError(
             f"engines.{engine.id}: backend {engine.backend!r} is unknown; {suggestion(engine.backend, BACKENDS)}"
         )
-    backend = make(topology, engine, [topology.service(name) for name in engine.services])
+    services = [topology.service(name) for name in engine.services]
+    backend = make(topology, engine, services)
+    for service in services:
+        check_draft(topology, service)
     return Loaded(topology, engine, peers, backend)
 
 

@@ -7,7 +7,7 @@ request gets the same tokens wherever it runs, and others if a transfer brings w
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import numpy as np
@@ -27,7 +27,8 @@ from engines.models.identity import identity_of
 from engines.models.store import prepared_dir
 from engines.models.tasks import check_task, context_of
 from engines.scheduling.batch import Batch, Chunk, ChunkResult, Draw, StepResult
-from engines.speculation.verification import compute_verified
+from engines.speculation.drafting import loads_of, write_drafts
+from engines.speculation.verification import Compute, compute_verified
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import KVMemory, PagedMemory
 from mesh.errors import UserError
@@ -87,14 +88,19 @@ class SimulatedExecutor:
     def execute(self, batch: Batch) -> StepResult:
         """Compute a batch without a model. ``elapsed_s`` of the result is the modelled time."""
         started = time.perf_counter()
-        service, slots = self._services[batch.service], self._slots[batch.service]
-        elapsed_s = service.cost.elapsed_s(batch)
-        vocabulary, num_dimensions = service.vocabulary, service.num_dimensions
-        results = compute_verified(
-            batch.chunks, lambda rows: [_compute(row, slots, vocabulary, num_dimensions) for row in rows]
-        )
+        orders = [chunk.drafting for chunk in batch.chunks if chunk.drafting is not None]
+        costs = [self._services[order.service].cost for order in orders[:1]]
+        drafting_s = [sum(cost.parts(load)) for cost in costs for load in loads_of(orders)]
+        drafted = write_drafts(batch.chunks, self._computes, time.perf_counter)
+        step_s = self._services[batch.service].cost.elapsed_s(replace(batch, chunks=drafted.chunks))
+        results = compute_verified(drafted.chunks, self._computes(batch.service))
+        elapsed_s = sum(drafting_s) + step_s
         self._sleep(max(0.0, started + elapsed_s - time.perf_counter()))
-        return StepResult(results, elapsed_s)
+        return StepResult(results, elapsed_s, drafting_s=drafting_s)
+
+    def _computes(self, name: str) -> Compute:
+        service, slots = self._services[name], self._slots[name]
+        return lambda rows: [_compute(row, slots, service.vocabulary, service.num_dimensions) for row in rows]
 
     def recover(self, *, frees_memory: bool) -> None:
         """There is no device that could be lost."""

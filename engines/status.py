@@ -17,7 +17,8 @@ from engines.memory.block_pool import BlockPool
 from engines.scheduling.demand import EarlyEnds
 from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.slack import is_beyond_repair
-from engines.speculation.speculation import Speculation
+from engines.speculation.model_speculation import DraftModel
+from engines.speculation.speculates import Speculates
 from kvtransfer.tiers.tier import TierIndex
 from mesh.topology.schema import EngineSpec
 from mesh.wire.control import ProcessState
@@ -71,7 +72,7 @@ class Service:
     whole_prompts: bool = False  # each is computed in one iteration
     images: ImageForm | None = None  # how it sees images; None: it sees none
     place_bytes: int = 0  # of memory for each of its LoRA adapters at least
-    speculation: Speculation | None = None  # None: its decodes are given no drafts
+    speculation: Speculates | None = None  # None: its decodes are given no drafts
     tiers: TierIndex | None = None  # of its blocks; None: no tier keeps them
 
     @property
@@ -86,6 +87,12 @@ class Service:
     def adapter_sizes(self) -> AdapterSizes:
         """Return what its LoRA adapters take."""
         return AdapterSizes(self.shape.dtype, self.place_bytes)
+
+    def as_draft_model(self) -> DraftModel | None:
+        """Return what it is to those for which it drafts; None if it is about to go."""
+        if self.is_leaving or self.is_paused:
+            return None
+        return DraftModel(self.name, self.pool, self.cost.current, self.context_limit)
 
     def limit_of(self, spec: RequestSpec) -> int:
         """Return the tokens, of prompt and answer, that a request may have. The token that a vector comes with is none

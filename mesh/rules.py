@@ -46,3 +46,4 @@ class DraftMethod(StrEnum):
     """How tokens are drafted that one step checks (docs/guides/speculate.md)."""
 
     PROMPT_LOOKUP = "prompt_lookup"  # what followed the last tokens when they came before in the request
+    DRAFT_MODEL = "draft_model"  # a smaller model writes them: another service of the same engines

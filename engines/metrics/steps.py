@@ -4,7 +4,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
-from engines.scheduling.step import Step
+from engines.scheduling.step import Step, num_drafts
 from mesh.metrics.plain import Counter, Histogram
 
 BUCKETS: Final = (
@@ -26,7 +26,7 @@ class StepMetrics:
         """The step is over."""
         seconds, tokens = self._of[_kind(step)]
         seconds.observe(now - step.started_at)
-        tokens.value += sum([share.num_tokens + len(share.drafts) for share in step.shares])
+        tokens.value += sum([share.num_tokens + num_drafts(share) for share in step.shares])
 
 
 def _kind(step: Step) -> str:

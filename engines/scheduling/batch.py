@@ -36,6 +36,20 @@ class Draw(msgspec.Struct, frozen=True):
         return self.tokens[self.num_prompt : self.position]
 
 
+class Drafting(msgspec.Struct, frozen=True):
+    """Tokens that a draft model writes of a request before the step checks them.
+
+    The draft model computes the request's tokens from ``start`` to before ``end``, and then writes ``number`` that may
+    follow; with 0 it only computes.
+    """
+
+    service: str  # of the draft model, on the same engine
+    blocks: Sequence[int]  # of its pool, which cover the tokens and the drafts but for the last one
+    start: int  # its KV of all earlier positions is in the blocks
+    end: int
+    number: int
+
+
 class Chunk(msgspec.Struct, frozen=True):
     """Consecutive tokens of one request to compute: one token of a decode, some of a prefill."""
 
@@ -48,6 +62,7 @@ class Chunk(msgspec.Struct, frozen=True):
     adapter: str = ""  # key of the LoRA adapter with which it is computed; empty: none
     images: Sequence[PlacedImage] = ()  # of the whole prompt
     drafts: Sequence[int] = ()  # of a decode: tokens that may follow, to be checked; the blocks cover them, too
+    drafting: Drafting | None = None  # of a decode without ``drafts``: how they are to be written
 
 
 class Rows(NamedTuple):
@@ -106,12 +121,14 @@ class ChunkResult(msgspec.Struct, frozen=True):
 @dataclass(frozen=True, slots=True)
 class StepResult:
     """Results in the order of the batch's chunks, and how long the step took. ``had_extra_threads``: it had more than
-    the engine's own, so it says nothing of what such steps cost.
+    the engine's own, so it says nothing of what such steps cost. ``drafting_s``: of that time, the seconds of each step
+    of a draft model, in order (`engines.speculation.drafting`).
     """
 
     chunks: Sequence[ChunkResult]
     elapsed_s: float
     had_extra_threads: bool = False
+    drafting_s: Sequence[float] = ()
 
 
 class StepExecutor(Protocol):

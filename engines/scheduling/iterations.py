@@ -17,6 +17,8 @@ from engines.scheduling.scheduler import LocalScheduler, Ranking, Share, StepPla
 from engines.scheduling.slicing import Slicing
 from engines.scheduling.steady import SteadyBatch
 from engines.scheduling.step import Step
+from engines.speculation.drafting import loads_of
+from engines.speculation.model_speculation import ModelSpeculation, wanted_blocks
 from engines.standing import Standing
 from engines.status import Service
 from engines.tiers.tiering import Tiering
@@ -62,6 +64,12 @@ class Iterations:
     def __repr__(self) -> str:
         return f"<Iterations of {list(self._services)}>"
 
+    @property
+    def _drafting(self) -> list[ModelSpeculation]:
+        """Speculations whose draft models may hold blocks."""
+        found = [service.speculation for service in self._services.values()]
+        return [speculation for speculation in found if isinstance(speculation, ModelSpeculation)]
+
     # --- choosing -----------------------------------------------------------------------------------------------------
 
     def next_step(self, now: float) -> tuple[Step | None, list[EngineOutcome]]:
@@ -78,6 +86,8 @@ class Iterations:
 
     def _choose(self, now: float) -> tuple[Step | None, list[EngineOutcome]]:
         outcomes: list[EngineOutcome] = []
+        for speculation in self._drafting:
+            speculation.settle()
         if (part := self._failed_part()) is not None:
             return self._start(*part, self._rows(part[1]), now), outcomes
         is_filling = self._filling.is_needed
@@ -99,7 +109,7 @@ class Iterations:
         if speculation is None or not all(share.request.is_decoding for share in shares):
             return shares
         others = [one for other in self._services.values() if other is not service for one in other.decoding()]
-        return speculation.drafted(shares, others, queue.pool, queue.growth_blocks, service.cost.current.decode, now)
+        return speculation.drafted(shares, others, queue, service.cost.current.decode, now)
 
     def _rows(self, shares: Sequence[Share]) -> Rows | None:
         return None if self._static is None else self._static.rows([share.request for share in shares])
@@ -160,6 +170,9 @@ class Iterations:
 
     def _plan_once(self, turn: Turn, now: float) -> tuple[StepPlan, list[EngineOutcome]]:
         service, rank = self._services[turn.service], self._discipline.rank(now)
+        if (drafting := self._drafting) and not service.pool.can_allocate(wanted_blocks(service.queue)):
+            for speculation in drafting:
+                speculation.make_room()
         num_running, role = len(service.queue.running), self._standing.role
         outcomes = [*self._slicing.before_plan(service, now), *self._tiering.before_plan(service, rank, now)]
         scheduler = self._schedulers[service.name]
@@ -198,13 +211,21 @@ class Iterations:
             raise RuntimeError("a step finished that was not started")
         repeated = running.repeated(result)
         if not result.had_extra_threads:
-            step.service.learn(running.load(step), result.elapsed_s)
+            step.service.learn(running.load(step), result.elapsed_s - sum(result.drafting_s))
+            self._learn_drafting(step, result)
         if len(step.prompts) < len(step.shares):
             self._pace.stepped(now, _tokens_a_decode(result) if step.service.speculation is not None else 1)
         if repeated is not None:
             return self._book_steady(step, *repeated, now)
         running.end()
         return self._book(step, result, now)
+
+    def _learn_drafting(self, step: Step, result: StepResult) -> None:
+        """Each step of a draft model teaches its own cost."""
+        if result.drafting_s:
+            drafting = step.drafting()
+            for load, seconds in zip(loads_of(drafting), result.drafting_s, strict=False):
+                self._services[drafting[0].service].learn(load, seconds)
 
     def _book_steady(self, step: Step, steady: SteadyBatch, token: int, now: float) -> list[EngineOutcome]:
         """As `_book`: only those matter that have ended or are due to be told of."""
@@ -246,8 +267,8 @@ class Iterations:
     def _append(share: Share, chunk: ChunkResult, token: int, service: Service, now: float) -> FinishReason | None:
         """Let the request have its token, and those that drafts brought, up to one that ends it."""
         request = share.request
-        if share.drafts and service.speculation is not None:
-            service.speculation.checked(request, len(share.drafts), len(chunk.further))
+        if (share.drafts or share.drafting is not None) and service.speculation is not None:
+            service.speculation.checked(share, len(chunk.further))
         finish = request.append(token, chunk.logprobs, now)
         for one in chunk.further:
             if finish is not None or one.token is None:
@@ -301,7 +322,7 @@ class Iterations:
     def computes(self, service: Service) -> bool:
         """Return whether the running step is of that service, or parts of one that failed are to be computed."""
         parts = [part for part, _ in self._running.failed_parts]
-        return service in parts or (self._running.step is not None and self._running.step.service is service)
+        return service in parts or (self._running.step is not None and self._running.step.computes(service))
 
     def _let_go(self, request: EngineRequest, answers: Answers, now: float) -> None:
         """Its slice is used up: its gateway dispatches it anew."""

@@ -7,8 +7,7 @@ long one, then the shortest. Those that go by deadline may pass each other betwe
 share iterations with decodes is up to each (`PrefillMode`).
 
 Memory goes by priority as well: for a prompt that waits for it, what runs with lower priority loses its blocks, the
-least urgent and latest arrived first, if that suffices. Where answers are given in slices,
-`engines.scheduling.slicing` decides who gives way.
+least urgent and latest arrived first, if that suffices. With slices, `engines.scheduling.slicing` decides that.
 
 A prefill engine computes one prompt at a time: its time then depends on its length alone and can be predicted
 (Tropical). What it happens to decode goes on beside prompts, even beside those that would make decodes wait.
@@ -25,6 +24,7 @@ import msgspec
 
 from engines.engine_request import EngineRequest
 from engines.memory.pages import Precedence
+from engines.scheduling.batch import Drafting
 from engines.scheduling.disciplines.discipline import IterationPhase, Rank
 from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.slack import IterationTime, SlackBudget, in_one_iteration, tightest, tightest_foreseen
@@ -53,6 +53,7 @@ class Share(msgspec.Struct, frozen=True):
     request: EngineRequest
     num_tokens: int
     drafts: Sequence[int] = ()
+    drafting: Drafting | None = None  # how a draft model is to write them, where they are not known
 
 
 class StepPlan(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from engines.costs.step_cost import StepLoad, load_of_rows
-from engines.scheduling.batch import Batch, Rows
+from engines.scheduling.batch import Batch, Drafting, Rows
 from engines.scheduling.scheduler import Share
 from engines.status import Service
 
@@ -21,7 +21,7 @@ class Step(msgspec.Struct, frozen=True):
 
     def batch(self) -> Batch:
         """Return the step in the form that an executor takes, with the tokens themselves, as they are now."""
-        chunks = [share.request.chunk(share.num_tokens, share.drafts) for share in self.shares]
+        chunks = [share.request.chunk(share.num_tokens, share.drafts, share.drafting) for share in self.shares]
         return Batch(self.service.name, chunks, self.rows)
 
     def load(self) -> StepLoad:
@@ -29,11 +29,19 @@ class Step(msgspec.Struct, frozen=True):
         if self.rows is not None:
             return load_of_rows(self.rows, decodes=not self.prompts)
         chunks = [(share.num_tokens, share.request.num_computed) for share in self.prompts]
-        rows = [(1 + len(share.drafts), len(share.request.tokens)) for share in self.shares]
+        rows = [(1 + num_drafts(share), len(share.request.tokens)) for share in self.shares]
         context = sum([number * length for number, length in rows])
         context -= sum([len(share.request.tokens) for share in self.prompts])
         num_decodes = sum([number for number, _ in rows]) - len(self.prompts)
         return StepLoad(chunks, num_decodes, context, self._adapter_weights())
+
+    def drafting(self) -> list[Drafting]:
+        """Return what a draft model writes before it."""
+        return [share.drafting for share in self.shares if share.drafting is not None]
+
+    def computes(self, service: Service) -> bool:
+        """Return whether it needs the weights of that service, be it to write drafts."""
+        return self.service is service or any(drafting.service == service.name for drafting in self.drafting())
 
     def _adapter_weights(self) -> int:
         """Of all LoRA adapters in it, each once."""
@@ -46,3 +54,8 @@ class Step(msgspec.Struct, frozen=True):
         """
         given_s = sum([self.service.chunk_s(share.num_tokens, share.request.num_computed) for share in self.prompts])
         return min(now - self.started_at, given_s)
+
+
+def num_drafts(share: Share) -> int:
+    """Return how many drafts a share has, or will have when the draft model has written them."""
+    return len(share.drafts) if share.drafting is None else share.drafting.number

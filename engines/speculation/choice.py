@@ -6,7 +6,7 @@ whole share once the engine is full, and then none pays.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 LEAST_GAIN = 1.05  # of tokens a second, for which anything is drafted: predictions err
 
@@ -21,21 +21,53 @@ class Candidate(NamedTuple):
     context: int  # tokens
 
 
-def drafts_for(candidates: Sequence[Candidate], num_decodes: int, step_s: StepTime, longest_s: float) -> Sequence[int]:
-    """Return how many tokens to draft for each. ``num_decodes`` of the step, with these; it may take ``longest_s``."""
-    gains = [(one.chance**place, index) for index, one in enumerate(candidates) for place in range(1, one.most + 1)]
+class Writing(NamedTuple):
+    """Seconds that a draft model writes. ``charged_s``: that count for this step, as others have something of it."""
+
+    takes_s: float = 0.0
+    charged_s: float = 0.0
+
+
+class WritingTime(Protocol):
+    """Adds up what drafts take to be written."""
+
+    def add(self, candidate: int, place: int) -> Writing:
+        """Return the time with this draft, too. Those of a candidate come in order, ``place`` 1 first."""
+
+
+class FoundDrafts:
+    """The `WritingTime` of drafts that are found, and take no time."""
+
+    def add(self, candidate: int, place: int) -> Writing:
+        return Writing()
+
+
+def drafts_for(
+    candidates: Sequence[Candidate],
+    num_decodes: int,
+    step_s: StepTime,
+    longest_s: float,
+    writing_time: WritingTime | None = None,
+) -> Sequence[int]:
+    """Return how many tokens to draft for each. ``num_decodes`` of the step, with these; it may take ``longest_s``.
+    ``writing_time`` None: the drafts are found.
+    """
+    writing_time = FoundDrafts() if writing_time is None else writing_time
+    gains = [
+        (one.chance**place, index, place) for index, one in enumerate(candidates) for place in range(1, one.most + 1)
+    ]
     gains.sort(key=lambda gain: (-gain[0], gain[1]))
     best, best_number = LEAST_GAIN * num_decodes / step_s(0, 0), 0
     num_tokens, context = float(num_decodes), 0
-    for number, (gain, index) in enumerate(gains, 1):
+    for number, (gain, index, place) in enumerate(gains, 1):
         num_tokens += gain
         context += candidates[index].context
-        takes_s = step_s(number, context)
-        if takes_s > longest_s:
+        takes_s, writing = step_s(number, context), writing_time.add(index, place)
+        if takes_s + writing.takes_s > longest_s:
             break
-        if num_tokens / takes_s > best:
-            best, best_number = num_tokens / takes_s, number
+        if num_tokens / (takes_s + writing.charged_s) > best:
+            best, best_number = num_tokens / (takes_s + writing.charged_s), number
     counts = [0] * len(candidates)
-    for _, index in gains[:best_number]:
+    for _, index, _ in gains[:best_number]:
         counts[index] += 1
     return counts

@@ -26,6 +26,9 @@ class Drafter:
         self.lookup = lookup
         self.acceptance = Acceptance(OWN_KEPT, OWN_FADED)
 
+    def release(self) -> None:
+        """There is nothing that it holds."""
+
     def chance(self, level: int, expected: float) -> float:
         """Return how likely the next draft is right. ``expected``: of requests of its service."""
         return self.acceptance.chance(level, expected, OWN_WEIGHT)

@@ -1,31 +1,21 @@
-"""Gives the decodes of a step drafts, and learns from what becomes of them: the speculation of one service."""
+"""Gives the decodes of a step drafts that are found in their requests, and learns from what becomes of them."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from engines.costs.linear import decode_step_s
 from engines.engine_request import EngineRequest
-from engines.memory.block_pool import BlockPool
+from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.scheduler import Share
-from engines.scheduling.slack import tightest
 from engines.speculation.acceptance import EXPECTED, FADED, KEPT, WEIGHT, Acceptance, level_of
 from engines.speculation.choice import Candidate, drafts_for
 from engines.speculation.drafter import Drafter, Lookup
 from engines.speculation.prompt_lookup import PromptLookup
-from mesh.topology.schema import ServiceSpec
+from engines.speculation.speculates import DecodeLoad, SpeculationCounts, can_check, most_for, num_held_for
 from mesh.wire.status import DecodeCost
 
 
 def lookup_in_prompt(request: EngineRequest) -> Lookup:
     return PromptLookup(request.tokens)
-
-
-class SpeculationCounts(NamedTuple):
-    """What became of drafts of all requests since the service was opened. ``num_checks``: decodes that had drafts."""
-
-    num_checks: int
-    num_drafted: int
-    num_accepted: int
 
 
 class _Place(NamedTuple):
@@ -52,23 +42,19 @@ class Speculation:
         self,
         shares: Sequence[Share],
         others: Sequence[EngineRequest],
-        pool: BlockPool,
-        spare_blocks: int,
+        queue: ServiceQueue,
         cost: DecodeCost,
         now: float,
     ) -> Sequence[Share]:
-        """Return the shares of a step, all decodes, with drafts where they pay; their blocks are held.
-
-        ``others``: decodes that wait meanwhile. ``spare_blocks`` of the pool stay free.
-        """
+        """Draft as `Speculates` says."""
         places, candidates = list[_Place](), list[Candidate]()
         for index, share in enumerate(shares):
             request = share.request
-            most = self._most_for(request)
-            if most < 1 or not _can_check(request):
+            most = most_for(request, self._most)
+            if most < 1 or not can_check(request):
                 continue
             drafter = request.drafter
-            if drafter is None:
+            if not isinstance(drafter, Drafter):
                 drafter = request.drafter = Drafter(self._make_lookup(request))
             if length := drafter.lookup.look():
                 level = level_of(length)
@@ -77,85 +63,38 @@ class Speculation:
                 candidates.append(Candidate(chance, most, len(request.tokens)))
         if not candidates:
             return shares
-        counts = self._counts(candidates, places, shares, others, cost, now)
-        return self._with_drafts(shares, places, counts, pool, spare_blocks)
+        own = {place.share for place in places}
+        load = DecodeLoad.of(shares, own, others, cost, now)
+        counts = drafts_for(candidates, load.number, load.step_s, load.longest_s)
+        return self._with_drafts(shares, places, counts, queue)
 
     def _expected(self, level: int) -> float:
         return self._acceptance.chance(level, EXPECTED[level], WEIGHT)
-
-    def _most_for(self, request: EngineRequest) -> int:
-        """So many may follow: one token more is sampled than drafts are right."""
-        most = min(self._most, request.num_left_here - 1)
-        return most if request.granted is None else min(most, request.granted - len(request.tokens) - 1)
-
-    def _counts(
-        self,
-        candidates: Sequence[Candidate],
-        places: Sequence[_Place],
-        shares: Sequence[Share],
-        others: Sequence[EngineRequest],
-        cost: DecodeCost,
-        now: float,
-    ) -> Sequence[int]:
-        number = len(shares)
-        context = sum([len(share.request.tokens) for share in shares])
-
-        def step_s(num_rows: int, further: int) -> float:
-            return decode_step_s(cost, number + num_rows, context + further)
-
-        own = {place.share for place in places}
-        waiting = [share.request for index, share in enumerate(shares) if index not in own]
-        alone_s = step_s(0, 0)
-        slack_s = tightest([*waiting, *others], now, alone_s).slack_s
-        return drafts_for(candidates, number, step_s, alone_s + max(0.0, slack_s))
 
     def _with_drafts(
         self,
         shares: Sequence[Share],
         places: Sequence[_Place],
         counts: Sequence[int],
-        pool: BlockPool,
-        spare_blocks: int,
+        queue: ServiceQueue,
     ) -> Sequence[Share]:
         drafted = list(shares)
         for (index, drafter, level), count in zip(places, counts, strict=True):
             request = shares[index].request
-            if number := _num_held_for(request, count, pool, spare_blocks):
+            if number := num_held_for(request, count, queue):
                 drafted[index] = Share(request, 1, drafter.lookup.draft(number))
             else:
                 drafter.acceptance.fade(level)
                 self._acceptance.fade(level)
         return drafted
 
-    def checked(self, request: EngineRequest, num_drafts: int, num_accepted: int) -> None:
-        """Note what became of a request's drafts. Call it before the tokens that came of them are looked at."""
-        counts = self.counts
-        self.counts = SpeculationCounts(
-            counts.num_checks + 1, counts.num_drafted + num_drafts, counts.num_accepted + num_accepted
-        )
-        if (drafter := request.drafter) is not None:
+    def checked(self, share: Share, num_accepted: int) -> None:
+        """Note what became of the drafts of a share (`Speculates`)."""
+        self.counts = self.counts.plus(len(share.drafts), num_accepted)
+        if isinstance(drafter := share.request.drafter, Drafter):
             level = level_of(drafter.lookup.length)
-            drafter.acceptance.checked(level, num_drafts, num_accepted)
-            self._acceptance.checked(level, num_drafts, num_accepted)
+            drafter.acceptance.checked(level, len(share.drafts), num_accepted)
+            self._acceptance.checked(level, len(share.drafts), num_accepted)
 
-
-def speculation_of(
-    spec: ServiceSpec, make_lookup: Callable[[EngineRequest], Lookup] = lookup_in_prompt
-) -> Speculation | None:
-    """Return what a service's table asks for."""
-    return None if spec.speculation is None else Speculation(spec.max_draft_tokens, make_lookup)
-
-
-def _can_check(request: EngineRequest) -> bool:
-    """Whether it is here to stay, and has no grammar, which would have to follow each draft."""
-    return request.transfer is None and not request.is_filler and not request.spec.sampling.grammar
-
-
-def _num_held_for(request: EngineRequest, count: int, pool: BlockPool, spare_blocks: int) -> int:
-    """How many of so many drafts its blocks have room for, of which more are held if that takes none of the spare
-    ones.
-    """
-    missing = pool.blocks_for(len(request.tokens) + count) - len(request.blocks)
-    if missing > 0 and pool.can_allocate(missing + spare_blocks):
-        request.blocks += pool.allocate(missing)
-    return min(count, len(request.blocks) * pool.block_size - len(request.tokens))
+    def make_room(self) -> None:
+        """What it finds takes no blocks but those of requests."""

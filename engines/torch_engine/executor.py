@@ -16,6 +16,7 @@ from engines.models.errors import ModelError
 from engines.models.files.model_config import ModelConfig
 from engines.models.tasks import check_task, pooling_of
 from engines.scheduling.batch import Batch, Chunk, ChunkResult, StepResult
+from engines.speculation.drafting import write_drafts
 from engines.speculation.verification import compute_verified
 from engines.torch_engine.acceleration import Acceleration, cuda_acceleration
 from engines.torch_engine.adapters.adapted import Adapters
@@ -108,10 +109,11 @@ class TorchExecutor:
         started = time.perf_counter()
         self.threads.begin_step(sum([len(chunk.tokens) for chunk in batch.chunks]))
         with torch.inference_mode(), self._on_device():
-            results = compute_verified(batch.chunks, self._models[batch.service].step)
+            drafted = write_drafts(batch.chunks, lambda service: self._models[service].step, time.perf_counter)
+            results = compute_verified(drafted.chunks, self._models[batch.service].step)
             if self._device.type == "cuda":  # what is told as computed is there, for every stream and process
                 torch.cuda.current_stream().synchronize()
-        return StepResult(results, time.perf_counter() - started, self.threads.has_extra)
+        return StepResult(results, time.perf_counter() - started, self.threads.has_extra, drafted.steps_s)
 
     def recover(self, *, frees_memory: bool) -> None:
         """Recover as `StepExecutor` says. A device that failed in a kernel says so when it is waited for, whoever

@@ -95,5 +95,5 @@ class Unloading:
         """Nobody holds or wants anything of it here."""
         queue, step = service.queue, self._running.step
         owned = queue.not_begun, queue.running, queue.loading, queue.pinned, queue.away, queue.fillers.all()
-        is_used = any(owned) or service.pool.is_used or (step is not None and step.service is service)
+        is_used = any(owned) or service.pool.is_used or (step is not None and step.computes(service))
         return not is_used and not self._handovers.concern(service.name)

@@ -110,6 +110,7 @@ SERVICE: Keys = {
     "dimensions": Key("dimensions", integers(1, MAX_DIMENSIONS)),
     "speculation": Key("speculation", choice([one.value for one in DraftMethod], "a way to draft", DraftMethod)),
     "max_draft_tokens": Key("max_draft_tokens", integer(1, 15)),
+    "draft": Key("draft", text),
 }
 
 # Of services that are LoRA adapters: what they do not say is as their base has it.

@@ -86,6 +86,7 @@ class ServiceSpec:
     is_added: bool = False  # to a mesh that ran
     speculation: DraftMethod | None = None  # how tokens are drafted; None: decodes take one step each
     max_draft_tokens: int = 7  # of a decode at a time
+    draft: str | None = None  # the service that writes them, where a draft model does
 
     @property
     def pools(self) -> bool:

@@ -3,20 +3,20 @@
 What engines decide of drafts is theirs: how many pay, and what is learnt of those that were right.
 """
 
-from collections.abc import Callable
+from functools import lru_cache
 from random import Random
 
 from engines.engine_request import EngineRequest
 
 MATCH = 8  # tokens that are said to have come before
 SPREAD = 3.0  # how alike requests are: that many drafts' worth
+MOST_KNOWN = 4096  # requests whose chance is kept
 
 
 class ModelledLookup:
-    """Finds something always. ``chance``: that a draft is right if those before it are."""
+    """Finds something always."""
 
-    def __init__(self, chance: float) -> None:
-        self.chance = chance
+    def __init__(self) -> None:
         self.length = MATCH
 
     def look(self) -> int:
@@ -26,13 +26,16 @@ class ModelledLookup:
         return [0] * at_most
 
 
-def lookups(mean: float) -> Callable[[EngineRequest], ModelledLookup]:
-    """Return what makes the lookup of a request. ``mean``: of the chances of all."""
-    return lambda request: ModelledLookup(chance_of(request.id, mean))
+def modelled_lookup(_: EngineRequest) -> ModelledLookup:
+    """Return the lookup of a request."""
+    return ModelledLookup()
 
 
+@lru_cache(MOST_KNOWN)
 def chance_of(request: str, mean: float) -> float:
-    """Draw the chance of a request by its id: on each engine it is the same."""
+    """Draw the chance of a request that a draft is right if those before it are, by its id: on each engine it is the
+    same. ``mean``: of the chances of all.
+    """
     if not 0.0 < mean < 1.0:
         return mean
     return Random(f"{request}/drafts").betavariate(SPREAD * mean, SPREAD * (1.0 - mean))

@@ -1,6 +1,6 @@
 """The shell around an `EngineNode` in virtual time: what `engines.process` does with sockets, threads and a clock."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from math import inf
 
@@ -81,7 +81,9 @@ class SimulatedEngine:
         self._host = host
         self._coasts = coasts
         self._coast: Coast | None = None
-        self._sampler = TokenSampler(models.late_masks, kernel.random(f"masks of {me.process}@{me.incarnation}"))
+        random = kernel.random(f"masks of {me.process}@{me.incarnation}")
+        self._sampler = TokenSampler(models.late_masks, models.draft_acceptance, random)
+        self._drafting_s: Sequence[float] = ()  # of the running step
         self._num_started = 0  # steps, and coasts that were cut short
         self._followed: set[str] = set()
         self._armed_at = inf
@@ -311,6 +313,7 @@ class SimulatedEngine:
 
     def _compute(self, step: Step) -> None:
         model, now = self._models.steps[step.service.name], self._kernel.now
+        self._drafting_s = self._models.drafting_s(step)
         coast = self._make_coast(step, model) if self._coasts and not self._sampler.may_miss(step) else None
         if coast is not None:
             self._coast = coast
@@ -319,11 +322,12 @@ class SimulatedEngine:
         elif self._host is not None:
             self._num_started += 1
             load = step.load()
-            alone_s = model.between_s + model.elapsed_s(load)
+            alone_s = model.between_s + model.elapsed_s(load) + sum(self._drafting_s)
             finish = partial(self._finish_shared_step, self._num_started, step, now + model.between_s)
             self._host.compute(self._me.process, StepWork(alone_s, model.slowdown(load), bool(load.chunks)), finish)
         else:
-            elapsed_s, self._stall_s = model.elapsed_s(step.load()) + self._stall_s, 0.0
+            elapsed_s = model.elapsed_s(step.load()) + sum(self._drafting_s) + self._stall_s
+            self._stall_s = 0.0
             self._end_step_at(now + model.between_s + elapsed_s, step, elapsed_s)
 
     def _make_coast(self, step: Step, model: StepModel) -> Coast | None:
@@ -348,7 +352,7 @@ class SimulatedEngine:
         if self._step_failures and self._failing.random() < self._step_failures:
             self._carry_out(self._node.fail_step(StepError.ORDINARY, FAULT, FAULT))
             return
-        result = StepResult(self._sampler.results(step), elapsed_s, had_extra_threads)
+        result = StepResult(self._sampler.results(step), elapsed_s, had_extra_threads, self._drafting_s)
         self._carry_out(self._node.finish_step(result, self._kernel.now))
 
     def _finish_shared_step(self, number: int, step: Step, started_at: float, had_extra_threads: bool) -> None:

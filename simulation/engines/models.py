@@ -10,7 +10,9 @@ from engines.memory.pages import PagePool
 from engines.memory.staging_room import StagingRoom
 from engines.memory.weight_room import WeightRoom
 from engines.scheduling.queue import ServiceQueue
-from engines.speculation.speculation import speculation_of
+from engines.scheduling.step import Step
+from engines.speculation.drafting import loads_of
+from engines.speculation.methods import speculation_of
 from engines.status import Service
 from kvtransfer.layout import block_bytes, page_bytes
 from kvtransfer.protocol import TransferLimits
@@ -20,7 +22,7 @@ from mesh.topology.schema import EngineSpec, Topology
 from mesh.transports import NIXL
 from mesh.wire.transfers import KVShape, MemoryRef, NixlRef
 from simulation.engines.copying import CopyModel
-from simulation.engines.drafts import lookups
+from simulation.engines.drafts import modelled_lookup
 from simulation.engines.physics import Physics
 from simulation.engines.servers import request_s
 from simulation.engines.shared_profiles import Profile, SharedProfile, profile_of
@@ -77,6 +79,16 @@ class SimulatedModels:
     def late_masks(self) -> float:
         """The probability that the mask of a structured request's next token is late."""
         return self._physics.late_masks
+
+    @property
+    def draft_acceptance(self) -> float:
+        """The probability that a draft is right if those before it are, mean over requests."""
+        return self._physics.draft_acceptance
+
+    def drafting_s(self, step: Step) -> list[float]:
+        """Return the seconds of each step of the draft model before a step."""
+        drafting = step.drafting()
+        return [self.steps[drafting[0].service].elapsed_s(load) for load in loads_of(drafting)]
 
     def load_s(self, job: Loading) -> float:
         """Return the seconds for the weights of a service to come, by the device's link if they are staged, or for an
@@ -153,7 +165,7 @@ class SimulatedModels:
             pools=pools,
             whole_prompts=pools,  # as of most models that do
             tiers=self.tiers.get(name),
-            speculation=speculation_of(spec, lookups(self._physics.draft_acceptance)),
+            speculation=speculation_of(spec, self.services, modelled_lookup),
         )
         steps = self.steps[name] = StepModel(cost, self._physics, self._random)
         steps.pace = self._pace

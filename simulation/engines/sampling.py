@@ -11,8 +11,8 @@ from random import Random
 
 from engines.scheduling.batch import ChunkResult, Unsampled
 from engines.scheduling.scheduler import Share
-from engines.scheduling.step import Step
-from simulation.engines.drafts import ModelledLookup
+from engines.scheduling.step import Step, num_drafts
+from simulation.engines.drafts import chance_of
 
 TOKEN_ID = 0
 TOKEN = ChunkResult(TOKEN_ID)
@@ -22,11 +22,12 @@ LATE = ChunkResult(unsampled=Unsampled())
 
 class TokenSampler:
     """Samples tokens for simulated engines. ``late_masks``: the probability that a structured request's mask is
-    late.
+    late; ``draft_acceptance``: that a draft is right if those before it are, mean over requests.
     """
 
-    def __init__(self, late_masks: float, random: Random) -> None:
+    def __init__(self, late_masks: float, draft_acceptance: float, random: Random) -> None:
         self._late_masks = late_masks
+        self._draft_acceptance = draft_acceptance
         self._random = random
 
     def may_miss(self, step: Step) -> bool:
@@ -46,14 +47,12 @@ class TokenSampler:
             return NO_TOKEN
         if share.request.spec.sampling.grammar and self._random.random() < self._late_masks:
             return LATE
-        return TOKEN if not share.drafts else ChunkResult(TOKEN_ID, further=[TOKEN] * self._num_right(share))
+        most = num_drafts(share)
+        return TOKEN if not most else ChunkResult(TOKEN_ID, further=[TOKEN] * self._num_right(share.request.id, most))
 
-    def _num_right(self, share: Share) -> int:
-        drafter, number = share.request.drafter, 0
-        assert drafter is not None, "there are no drafts without a drafter"
-        lookup = drafter.lookup
-        assert isinstance(lookup, ModelledLookup), "drafts are modelled here"
-        while number < len(share.drafts) and self._random.random() < lookup.chance:
+    def _num_right(self, request: str, most: int) -> int:
+        chance, number = chance_of(request, self._draft_acceptance), 0
+        while number < most and self._random.random() < chance:
             number += 1
         return number
 

@@ -103,6 +103,40 @@ def test_speculation_is_for_engines_that_check_drafts(tmp_path: Path, engine: st
     assert f"{tmp_path}/t.toml:3: services.a.speculation: engines.e {fault}" in caught.value.faults
 
 
+@pytest.mark.parametrize(
+    ("keys", "others", "fault"),
+    [
+        ('draft = "b"', "", '4: services.a.draft: writes drafts where speculation = "draft_model"; add that, or leave'),
+        (
+            'speculation = "prompt_lookup"\ndraft = "b"', "",
+            '5: services.a.draft: speculation = "prompt_lookup" has no model that drafts; leave it out',
+        ),
+        (
+            'speculation = "draft_model"', "",
+            "4: services.a.speculation: lacks the service whose model writes the drafts; add draft, one of: b",
+        ),
+        (
+            'speculation = "draft_model"\ndraft = "c"', "",
+            "5: services.a.draft: 'c' is no other service that generates; there are: b",
+        ),
+        (
+            'speculation = "draft_model"\ndraft = "b"', 'speculation = "draft_model"\ndraft = "a"\n',
+            "5: services.a.draft: b waits for drafts itself; leave its speculation out",
+        ),
+        (
+            'speculation = "draft_model"\ndraft = "b"', "",
+            '5: services.a.draft: engines.e decodes a and has no b; give it services = ["a", "b"]',
+        ),
+    ],
+)  # fmt: skip
+def test_a_draft_model_is_another_service_of_the_same_engines(tmp_path: Path, keys: str, others: str, fault: str):
+    model = 'model = "pypi:a==1/b.gguf"\n'
+    services = f"[services.a]\n{model}\n{keys}\n[services.b]\n{model}{others}"
+    with pytest.raises(TopologyError) as caught:
+        topology(tmp_path, 'services = ["a"]\n[engines.f]\nservices = ["b"]', services)
+    assert any(fault in line for line in caught.value.faults), caught.value.faults
+
+
 def test_servers_of_others_speculate_as_they_were_started(tmp_path: Path):
     services = '[services.a]\nspeculation = "prompt_lookup"\n'
     with pytest.raises(TopologyError, match="only servers of others have it, and they speculate as they were started"):

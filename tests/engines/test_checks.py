@@ -1,5 +1,7 @@
 """What engines say of a topology before anything starts."""
 
+import json
+import shutil
 from contextlib import nullcontext
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -15,6 +17,7 @@ from mesh.topology.further import CHECKS
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
 from tests.engines.adapters.writing import write_adapter
+from tests.engines.contract.computers import FOLDER
 
 SERVICE = '[services.tiny]\nmodel = "pypi:a==1/b.gguf"\n'
 KNOWN = 'backend = "simulated"\nprofile = "h100-llama2-70b-tp4"\n'
@@ -88,6 +91,36 @@ def test_adapters_are_read_before_anything_starts(tmp_path: Path, memory: str, c
     if refused is not None:
         assert str(refused.value).startswith(f"{tmp_path}/mesh.toml: services.sql.adapter: ")
         assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"vocab_size": 300}, "it has 300 tokens, and not 258"),
+        ({}, "token '<none>' is 257 there, and none here"),
+    ],
+)
+def test_a_draft_model_has_the_tokens_of_what_it_drafts_for(tmp_path: Path, change: dict[str, int], fault: str):
+    other = tmp_path / "other"
+    shutil.copytree(FOLDER, other)
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(config | change))
+    text = (other / "tokenizer.json").read_text()
+    services = f"""[services.a]
+model = "{FOLDER}"
+speculation = "draft_model"
+draft = "b"
+[services.b]
+model = "{other}"
+[engines.e]
+"""
+    (tmp_path / "t.toml").write_text(services)
+    found = load(tmp_path / "t.toml")
+    if not change:
+        assert check(found) == []
+        (other / "tokenizer.json").write_text(text.replace("<|end|>", "<none>"))
+    with pytest.raises(UserError, match=rf"t\.toml: services\.a\.draft: {fault}: b cannot write drafts for a; take a "):
+        check(found)
 
 
 def test_a_transport_that_is_not_installed_here_is_remarked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -42,6 +42,9 @@ from engines.scheduling.batch import Batch, Chunk, ChunkResult, StepResult
 from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.scheduler import Limits
 from engines.settings import EngineSettings
+from engines.speculation.drafting import write_drafts
+from engines.speculation.model_speculation import DraftModel, ModelSpeculation
+from engines.speculation.speculates import Speculates
 from engines.speculation.speculation import Speculation
 from engines.speculation.verification import compute_verified
 from engines.status import Service
@@ -157,7 +160,16 @@ class HashingExecutor:
         self._vocabulary = vocabulary
 
     def execute(self, batch: Batch) -> StepResult:
-        return StepResult(compute_verified(batch.chunks, partial(self._compute, batch.service)), STEP_S)
+        drafted = write_drafts(batch.chunks, lambda service: partial(self._guess, service), lambda: 0.0)
+        return StepResult(compute_verified(drafted.chunks, partial(self._compute, batch.service)), STEP_S)
+
+    def _guess(self, service: str, chunks: Sequence[Chunk]) -> list[ChunkResult]:
+        """A draft model is wrong about every fifth token."""
+        results = self._compute(service, chunks)
+        is_wrong = [chunk.draw is not None and (chunk.start + len(chunk.request)) % 5 == 0 for chunk in chunks]
+        return [
+            ChunkResult((one.token or 0) + 1) if wrong else one for one, wrong in zip(results, is_wrong, strict=True)
+        ]
 
     def _compute(self, service: str, chunks: Sequence[Chunk]) -> list[ChunkResult]:
         results = []
@@ -195,20 +207,25 @@ class VirtualTier:
 
 
 def make_service(
-    service: str, engine: str, memory: VirtualMemory, tier: VirtualTier | None = None, drafts: int = 0
+    service: str,
+    engine: str,
+    memory: VirtualMemory,
+    tier: VirtualTier | None = None,
+    speculation: Speculates | None = None,
+    speed: float = 1.0,
 ) -> Service:
-    """``drafts``: tokens of a decode at a time that are drafted at most."""
+    """``speed``: at which the engine takes it to be computed."""
     return Service(
         ServiceQueue(service, memory.pool(service)),
         SHAPE,
         MemoryRef("here", engine, 1, engine),
         frozenset({0}),
         4096,
-        LearntCost(StepCost(PrefillCost(0.0, 0.001), DecodeCost(0.005, 0.001))),
+        LearntCost(StepCost(PrefillCost(0.0, 0.001 / speed), DecodeCost(0.005 / speed, 0.001 / speed))),
         weight_bytes=1,
         images=SIGHT,
         tiers=tier,
-        speculation=Speculation(drafts) if drafts else None,
+        speculation=speculation,
     )
 
 
@@ -238,6 +255,7 @@ class VirtualMesh:
     spoil: Callable[[], bool] = lambda: False
     vocabulary: int = 1000
     drafts: int = 0  # tokens that decodes may draft at a time
+    draft_model: str | None = None  # the service that writes them; None: they are looked up
     now: float = 0.0
     engines: dict[str, VirtualEngine] = field(default_factory=dict)
     streams: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -288,12 +306,26 @@ class VirtualMesh:
         )
         core = EngineCore(
             settings,
-            {service: make_service(service, name, memory, tier, self.drafts) for service in services},
+            {service: self.make_service(service, name, memory, tier) for service in services},
             lambda peer, ref: True,
         )
         executor, most = HashingExecutor(memory, self.vocabulary), limits.get("weight_memory", inf)
         self.engines[name] = VirtualEngine(core, executor, memory, tier=tier, weight_memory=most)
         return self.engines[name]
+
+    def make_service(
+        self, service: str, engine: str, memory: VirtualMemory, tier: VirtualTier | None = None
+    ) -> Service:
+        if self.draft_model is None:
+            return make_service(service, engine, memory, tier, Speculation(self.drafts) if self.drafts else None)
+        if service == self.draft_model:
+            return make_service(service, engine, memory, tier, speed=20.0)
+
+        def find() -> DraftModel | None:
+            found = self.engines[engine].core._services.get(self.draft_model or "")
+            return None if found is None else found.as_draft_model()
+
+        return make_service(service, engine, memory, tier, ModelSpeculation(self.drafts, find))
 
     def submit(self, engine: str, spec: RequestSpec, decode: str | None = None, attempt: int = 1, **flags: Any) -> None:
         self.deliver(GATEWAY, engine, Submit(spec, Epoch(attempt), decode, **flags))
@@ -441,7 +473,7 @@ class VirtualMesh:
                 engine.weightless.remove(service)
                 loaded = engine.core.residency.services[service]
             else:
-                loaded = make_service(service, name, engine.memory, drafts=self.drafts)
+                loaded = self.make_service(service, name, engine.memory)
             self.perform(name, engine.core.loaded(loaded, self.now))
 
         return run

@@ -22,6 +22,7 @@ OF_ANSWERS: Final = frozenset(
         "reasoning",
         "speculation",
         "max_draft_tokens",
+        "draft",
     }
 )  # keys of a service that say something of its answers
 

@@ -8,8 +8,9 @@ from engines.metrics.steps import StepMetrics
 
 
 def step(num_prompts: int, num_decodes: int) -> SimpleNamespace:
-    prompts = [SimpleNamespace(num_tokens=100, drafts=())] * num_prompts
-    decodes = [SimpleNamespace(num_tokens=1, drafts=())] * num_decodes
+    prompts = [SimpleNamespace(num_tokens=100, drafts=(), drafting=None)] * num_prompts
+    drafted = [SimpleNamespace(num_tokens=1, drafts=(), drafting=SimpleNamespace(number=2))] * (num_decodes > 1)
+    decodes = [*drafted, *[SimpleNamespace(num_tokens=1, drafts=(), drafting=None)] * (num_decodes - len(drafted))]
     return SimpleNamespace(prompts=prompts, shares=[*prompts, *decodes], started_at=5.0)
 
 
@@ -24,4 +25,4 @@ def test_a_step_is_counted_by_what_it_computes():
 
     kinds = "prefill", "decode", "mixed"
     assert [value("meshserve_step_seconds_count", kind) for kind in kinds] == [1, 2, 1]
-    assert [value("meshserve_step_tokens_total", kind) for kind in kinds] == [100, 9, 203]
+    assert [value("meshserve_step_tokens_total", kind) for kind in kinds] == [100, 11, 205]

@@ -1,7 +1,16 @@
 """Answers of a trained model are the same with drafts, in batches that mix all kinds of requests."""
 
+import json
+from pathlib import Path
+
+import pytest
+
+from engines.costs.learning import LearntCost
+from engines.costs.step_cost import StepCost
+from engines.speculation.model_speculation import ModelSpeculation
 from engines.speculation.speculation import Speculation
 from mesh.wire.requests import Sampling
+from mesh.wire.status import DecodeCost, PrefillCost
 from tests.engines.contract.computers import FOLDER
 from tests.engines.torch_engine.test_shared_memory import Engine
 
@@ -29,3 +38,31 @@ def test_answers_are_those_without_drafts():
     assert with_drafts == without
     counts = engine.core._services["one"].speculation.counts
     assert 0 < counts.num_accepted <= counts.num_drafted
+
+
+def first_layers(folder: Path, num_layers: int) -> Path:
+    """The model with fewer layers, which thinks much alike."""
+    for name in ("model.safetensors", "tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+        (folder / name).symlink_to(FOLDER / name)
+    config = json.loads((FOLDER / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": num_layers}))
+    return folder
+
+
+@pytest.mark.parametrize("num_layers", [3, 4])
+def test_answers_are_those_without_a_draft_model(tmp_path: Path, num_layers: int):
+    without, _ = answers(0)
+    engine = Engine(200, one=(FOLDER, "float32"), small=(first_layers(tmp_path, num_layers), "float32"))
+    services = engine.core._services
+    small = services["small"]
+    small.cost = LearntCost(StepCost(PrefillCost(0.0, 1e-5), DecodeCost(1e-5, 1e-5)))
+    services["one"].speculation = ModelSpeculation(5, small.as_draft_model)
+    for name, sampling in SAMPLINGS.items():
+        engine.submit(name, "one", [*name.encode(), *TEXT], sampling)
+    assert engine.run() == without
+    counts = services["one"].speculation.counts
+    if num_layers == 4:  # the same model draws the same tokens, with penalties and at any temperature
+        assert counts.num_accepted == counts.num_drafted > 40
+    else:
+        assert 0.3 * counts.num_drafted < counts.num_accepted < counts.num_drafted
+    assert small.pool.num_held == 0

@@ -7,11 +7,13 @@ import pytest
 
 from mesh.rules import DraftMethod
 from mesh.topology.schema import Topology
+from mesh.wire.status import DecodeCost, PrefillCost
 from router.history.records import Outcome, Record
 from simulation.engines.drafts import chance_of
 from simulation.engines.physics import Physics
+from simulation.engines.shared_profiles import SharedProfile
 from simulation.loads.trace_request import TraceRequest
-from tests.simulation.small import pair, run
+from tests.simulation.small import SERVICE, Profile, pair, run
 
 APART = [TraceRequest(20.0 * number, 300, 60) for number in range(6)]
 AT_ONCE = [TraceRequest(0.06 * number, 300, 100) for number in range(120)]
@@ -38,6 +40,34 @@ def test_the_more_drafts_are_right_the_faster_answers_come():
     assert times == sorted(times, reverse=True)
     assert times[-1] < plain / 3
     assert times[0] < 1.02 * plain  # what fails is given up
+
+
+def with_draft_model(share: float, trace: list[TraceRequest], chance: float) -> list[Record]:
+    """``share``: of the time of the model that it drafts for."""
+    plain, cost = pair(), Profile()
+    [service] = plain.services
+    drafted = replace(service, speculation=DraftMethod.DRAFT_MODEL, draft="small")
+    engines = tuple(replace(engine, services=(SERVICE, "small")) for engine in plain.engines)
+    topology = replace(plain, services=(drafted, replace(service, name="small")), engines=engines)
+    small = Profile(
+        PrefillCost(share * cost.prefill.fixed_s, share * cost.prefill.per_token_s),
+        DecodeCost(share * cost.decode.fixed_s, share * cost.decode.per_request_s),
+    )
+    profile = SharedProfile.of({SERVICE: cost, "small": small})
+    return run(topology, trace, profile=profile, physics=Physics(draft_acceptance=chance))
+
+
+def test_a_draft_model_pays_if_it_is_fast():
+    """Its time is in the steps that check what it wrote."""
+    plain = mean_tpot_s(run(pair(), APART))
+    fast, slow = (mean_tpot_s(with_draft_model(share, APART, 0.8)) for share in (0.05, 0.5))
+    assert fast < 0.6 * plain
+    assert fast < slow < 1.02 * plain
+
+
+def test_a_full_engine_loses_nothing_to_a_draft_model():
+    plain, drafted = mean_tpot_s(run(pair(), AT_ONCE)), mean_tpot_s(with_draft_model(0.1, AT_ONCE, 0.3))
+    assert drafted < 1.02 * plain
 
 
 def test_answers_are_as_long_as_their_trace_says():

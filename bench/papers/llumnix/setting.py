@@ -9,7 +9,17 @@ from typing import Any
 
 from bench.simulated import make_fleet, make_simulation, modelled_engine, serve
 from engines.costs.profiles import EngineProfile, load_profile
-from mesh.topology.schema import PolicySpec, Rescheduling, ServiceSpec, Slo, Topology, TransferSpec
+from mesh.rules import PlacementMode
+from mesh.topology.schema import (
+    PlacementSpec,
+    PolicySpec,
+    Rescheduling,
+    ScalingSpec,
+    ServiceSpec,
+    Slo,
+    Topology,
+    TransferSpec,
+)
 from router.history.records import Outcome
 from simulation.engines.physics import Physics
 from simulation.loads.arrival_processes import Arrivals, synthesize
@@ -46,16 +56,32 @@ LLUMNIX = Contender("llumnix", "llumnix", reschedules=True)
 CONTENDERS = (ROUND_ROBIN, INFAAS, DISPATCH, LLUMNIX)
 
 
-def make_topology(contender: Contender, num_engines: int, *, caches: bool) -> Topology:
-    names = (f"engine-{index:02}" for index in range(num_engines))
+def make_topology(
+    contender: Contender, num_engines: int, *, caches: bool, scaling: ScalingSpec | None = None, num_started: int = 0
+) -> Topology:
+    """With ``scaling`` so many engines are started at first, and the others are on standby."""
     settings: dict[str, Any] = {"max_running": 256, "chunk_tokens": STEP_TOKENS, "prefix_caching": caches}
+    if scaling is not None:
+        settings |= {"pool": "engine", "at_least": 1}
+    engines = [
+        modelled_engine(
+            f"engine-{index:02}",
+            SERVICE,
+            PROFILE,
+            is_standby=scaling is not None and index >= num_started,
+            **settings,
+        )
+        for index in range(num_engines)
+    ]
     return make_fleet(
         "llumnix",
         ServiceSpec(SERVICE, PROFILE, AT_ONCE),
-        [modelled_engine(name, SERVICE, PROFILE, **settings) for name in names],
+        engines,
         PolicySpec(contender.policy),
         transfer=TransferSpec(migration_share=0.05),  # copies between GPUs take no core from decodes
         rescheduling=Rescheduling(neighbours=contender.num_neighbours) if contender.reschedules else None,
+        placement=None if scaling is None else PlacementSpec(mode=PlacementMode.OFF),
+        scaling=scaling,
     )
 
 

@@ -1,0 +1,178 @@
+"""Llumnix's auto-scaling in simulation: engines in use, and the P99 of a first token, by when engines are started.
+
+    python -m bench.papers.llumnix.scaling [--lengths L-L] [--rate 2] [--requests 2000] [--low 5 10 20 40 80]
+        [--contenders infaas llumnix] [--seeds 1] [--coast] [--jobs N] [--out DIR]
+
+Both contenders scale by the paper's rule: one engine more where the mean freeness is below ``--low``, one less where it
+is above six times that. A lower bound takes fewer engines, and longer tails. So each contender has a curve, and the
+paper compares the engines at equal P99 (figure 15). What leaves an engine that ends moves to others, whoever
+dispatches: an engine of this project always hands over what it decodes.
+
+Runs are kept below ``--out``: interrupted, or with another question, the bench goes on where it was.
+"""
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+from statistics import fmean
+
+from bench.harness.arguments import add_out, add_seeds, script_parser
+from bench.harness.long_runs import LongRuns
+from bench.harness.tables import print_table
+from bench.papers.llumnix.setting import (
+    CONTENDERS,
+    INFAAS,
+    KV_BYTES_PER_S,
+    LLUMNIX,
+    NUM_ENGINES,
+    SERVICE,
+    WARM_UP,
+    Case,
+    make_profile,
+    make_topology,
+    mean_and_p99,
+)
+from bench.simulated import make_simulation, serve, write_results
+from mesh.jobs.arguments import add_jobs
+from mesh.rules import ScalingRule
+from mesh.topology.schema import ScalingSpec
+from router.placement.search.question import Question
+from simulation.engines.physics import Physics
+from simulation.placement.daemon import SearchResult
+
+RATIO = 6.0  # of the bounds of freeness: the paper has 10 and 60
+STARTED = 8  # engines, at first
+SECONDS_A_REQUEST = 0.03
+WIDTH = 120
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledCase:
+    """``low``: the mean freeness below which an engine is started."""
+
+    load: Case
+    low: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """``engines``: in use on average, until the last request has ended. ``ttft_s``: mean and P99 of requests after the
+    warm-up.
+    """
+
+    engines: float
+    ttft_s: tuple[float, float]
+    num_changes: int
+
+
+def run_scaled(case: ScaledCase) -> Scaled:
+    load = case.load
+    rule = ScalingSpec(ScalingRule.FREENESS, low_freeness=case.low, high_freeness=RATIO * case.low, down_after_s=10.0)
+    topology = make_topology(
+        load.contender, load.num_engines, caches=load.caches, scaling=rule, num_started=min(STARTED, load.num_engines)
+    )
+    physics = Physics(kv_bytes_per_s=KV_BYTES_PER_S, step_s=load.step_s)
+    simulation = make_simulation(
+        topology, make_profile(), load.seed, physics=physics, coasts=load.coasts, search=_never
+    )
+    records = serve(simulation, SERVICE, load.requests())
+    counted = sorted(records, key=lambda record: record.arrived_s)[round(WARM_UP * len(records)) :]
+    assert simulation.processes is not None, "what scales has supervisors"
+    supervisors, span_s = simulation.processes.supervisors.values(), simulation.kernel.now
+    return Scaled(
+        engines=sum(one.engine_seconds(span_s) for one in supervisors) / span_s,
+        ttft_s=mean_and_p99(record.ttft_s for record in counted),
+        num_changes=sum(one.num_changes for one in supervisors),
+    )
+
+
+def _never(question: Question) -> SearchResult:
+    raise AssertionError("plans are off")
+
+
+Results = Mapping[ScaledCase, Scaled]
+Curve = Sequence[tuple[float, float]]  # P99 of TTFT in s and engines, ascending
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = _parse(arguments)
+    runs = LongRuns(run_scaled, Scaled, lambda case: SECONDS_A_REQUEST * case.load.num_requests)
+    results = runs.run(list(_cases(options)), options.jobs, options.out)
+    columns = "engines in use", "TTFT, s", "P99", "started and ended"
+    print_table(f"{options.lengths} at {options.rate:g}/s", ("policy", "low freeness"), columns, _rows(results), WIDTH)
+    saved = equal_tails(results)
+    print_table("engines at equal P99 of TTFT", ("P99, s",), (INFAAS.name, LLUMNIX.name, "saved"), saved, WIDTH)
+    if not saved:
+        print("no P99 that both reach with the bounds that were tried")
+    write_results(options.out / "scaling.json", results)
+
+
+def _cases(options: argparse.Namespace) -> Iterator[ScaledCase]:
+    contenders = [one for one in CONTENDERS if one.name in options.contenders]
+    for contender, low, seed in product(contenders, options.low, range(options.seeds)):
+        load = Case(options.lengths, options.rate, contender, seed, options.requests, options.engines, options.coast)
+        yield ScaledCase(load, low)
+
+
+def curves(results: Results) -> dict[str, Curve]:
+    """The curve of each contender: means of seeds."""
+    found: dict[tuple[str, float], list[Scaled]] = {}
+    for case, one in results.items():
+        found.setdefault((case.load.contender.name, case.low), []).append(one)
+    points: dict[str, list[tuple[float, float]]] = {}
+    for (name, _), own in found.items():
+        points.setdefault(name, []).append((fmean(one.ttft_s[1] for one in own), fmean(one.engines for one in own)))
+    return {name: sorted(own) for name, own in points.items()}
+
+
+def engines_at(curve: Curve, p99_s: float) -> float | None:
+    """Return the engines on the line between the two nearest points; None beyond the curve."""
+    for (before_s, before), (after_s, after) in pairwise(curve):
+        if before_s <= p99_s <= after_s:
+            share = (p99_s - before_s) / (after_s - before_s) if after_s > before_s else 0.0
+            return before + share * (after - before)
+    return None
+
+
+def equal_tails(results: Results) -> list[tuple[str, str, str, str]]:
+    """P99 of points of either curve that both reach, the engines of both, and what rescheduling saves, %."""
+    own = curves(results)
+    theirs, ours = own.get(INFAAS.name, ()), own.get(LLUMNIX.name, ())
+    found = []
+    for p99_s in sorted({p99_s for p99_s, _ in (*theirs, *ours)}):
+        pair = engines_at(theirs, p99_s), engines_at(ours, p99_s)
+        if pair[0] is not None and pair[1] is not None:
+            found.append((f"{p99_s:.2f}", f"{pair[0]:.2f}", f"{pair[1]:.2f}", f"{100 * (1 - pair[1] / pair[0]):.0f} %"))
+    return found
+
+
+def _rows(results: Results) -> Iterator[Sequence[str]]:
+    by_seed: dict[ScaledCase, list[Scaled]] = {}
+    for case, one in results.items():
+        by_seed.setdefault(replace(case, load=replace(case.load, seed=0)), []).append(one)
+    for case, own in by_seed.items():
+        means = [fmean(values) for values in zip(*((one.engines, *one.ttft_s) for one in own), strict=True)]
+        changes = round(fmean(one.num_changes for one in own))
+        yield case.load.contender.name, f"{case.low:g}", *(f"{value:.2f}" for value in means), str(changes)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = script_parser("bench.papers.llumnix.scaling", __doc__)
+    parser.add_argument("--lengths", default="L-L", help="of the paper's table 1, such as S-L (default: L-L)")
+    parser.add_argument("--rate", type=float, default=2.0, metavar="R", help="requests a second (default: 2)")
+    parser.add_argument("--requests", type=int, default=2000, metavar="N", help="of each run (default: 2000)")
+    bounds = [5.0, 10.0, 20.0, 40.0, 80.0]
+    parser.add_argument("--low", nargs="+", type=float, default=bounds, metavar="F", help="lower bounds of freeness")
+    names = [INFAAS.name, LLUMNIX.name]
+    parser.add_argument("--contenders", nargs="+", choices=[one.name for one in CONTENDERS], default=names)
+    parser.add_argument("--engines", type=int, default=NUM_ENGINES, metavar="N", help="(default: 16)")
+    parser.add_argument("--coast", action="store_true", help="faster; moves come at other times")
+    add_seeds(parser, 1)
+    add_jobs(parser)
+    add_out(parser, "llumnix_scaling")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -8,6 +8,7 @@ import tempfile
 import tomllib
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 
@@ -68,6 +69,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         import transformers
 
         _ = transformers.LlamaForCausalLM  # brings what all models need: 4 s that each worker would take
+    if session.config.getoption("forks") and any("simulation" in item.path.parts for item in session.items):
+        import_module("simulation.command.runs")  # what commands bring when they run, and what draws
+        import_module("simulation.reports.timeline_plot")
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER)  # as processes of a mesh do: a thirtieth of the time of simulations
     gc.enable()

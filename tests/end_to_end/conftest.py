@@ -19,7 +19,7 @@ from tests.commands import run_here
 
 # Commands that start nothing, and are asked for too often for a process each.
 QUICK = frozenset(["down", "drain", "explain", "load", "logs", "migrate", "plan", "policy", "role", "start"])
-QUICK |= frozenset(["status", "stop", "unload"])
+QUICK |= frozenset(["profile", "services", "status", "stop", "unload"])
 DEFAULT_TOPOLOGY = Path(__file__).parents[2] / "deploy/topology.toml"
 
 

@@ -65,7 +65,7 @@ def test_a_handed_over_request_waits_for_its_kv():
 @pytest.mark.parametrize("policy", ["round_robin", "tropical", "elastic"])
 def test_coasting_changes_nothing(policy, scarce):
     profile = Profile(kv_memory_bytes=500 * 16 * 327_680) if scarce else Profile()
-    trace = poisson(10.0, 6.0)
+    trace = poisson(10.0, 4.0)
     exact, coasting = (
         {record.id: record for record in run(topology(FOUR, policy), trace, profile=profile, coasts=coasts)}
         for coasts in (False, True)
@@ -116,7 +116,7 @@ def test_the_same_seed_gives_the_same_run():
 @pytest.mark.parametrize("policy", sorted(policies()))
 def test_every_request_ends_exactly_once_and_nothing_is_left(policy):
     what = topology(FOUR, policy, slo=Slo(1.0, 0.1), num_gateways=2)
-    sim, records, trace = simulation(what, noise=0.05), [], poisson(20.0, 2.0, Process.BURST)
+    sim, records, trace = simulation(what, noise=0.05), [], poisson(20.0, 1.0, Process.BURST)
     sim.run(SERVICE, trace, records.append)
     assert_all_ended_once(sim, records, trace)
 

@@ -77,10 +77,10 @@ def shared(
     return records
 
 
-def mixed(seed: int, rate: float) -> list[TraceRequest]:
+def mixed(seed: int, rate: float, span_s: float = 5.0) -> list[TraceRequest]:
     """Answers of very different lengths, so that services overtake each other and budgets run out."""
     random, at_s, trace = Random(seed), 0.0, []
-    while at_s < 5.0:
+    while at_s < span_s:
         service = random.choice(SHARED.services)
         num_output = min(1500, 1 + round(random.expovariate(1 / (60 if service == "code" else 400))))
         trace.append(TraceRequest(at_s, random.randint(10, 1200), num_output, service=service))
@@ -112,7 +112,7 @@ def test_engines_coast_beside_others_that_wait(scheduling: Scheduling, options: 
 
     monkeypatch.setattr(Coast, "pass_until", count)
     exact, coasting = (
-        {record.id: record for record in shared(mixed(1, 4.0), scheduling, coasts=coasts, **options)}
+        {record.id: record for record in shared(mixed(1, 4.0, 3.0), scheduling, coasts=coasts, **options)}
         for coasts in (False, True)
     )
     assert exact.keys() == coasting.keys()

@@ -61,7 +61,7 @@ def test_one_run_says_what_requests_saw(files, capsys):
 
 
 def test_a_steady_run_leaves_its_warm_up_out_and_says_how_sure_it_is(files, tmp_path, capsys):
-    assert simulate(files, "--rate", "2", "--duration", "200", "--out", str(tmp_path / "out")) == 0
+    assert simulate(files, "--rate", "2", "--duration", "120", "--out", str(tmp_path / "out")) == 0
     printed = capsys.readouterr().out
     assert "not steady" not in printed
     assert "+-" in printed
@@ -103,12 +103,12 @@ def test_clients_think_before_they_ask(files, capsys):
 
 def test_the_capacity_is_searched_between_two_rates(files, tmp_path, capsys):
     lengths = tmp_path / "long.csv"
-    lengths.write_text("input_tokens,output_tokens\n4000,2\n")
-    options = ("--rates", "0.5:2", "--attainment", "80%", "--limit", "40", "--jobs", "1", "--json")
+    lengths.write_text("input_tokens,output_tokens\n1000,2\n")
+    options = ("--rates", "2:40", "--attainment", "80%", "--limit", "20", "--jobs", "1", "--json")
     assert simulate((files[0], str(lengths)), *options) == 0
     runs = json.loads(capsys.readouterr().out)["runs"]
     assert len(runs) > 3
-    assert {run["judgement"]["num_requests"] for run in runs} <= {40, 80}
+    assert {run["judgement"]["num_requests"] for run in runs} <= {20, 40}
     attainments = [run["attainment"] for run in sorted(runs, key=lambda run: run["rate"])]
     assert attainments[0] > 0.8 > attainments[-1]
 
@@ -127,17 +127,17 @@ def test_a_file_describes_the_load(files, tmp_path, capsys):
 
 def test_a_described_load_comes_at_several_rates(files, tmp_path, capsys):
     load = tmp_path / "load.toml"
-    load.write_text("requests = 40\n[arrivals]\nrate = 9\n[tokens]\ninput = 4000\noutput = 2\n")
+    load.write_text("requests = 40\n[arrivals]\nrate = 9\n[tokens]\ninput = 1000\noutput = 2\n")
     shown = ("--jobs", "1", "--json")
-    assert main(files[0], "--load", str(load), "--rates", "0.5,2", *shown) == 0
+    assert main(files[0], "--load", str(load), "--rates", "2,40", *shown) == 0
     runs = json.loads(capsys.readouterr().out)["runs"]
-    assert [run["rate"] for run in runs] == [0.5, 2]
+    assert [run["rate"] for run in runs] == [2, 40]
     assert runs[0]["attainment"] > runs[1]["attainment"]
-    search = ("--rates", "0.5:2", "--attainment", "80%", "--limit", "40")
+    search = ("--rates", "2:40", "--attainment", "80%", "--limit", "20")
     assert main(files[0], "--load", str(load), *search, *shown) == 0
     runs = json.loads(capsys.readouterr().out)["runs"]
     assert len(runs) > 3
-    assert {run["judgement"]["num_requests"] for run in runs} <= {40, 80}
+    assert {run["judgement"]["num_requests"] for run in runs} <= {20, 40}
 
 
 def test_a_described_closed_loop_has_several_numbers_of_clients(files, tmp_path, capsys):

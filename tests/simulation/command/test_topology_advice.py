@@ -60,9 +60,10 @@ def test_prices_are_drawn_against_what_is_kept(recording, tmp_path, capsys):
 
 
 def test_presets_of_a_model_cost_their_devices(recording, capsys):
-    words = ("llama2-13b", "a100", "--jobs", "1", "--compare", "elastic", "--chunks", "512", "--json")
+    words = ("llama2-13b", "a100", "--jobs", "1", "--compare", "elastic", "--chunks", "512", "--most", "2", "--json")
     assert run("--simulate", "--trace", recording, *words) == 0
     found = json.loads(capsys.readouterr().out)
+    assert found["front"]
     assert all(row["price"] == row["devices"] for row in found["front"])
 
 

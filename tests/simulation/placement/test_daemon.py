@@ -67,8 +67,13 @@ def when(notes, words):
 
 
 @pytest.fixture(scope="module")
-def undisturbed():
-    return play(Given())
+def given():
+    return Given()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(given):
+    return play(given)
 
 
 def test_a_plan_is_carried_out_without_losing_a_request(undisturbed):
@@ -117,11 +122,9 @@ def test_a_search_without_an_answer_changes_nothing():
     assert any("does not fit" in line for _, line in notes)
 
 
-def test_the_products_search_answers(monkeypatch):
-    monkeypatch.setattr(question, "LEAST_JUDGED", 60)
+def test_the_products_search_answers(given, undisturbed, monkeypatch):
+    monkeypatch.setattr(question, "LEAST_JUDGED", 20)
     search = ModelledSearch(LocalSimulators(), num_batches=0, greedy_s=5.0)
-    given = Given()
-    play(given, span_s=40.0)
     found = search(given.questions[0])
     assert found.elapsed_s == 5.0 + SPEC.improve_s
     assert isinstance(found.answer, Answer)

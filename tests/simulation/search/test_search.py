@@ -43,9 +43,9 @@ def search(candidates, effort, requests, place=HERE):
 
 
 def test_the_search_finds_what_simulating_everything_finds():
-    requests = recording(180, 12.0)
+    requests = recording(120, 12.0)
     lengths = Lengths.of((one.num_input, one.num_output) for one in requests)
-    candidates = space(["elastic"]).candidates(lengths, PROMISE, 12.0)[::2]
+    candidates = space(["elastic"]).candidates(lengths, PROMISE, 12.0)[::3]
     effort = SearchEffort(0.9, 0.9, len(requests), 10)
     halving = search(candidates, effort, requests)
     in_full = replace(effort, least_requests=len(requests))
@@ -56,12 +56,12 @@ def test_the_search_finds_what_simulating_everything_finds():
 
 
 def test_processes_find_the_same():
-    requests = recording(60, 6.0)
+    requests = recording(30, 6.0)
     lengths = Lengths.of((one.num_input, one.num_output) for one in requests)
     candidates = space(["elastic"]).candidates(lengths, PROMISE, 6.0)[:2]
     found = []
     for place in (HERE, JobPlace(2)):
-        halving = search(candidates, SearchEffort(0.9, 0.9, 60, 10), requests, place)
+        halving = search(candidates, SearchEffort(0.9, 0.9, 30, 10), requests, place)
         found.append(([one.attainments for one in halving.tried], halving.keeping, halving.best))
     assert found[0] == found[1]
 

@@ -1,5 +1,6 @@
 """Bodies in the OpenAPI description. They are read by hand, so FastAPI does not see them itself."""
 
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -8,8 +9,11 @@ from router.api.openai.input.bodies import Body
 from router.api.openai.input.unsupported import NAMES
 
 
+@cache
 def body_schema(kind: type[Body]) -> dict[str, Any]:
-    """Describe a body for OpenAPI: ``openapi_extra`` of a route that takes ``kind``."""
+    """Describe a body for OpenAPI: ``openapi_extra`` of a route that takes ``kind``. Routes share it: change nothing in
+    it.
+    """
     schema = msgspec.json.schema(_supported(kind))
     definitions = schema.pop("$defs", {})
     return {

@@ -23,7 +23,7 @@ from router.api.responses.stored import StoredResponses
 from router.feed.broadcast import FeedBroadcast
 from router.history.timelines import Timelines
 from router.view.cluster_view import ClusterView
-from tests.router.api.conftest import both, client_of
+from tests.router.api.conftest import ScriptedRouter, both, client_of, engine, one_by_one
 from tests.router.feed_sources import sources_of
 
 WALL_S = 1000.0
@@ -47,20 +47,24 @@ class KeyedApi:
         return await self.client.post("/v1/completions", json=body, headers=headers)
 
 
-@pytest.fixture
-async def keyed(gateway, model_folder, tmp_path):
-    models = [
+@pytest.fixture(scope="module")
+def served(model_folder):
+    return [
         ServedModel.load(ServiceSpec(name, str(model_folder), Slo(1.0, 0.1), priority=1), model_folder)
         for name in ("tiny", "other")
     ]
+
+
+@pytest.fixture
+async def keyed(served, tmp_path):
     keyring = Keyring(tmp_path / "keys.json", KeyLimits())
-    engines = gateway.engines
+    router = ScriptedRouter(lambda spec: one_by_one([10, 11]))
     callers = KeyedCallers(ClientPeers(["127.0.0.1"]), keyring, lambda: 1, SystemClock(), lambda: WALL_S)
     config = ApiConfig(
         gateway="gateway-0",
-        router=gateway.router,
-        models=Models(models),
-        view=lambda: ClusterView(engines),
+        router=router,
+        models=Models(served),
+        view=lambda: ClusterView({"decode-0": engine()}),
         timelines=Timelines(),
         metrics=GatewayMetrics(CollectorRegistry()),
         clock=SystemClock(),
@@ -77,7 +81,7 @@ async def keyed(gateway, model_folder, tmp_path):
         responses=StoredResponses(tmp_path / "responses.sqlite", 1 << 20, 3600.0),
     )
     async with client_of(both(create_apps(config))) as client:
-        yield KeyedApi(client, keyring, tmp_path / "keys.json", gateway.router)
+        yield KeyedApi(client, keyring, tmp_path / "keys.json", router)
 
 
 PATHS = ["/v1/models", "/v1/models/tiny", "/metrics", "/mesh/requests", "/mesh/feed", "/openapi.json", "/nowhere"]
@@ -168,7 +172,7 @@ async def test_tokens_of_refused_requests_are_given_back(keyed):
         assert (await keyed.complete(headers, max_tokens=60)).status_code == 200
 
 
-async def test_one_call_too_many_in_flight(keyed, gateway):
+async def test_one_call_too_many_in_flight(keyed):
     headers = await keyed.key(in_flight=1)
     held = keyed.keyring.find(headers["authorization"].removeprefix("Bearer "))
     held.meter.begin(held.limits, 1, 1, 0.0)
@@ -221,7 +225,7 @@ async def test_no_secret_is_logged(keyed, logged):
     assert secret[:20] not in str(logged) + repr(keyed.keyring.find(f"ms-{headers['authorization'][10:]}"))
 
 
-async def test_neither_keys_nor_their_hashes_are_in_logs_answers_or_representations(keyed, gateway, monkeypatch):
+async def test_neither_keys_nor_their_hashes_are_in_logs_answers_or_representations(keyed, monkeypatch):
     def breaks(spec, tenant=""):
         raise RuntimeError(tenant)
 
@@ -230,7 +234,7 @@ async def test_neither_keys_nor_their_hashes_are_in_logs_answers_or_representati
     (kept,) = json.loads(keyed.path.read_text())["keys"]
     with capture_logs() as logs:
         answers = [await keyed.complete(headers), await keyed.complete({"authorization": f"Bearer {text}x"})]
-        monkeypatch.setattr(gateway.router, "submit", breaks)
+        monkeypatch.setattr(keyed.router, "submit", breaks)
         answers.append(await keyed.complete(headers))
     assert [answer.status_code for answer in answers] == [200, 401, 500]
     said = [repr((logs, keyed.keyring)), *(f"{answer.headers} {answer.text}" for answer in answers)]

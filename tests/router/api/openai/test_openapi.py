@@ -27,7 +27,7 @@ CHECKS = [
     response_headers_conformance,
     response_schema_conformance,
 ]
-COUNT = len(seeds(3))
+COUNT = len(seeds(1))
 
 
 @pytest.fixture(scope="module")

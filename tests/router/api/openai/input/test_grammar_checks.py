@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import convert
 
-from engines.grammars.process import Vocabulary
+from engines.grammars.process import GrammarProcess, Vocabulary
 from engines.grammars.protocol import ChildLost
 from mesh.wire.requests import FailureCode
 from router.api.errors import ApiError
@@ -31,11 +31,20 @@ def vocabulary() -> Vocabulary:
     return Vocabulary(FOLDER, 258, (257,))
 
 
-@pytest.fixture
-def checks(vocabulary):
-    made = GrammarChecks(vocabulary)
+@pytest.fixture(scope="module")
+def process(vocabulary):
+    """Checks the grammars of all tests, as that of a gateway checks those of all its clients."""
+    made = GrammarProcess(vocabulary)
     yield made
     made.close()
+
+
+@pytest.fixture
+def checks(vocabulary, process, monkeypatch):
+    made = GrammarChecks(vocabulary)
+    monkeypatch.setattr(made, "_process", process)
+    yield made
+    made._threads.shutdown()
 
 
 def lark(text: str) -> Grammar:

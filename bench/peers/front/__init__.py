@@ -1,0 +1,1 @@
+"""Routers before servers that run already, in turns."""

@@ -1,0 +1,194 @@
+"""Routers before servers that run already: promises kept under bursts, a server that dies, one that becomes slow.
+
+    python -m bench.peers.front --routers FOLDER [--urls URL URL] [--rates R,R] [--rounds N] [--seconds S] [--minutes M]
+        [--ttft MS --tpot MS] [--json FILE] [--figures FILE]
+
+``FOLDER`` holds the commands ``vllm-router`` and ``smg`` (PyPI, both of the same names). All routers stand before the
+same two servers and take short turns under the same load: chats of mixed lengths that arrive in bursts (gamma, CV 3),
+nine of ten short, one of ten long. Without ``--urls`` the servers are mock backends that batch continuously; with them,
+the trials that need to kill or slow a server are left out.
+
+* goodput: requests/s that kept both promises, and the share of all that did
+* slow: a server's iterations take three times as long; the share of promises kept in the ten seconds from two after
+  that, and of the requests of that time that went there
+* death: a server is killed under streams; how many of them failed
+
+Figures are medians over rounds, with the least and the most. Beside each turn a reference spins, and CPU time of others
+is counted; turns in which the machine was disturbed are left out (`bench.harness.machine`).
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
+from pathlib import Path
+
+from bench.gateway.servers import forwarding_gateway, mock_backend, others_router
+from bench.harness.arguments import add_json, errors_in_a_line, script_parser
+from bench.harness.files import write_json
+from bench.harness.machine import RULE, watched
+from bench.harness.tables import print_table
+from bench.live.servers import Server
+from bench.load.results.outcome import Promise
+from bench.peers.front.trials import Figures, Setting, death, goodput, slowness, warm_up
+from bench.peers.front.turns import Turn, Turns
+from mesh.errors import UserError
+
+OURS = "MeshServe gateway"
+SHORT = "MeshServe"
+RIVALS = ("vllm-router", "smg")
+MAX_RUNNING = 64  # requests that our gateway gives a server at a time
+FOLLOWS_S = 25.0  # of each router, after all bursts
+MOCK = ("--step-ms", "12", "--token-us", "150", "--request-us", "250", "--max-running", "32")
+
+
+def router(name: str, urls: Sequence[str], folder: Path, promise: Promise) -> AbstractContextManager[Server]:
+    """One router before the servers. ``name``: the router's, and its policy."""
+    program, policy = name.split(", ")
+    if program != OURS:
+        return others_router(program, folder, urls, policy)
+    promise_ms = 1e3 * (promise.ttft_s or 0), 1e3 * (promise.tpot_s or 0)
+    return forwarding_gateway(name, urls, promise_ms, policy, MAX_RUNNING)
+
+
+def mock_pair(stack: ExitStack) -> list[Server]:
+    return [stack.enter_context(mock_backend(f"server {index}", *MOCK)) for index in range(2)]
+
+
+class Comparison:
+    """Plays all turns. ``done``: those until now."""
+
+    def __init__(self, options: argparse.Namespace, names: Sequence[str]) -> None:
+        self._options = options
+        self._names = names
+        self._setting = Setting(Promise(options.ttft / 1e3, options.tpot / 1e3), options.shorter)
+        self._began = time.monotonic()
+        self.done: list[Turn] = []
+
+    def run(self) -> None:
+        """Bursts in turns, then a slow server in turns, then deaths, each before servers of its own."""
+        options = self._options
+        with ExitStack() as stack:
+            servers = [] if options.urls else mock_pair(stack)
+            routers = dict(self._started(stack, options.urls or [server.url for server in servers]))
+            for number in range(options.rounds):
+                began = time.monotonic()
+                for rate in options.rates:
+                    self._burst(routers, rate, number)
+                if self._has_no_time_for(time.monotonic() - began, bool(servers)):
+                    break
+            for number in range(options.slow_rounds if servers else 0):
+                self._slow(routers, servers, number)
+        for name in () if options.urls else self._names:
+            self._kill(name)
+
+    def _has_no_time_for(self, round_s: float, more_follows: bool) -> bool:
+        """Say whether another such round would not end in time, with what follows all rounds."""
+        follow_s = FOLLOWS_S * len(self._names) if more_follows else 0.0
+        limit_s: float = 60 * self._options.minutes
+        return time.monotonic() - self._began + round_s + follow_s > limit_s
+
+    def _burst(self, routers: Mapping[str, Server], rate: float, number: int) -> None:
+        seconds = self._options.seconds
+        for name in self._in_order(number):
+            measure = partial(goodput, routers[name], self._setting, rate, seconds, number)
+            self._play(name, number, f"{rate:g}/s", measure)
+
+    def _slow(self, routers: Mapping[str, Server], servers: Sequence[Server], number: int) -> None:
+        for name in self._in_order(number):
+            measure = partial(slowness, routers[name], self._setting, servers, self._options.slow_rate, number)
+            self._play(name, number, "slow", measure)
+
+    def _kill(self, name: str) -> None:
+        with ExitStack() as stack:
+            servers = mock_pair(stack)
+            urls = [server.url for server in servers]
+            server = stack.enter_context(router(name, urls, self._options.routers, self._setting.promise))
+            self._play(name, 0, "death", partial(death, server, servers[1], 0))
+
+    def _started(self, stack: ExitStack, urls: Sequence[str]) -> Iterator[tuple[str, Server]]:
+        """All routers, each warm."""
+        for name in self._names:
+            server = stack.enter_context(router(name, urls, self._options.routers, self._setting.promise))
+            warm_up(server, self._setting, self._options.slow_rate)
+            yield name, server
+
+    def _in_order(self, number: int) -> Sequence[str]:
+        """Another one begins in each round."""
+        begin = number % len(self._names)
+        return [*self._names[begin:], *self._names[:begin]]
+
+    def _play(self, name: str, number: int, trial: str, measure: Callable[[], Figures]) -> None:
+        """Play a turn and note it. What is there stays, if the next one does not end."""
+        with watched() as conditions:
+            figures = measure()
+        self.done.append(Turn(name, number, trial, figures, conditions))
+        said = ", ".join(f"{figure}: {value:.1f}" for figure, value in figures.items())
+        about = f"pace {conditions.pace:.0f}, others {conditions.others:.2f}"
+        print(f"round {number + 1}, {trial}: {name}: {said} ({about})", file=sys.stderr)
+        write_json(self._options.json, {"left out if": RULE, "turns": self.done})
+
+
+def report(turns: Turns, names: Sequence[str]) -> None:
+    """Print the figures of each router, and how many times another one's goodput ours had."""
+    rows = ([name, *(turns.spread(name, figure).text() for figure in turns.figures)] for name in names)
+    print_table("medians (least to most)", ("",), turns.figures, rows, width=200)
+    goodputs = [figure for figure in turns.figures if figure.startswith("goodput")]
+    ours, others = [one for one in names if one.startswith(OURS)], [one for one in names if not one.startswith(OURS)]
+    pairs = ((one, other) for one in ours for other in others)
+    compared = (
+        [f"{one} / {other}", *(turns.ratio(one, other, figure).text(2) for figure in goodputs)] for one, other in pairs
+    )
+    print_table("times as much, in the same rounds", ("",), goodputs, compared, width=200)
+    print(f"{turns.num_left_out} turns are left out: {RULE}")
+
+
+def _rates(text: str) -> list[float]:
+    return [float(rate) for rate in text.split(",")]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = script_parser("bench.peers.front", __doc__)
+    parser.add_argument("--routers", type=Path, metavar="FOLDER", help="holds vllm-router and smg")
+    parser.add_argument(
+        "--urls",
+        nargs="+",
+        metavar="URL",
+        help="of servers that run and call their model `model` (default: two mock backends)",
+    )
+    parser.add_argument("--rates", type=_rates, default="34,48", metavar="R,R", help="requests/s (default: 34,48)")
+    parser.add_argument("--ttft", type=float, default=1000.0, metavar="MS", help="promised (default: 1000)")
+    parser.add_argument("--tpot", type=float, default=50.0, metavar="MS", help="promised (default: 50)")
+    parser.add_argument("--shorter", type=float, default=1.0, metavar="N", help="times, prompts are (default: 1)")
+    parser.add_argument("--seconds", type=float, default=8.0, metavar="S", help="of a turn (default: 8)")
+    parser.add_argument("--policies", default="elastic", metavar="P,P", help="of ours (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="of bursts (default: 5)")
+    parser.add_argument("--minutes", type=float, default=60.0, metavar="M", help="no round begins that would end later")
+    parser.add_argument("--slow-rounds", type=int, default=2, metavar="N", help="with a slow server (default: 2)")
+    parser.add_argument("--slow-rate", type=float, default=22.0, metavar="R", help="requests/s in those (default: 22)")
+    parser.add_argument("--figures", type=Path, metavar="FILE", help="write panels for bench.figures there")
+    add_json(parser)
+    return parser
+
+
+def main() -> None:
+    options = _parser().parse_args()
+    names = [f"{OURS}, {policy}" for policy in options.policies.split(",")]
+    if options.routers:
+        names += [f"{name}, {policy}" for name in RIVALS for policy in ("cache_aware", "power_of_two")]
+    comparison = Comparison(options, names)
+    with errors_in_a_line():
+        comparison.run()
+        turns = Turns(comparison.done)
+        if turns.num_left_out == len(comparison.done):
+            raise UserError(f"no turn counts: in each, {RULE}")
+    report(turns, names)
+    if options.figures is not None:
+        panels = turns.panels(names, {name: name.replace(OURS, SHORT) for name in names})
+        write_json(options.figures, {"panels": panels})
+
+
+if __name__ == "__main__":
+    main()

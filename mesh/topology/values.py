@@ -119,7 +119,8 @@ def server_url(value: object) -> str:
         raise ValueError(f"{value!r} is not a text; {wanted}")
     parts = _split(value)
     if parts is not None and "@" in parts.netloc:
-        raise ValueError("holds a password; name the key's file in api_key_file, or its variable in api_key_env")
+        shown = value.replace(parts.netloc.rpartition("@")[0], "...")
+        raise ValueError(f"{shown!r} holds a password; name a key's file in api_key_file, its variable in api_key_env")
     if parts is None or parts.query or parts.fragment:
         raise ValueError(f"{value!r} is not the URL of a server; {wanted}")
     return value.rstrip("/").removesuffix("/v1")

@@ -12,6 +12,7 @@ from router.servers.stream.going_on import Joint, NoWayError, with_seams, with_u
 from router.servers.stream.sse import DONE, BadStreamError, EventReader, data_of
 
 MAX_ANSWER: Final = 32 * 2**20  # bytes, in one piece
+MOST_EXTRA: Final = 64  # tokens beyond the bound of an answer, as servers count in their own way
 MAX_ERROR: Final = 64 * 2**10  # bytes that are read of an answer which is an error
 BUSY: Final = (429, 503)
 AGAIN: Final = (408, 425)  # of 4xx: the same request may be answered another time
@@ -160,7 +161,8 @@ class Calling:
         """Refusals of the request are the client's; all else may be otherwise elsewhere."""
         status = self._status
         self._is_over = True
-        reason = f"HTTP {status}: {_message(body)}"
+        place = self._headers.get("location", "") if status < 400 else ""
+        reason = f"HTTP {status}: {f'it redirects to {place[:200]!r}' if place else _message(body)}"
         if status in BUSY:
             self._ends.refused(reason, _retry_after(self._headers.get("retry-after", "")))
         elif status in (401, 403, 404, 407) or status in AGAIN or status < 400:
@@ -172,7 +174,7 @@ class Calling:
     def _take_whole(self, body: bytes) -> None:
         usage = self._call.usage = read_usage(body)
         self._call.answer = ServerAnswer(200, self._passed(), self._call.rewriter.rewrite(body))
-        num_tokens = 1 if usage is None else usage.completion_tokens or 1
+        num_tokens = min(1 if usage is None else usage.completion_tokens or 1, self._call.bound + MOST_EXTRA)
         self._call.num_tokens = num_tokens
         self._ends.got([0] * num_tokens, FinishReason.STOP, 0 if usage is None else usage.num_cached)
 
@@ -253,21 +255,27 @@ class Calling:
         return data
 
     def _tell(self, tokens: list[int], finish: FinishReason | None) -> None:
+        is_cut = finish is None and self._num_before + self._num_sent + len(tokens) > self._call.bound + MOST_EXTRA
         if finish is not None:
             tokens += self._uncounted(len(tokens))
+        elif is_cut:
+            finish = FinishReason.LENGTH
         if tokens or finish is not None:
             self._num_sent += len(tokens)
             usage = self._call.usage
             is_wanted = self._ends.got(tokens, finish, 0 if usage is None else usage.num_cached)
             self._is_over = self._is_over or finish is not None or not is_wanted
-            if finish is not None and self.ongoing is not None:
+            if is_cut:
+                self.stop()
+            elif finish is not None and self.ongoing is not None:
                 self.ongoing.done()
 
     def _uncounted(self, num_new: int) -> list[int]:
         """Tokens that had no event of their own, as the server's own count tells."""
         usage = self._call.usage
         counted = self._num_before + self._num_sent + num_new
-        return [0] * max(0, (usage.completion_tokens or 0) - counted) if usage is not None else []
+        told = 0 if usage is None else min(usage.completion_tokens or 0, self._call.bound + MOST_EXTRA)
+        return [0] * max(0, told - counted)
 
 
 class _Error(msgspec.Struct):

@@ -105,7 +105,8 @@ class ForwardedCall:
     pending_bytes: int = 0
     num_tokens: int = 0
     num_attempts: int = 0
-    most_tokens: int = 2**20  # of the answer
+    bound: int = 2**20  # tokens of the answer, after which it is cut off
+    max_context: int | None = None  # tokens of prompt and answer, if that is known
     num_prompt: int = 1  # tokens, as the gateway counts
     is_estimated: bool = False  # how long its prompt is
     said: SaidSoFar = field(default_factory=SaidSoFar)

@@ -122,6 +122,8 @@ async def _ask(session: aiohttp.ClientSession, base: str, path: str) -> object:
         async with session.get(base + path, allow_redirects=False) as answer:
             if answer.status in (401, 403):
                 raise ServerError(f"{base} asks for a key ({answer.status}): name one with api_key_env or api_key_file")
+            if 300 <= answer.status < 400 and (place := answer.headers.get("location")):
+                raise ServerError(f"{base}{path} redirects to {place[:200]!r}: name the server that is meant")
             if answer.status != 200:
                 raise ServerError(f"{base}{path} answers with status {answer.status}")
             body = await _read(answer, base + path)
@@ -142,6 +144,9 @@ async def _read(answer: aiohttp.ClientResponse, url: str) -> bytes:
 
 
 def _reason(error: Exception) -> str:
-    """In the words of the system, if it has some."""
+    """In the words of the system, if it has some; in one line."""
+    if isinstance(error, aiohttp.ClientResponseError):
+        return "it does not speak HTTP"
     cause = getattr(error, "os_error", None) or error
-    return getattr(cause, "strerror", None) or str(cause) or type(error).__name__
+    text = getattr(cause, "strerror", None) or str(cause) or type(error).__name__
+    return " ".join(text.split())[:300]

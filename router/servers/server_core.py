@@ -39,7 +39,6 @@ from router.servers.learnt.costs import ServerCosts
 from router.servers.load.account import ServerAccount
 from router.servers.load.server_request import ServerRequest
 
-MOST_EXTRA: Final = 64  # tokens beyond those that were asked for, as servers count in their own way
 MAX_REST_S: Final = 60.0  # that a server may ask for
 
 
@@ -171,16 +170,12 @@ class ServerCore:
         if request is None:
             return [StopCall(request_id)]
         offset = request.num_generated
-        effects: list[ServerEffect] = []
-        if finish is None and offset + len(tokens) > request.most_tokens + MOST_EXTRA:
-            finish = FinishReason.LENGTH
-            effects.append(StopCall(request_id))
         self.account.count(request, len(tokens), num_cached, now)
         said = Say(StepTokens([Delta(request_id, epoch, offset, tokens, finish, num_cached)]))
         if finish is None:
             return [said] if offset else [said, TellStatus()]
         self._drop(request_id, now)
-        return [said, *effects, TellStatus()]
+        return [said, TellStatus()]
 
     def prefilled(self, start: StartCall, kv_params: bytes, num_cached: int, now: float) -> list[ServerEffect]:
         """The prompt of a call is computed, and its KV is where ``kv_params`` say: the decode server goes on."""

@@ -9,7 +9,7 @@ from router.api.forward.tokenizing import PromptTokenizer
 
 UNKNOWN_CONTEXT: Final = 2**20  # tokens of prompt and answer, where nobody says how many a server takes
 SERVER: Final = "server"  # in the place of a tokenizer: the servers are asked
-USUAL_ANSWER: Final = 4096  # tokens at most, of requests that do not say and services that have no limit
+USUAL_ANSWER: Final = 4096  # tokens that are reckoned with, where neither requests nor services have a limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,11 @@ class ForwardedModel(Offered):
             task=spec.task,
         )
 
+    def bound(self, asked: int | None) -> int:
+        """Return after how many tokens an answer is cut off, because its server does not end it."""
+        return asked or self.max_output_tokens or self.max_context or UNKNOWN_CONTEXT
+
     def most_tokens(self, asked: int | None, num_prompt: int) -> int:
-        """Return how long an answer may be, as far as that is known: the server itself judges what is asked for."""
+        """Return how long an answer is taken to be at most: the server itself judges what is asked for."""
         room = max(1, (self.max_context or UNKNOWN_CONTEXT) - num_prompt)
         return max(1, min(asked or self.max_output_tokens or USUAL_ANSWER, room))

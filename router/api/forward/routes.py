@@ -156,7 +156,8 @@ class ForwardRoutes:
             spec.id,
             order.body,
             rewriter,
-            most_tokens=spec.sampling.max_tokens,
+            bound=(asked.n or 1) * model.bound(asked.most_tokens),
+            max_context=model.max_context,
             num_prompt=len(order.prompt),
             is_estimated=order.is_estimated,
         )

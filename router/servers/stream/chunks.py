@@ -11,24 +11,33 @@ import msgspec
 from router.servers.stream.sse import BadStreamError
 
 CHOICES: Final = b'"choices":'
+MOST_COUNTED: Final = 2**22  # tokens of one call that a server may have counted
 NOTHING: Final = msgspec.Raw(b"null")  # a union of `msgspec.Raw` and None takes no JSON but null
 
 
 class ServerUsage(msgspec.Struct):
-    """Tokens as the server counted them."""
+    """Tokens as the server counted them, within reason."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     prompt_tokens_details: dict[str, msgspec.Raw] | None = None
+
+    def __post_init__(self) -> None:
+        self.prompt_tokens = _within_reason(self.prompt_tokens)
+        self.completion_tokens = _within_reason(self.completion_tokens)
 
     @property
     def num_cached(self) -> int:
         """Prompt tokens that the server had cached; 0: it does not say."""
         found = (self.prompt_tokens_details or {}).get("cached_tokens")
         try:
-            return 0 if found is None else max(0, msgspec.json.decode(found, type=int))
+            return 0 if found is None else _within_reason(msgspec.json.decode(found, type=int)) or 0
         except msgspec.DecodeError:
             return 0
+
+
+def _within_reason(counted: int | None) -> int | None:
+    return None if counted is None else min(max(0, counted), MOST_COUNTED)
 
 
 def has_any(value: msgspec.Raw) -> bool:

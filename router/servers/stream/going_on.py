@@ -25,6 +25,7 @@ SPECIAL: Final = (  # what an answer keeps to, or tells beside its text, from it
 OFF: Final = (b"null", b"false", b"[]", b"{}", b"1", b'{"type":"text"}')
 LIMITS: Final = ("max_tokens", "max_completion_tokens")
 OF_CHATS: Final = ("messages", "max_completion_tokens", "add_generation_prompt", "continue_final_message")
+UNKNOWN_ROOM: Final = 4096  # tokens of an answer, where nobody says how many a server takes
 NO_WAY: Final = "the stream broke off, and no other server can go on with this answer"
 ANOTHER: Final = f"{NO_WAY}: made anew, it is another one"
 
@@ -85,8 +86,15 @@ def body_to_go_on(call: ForwardedCall, way: SeamKind) -> CallBody:
     if limit is not None:
         fields["max_tokens"] = limit
     elif body.path == CHAT:
-        fields["max_tokens"] = _encode(max(1, call.most_tokens - call.num_tokens))
+        fields["max_tokens"] = _encode(_room(call))
     return replace(body, path=COMPLETIONS, fields=fields)
+
+
+def _room(call: ForwardedCall) -> int:
+    """Tokens of the rest of a chat that has no limit of its own: of completions, servers would say only a few."""
+    if call.max_context is None:
+        return max(1, min(call.bound, UNKNOWN_ROOM) - call.num_tokens)
+    return max(1, min(call.bound - call.num_tokens, call.max_context - len(call.said.prompt_ids) - call.num_tokens))
 
 
 def _is_on(fields: Mapping[str, msgspec.Raw], name: str) -> bool:

@@ -209,6 +209,37 @@ async def test_a_server_that_falls_silent_is_left(tmp_path):
     assert {record.outcome for record in front.records} == {"finished"}
 
 
+async def test_an_answer_that_nobody_bounds_may_be_long(tmp_path):
+    async def talks(asked, writer):
+        writer.write(STREAM + event(chunk("a")) * 6000 + event(chunk("", "stop")) + event(b"[DONE]") + b"0\r\n\r\n")
+
+    async with serving(talks) as [server], front_of(tmp_path, server) as front:
+        text, events = await front.stream()
+        assert (len(text), events[-1]["choices"][0]["finish_reason"]) == (6000, "stop")
+
+
+@pytest.mark.parametrize("counted", [10**12, -5])
+async def test_counts_beyond_reason_take_no_memory_and_give_no_credit(tmp_path, counted):
+    usage = {
+        "prompt_tokens": counted,
+        "completion_tokens": counted,
+        "prompt_tokens_details": {"cached_tokens": counted},
+    }
+
+    async def boasts(asked, writer):
+        last = {**chunk("", "stop"), "usage": usage}
+        choice = {"index": 0, "message": {"role": "assistant", "content": "a"}, "finish_reason": "stop"}
+        if asked.body.get("stream"):
+            writer.write(STREAM + event(chunk("a")) + event(last) + event(b"[DONE]") + b"0\r\n\r\n")
+        else:
+            writer.write(whole({"id": "theirs", "model": "m", "choices": [choice], "usage": usage}))
+
+    async with serving(boasts) as [server], front_of(tmp_path, server) as front:
+        assert (await front.stream(max_tokens=4))[0] == "a"
+        assert (await front.chat(max_tokens=4)).status_code == 200
+        assert all(0 < record.output_tokens <= 100 for record in front.records)
+
+
 async def test_endless_events_end(tmp_path):
     async def talks(asked, writer):
         writer.write(STREAM)

@@ -64,7 +64,7 @@ def test_what_it_is_said_to_be_comes_before_what_it_says():
     [
         (web.Response(status=401), "asks for a key"),
         (web.Response(status=500), "answers with status 500"),
-        (web.Response(status=302, headers={"Location": "http://127.0.0.1:1/"}), "answers with status 302"),
+        (web.Response(status=302, headers={"Location": "http://127.0.0.1:1/"}), "redirects to"),
         (web.Response(text="<html>"), "does not answer with JSON"),
         ({"object": "list"}, "does not list models"),
         ([], "does not list models"),
@@ -76,6 +76,22 @@ def test_what_it_is_said_to_be_comes_before_what_it_says():
 def test_what_is_no_such_server_is_told_in_one_line(answer: object, reason: str):
     with pytest.raises(ServerError, match=reason) as caught:
         asyncio.run(ask({"/v1/models": answer}))
+    assert "\n" not in str(caught.value)
+
+
+def test_one_that_speaks_no_http_is_told_in_one_line():
+    async def greets(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"SSH-2.0-OpenSSH_9.2\r\n")
+        writer.close()
+
+    async def asks() -> None:
+        server = await asyncio.start_server(greets, "127.0.0.1", 0)
+        async with server, aiohttp.ClientSession() as session:
+            await identify(session, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+
+    with pytest.raises(ServerError, match="does not speak HTTP") as caught:
+        asyncio.run(asks())
     assert "\n" not in str(caught.value)
 
 

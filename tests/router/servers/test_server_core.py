@@ -137,13 +137,6 @@ def test_a_call_that_is_silent_for_too_long_is_given_up(core):
     assert core.overdue(500.0) == [], "whole answers are awaited longer"
 
 
-def test_more_tokens_than_were_asked_for_are_the_end(core):
-    core.take(submit(max_tokens=4), 0.0)
-    effects = core.got("r", FIRST, [0] * 100, None, 0, 1.0)
-    assert said(effects)[0].deltas[0].finish is FinishReason.LENGTH
-    assert StopCall("r") in effects
-
-
 def test_what_others_do_there_is_what_its_metrics_say_beyond_ours(core):
     core.take(submit(), 0.0)
     core.got("r", FIRST, [0], None, 0, 0.0)

@@ -12,6 +12,7 @@ from simulation.loads.trace_request import RecordedAnswer, TraceRequest
 
 BYTES_PER_TOKEN: Final = 4  # of English text, about
 MOST_BYTES: Final = 1 << 31
+MARKS: Final = frozenset({"input_lens", "benchmarks", "request_throughput", "mean_ttft_ms"})
 KNOWN: Final = "results of vllm bench serve with --save-detailed or of guidellm, or ShareGPT's conversations"
 
 
@@ -24,7 +25,7 @@ def is_document(first: str) -> bool:
         found = json.loads(text)
     except json.JSONDecodeError:
         return False
-    return isinstance(found, dict) and ("input_lens" in found or "benchmarks" in found)
+    return isinstance(found, dict) and not MARKS.isdisjoint(found)
 
 
 def read_document(path: Path, file: TextIO) -> tuple[TraceFormat, list[TraceRequest]]:
@@ -41,7 +42,11 @@ def read_document(path: Path, file: TextIO) -> tuple[TraceFormat, list[TraceRequ
     if isinstance(document, list) and document and isinstance(document[0], dict) and _turns(document[0]):
         return _form("ShareGPT", has_times=False), list(_share_gpt(document))
     what = ", ".join(list(document)[:6]) if isinstance(document, dict) else "a list of something else"
-    hint = "; with --save-detailed it would have each request" if "request_throughput" in document else ""
+    hint = (
+        "; with --save-detailed it would have each request"
+        if "request_throughput" in document or "mean_ttft_ms" in document
+        else ""
+    )
     raise TraceError(f"{path}:1: not a known trace: it has {what}{hint}; want {KNOWN}")
 
 

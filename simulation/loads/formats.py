@@ -157,6 +157,8 @@ def _alike(columns: Sequence[str], formats: Sequence[TraceFormat]) -> list[Trace
 
 def _nearest(columns: Sequence[str], formats: Sequence[TraceFormat]) -> str:
     """The format whose columns resemble these most, or all that there are."""
+    if columns[:2] == ["Metric", "avg"]:
+        return "aiperf's summary tells of no single request, its profile_export.jsonl does"
     plain = {_plain(column) for column in columns}
 
     def num_close(form: TraceFormat) -> float:

@@ -93,6 +93,8 @@ def _load(path: Path) -> tuple[TraceFormat, list[TraceRequest]]:
         raise TraceError(f"{path}: no such file") from None
     except (OSError, UnicodeDecodeError, EOFError, csv.Error) as error:
         raise TraceError(f"{path}: cannot be read: {error}") from None
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+        raise TraceError(f"{path}: what it holds is not as its format has it: {str(error)[:200]}") from None
     if not requests:
         raise TraceError(f"{path}:1: no request follows; a trace needs one at least")
     return form, requests

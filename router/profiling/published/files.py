@@ -10,6 +10,8 @@ from typing import Any, Final
 from router.profiling.published.seen import FormatError, Published, SeenAnswer, SeenMeans, of_answers, of_means
 
 MOST_BYTES: Final = 1 << 30
+VLLM_KEYS: Final = frozenset({"request_throughput", "input_lens", "mean_ttft_ms"})
+UNFIT: Final = (AttributeError, KeyError, OverflowError, TypeError, ValueError)  # raised by a value of another kind
 KNOWN: Final = (
     "a result of vllm bench serve (JSON), aiperf's profile_export.jsonl, profile_export_aiperf.json or .csv, "
     "guidellm's benchmarks.json, or prometheus:URL"
@@ -18,7 +20,15 @@ KNOWN: Final = (
 
 def read_file(path: Path) -> Published:
     """Raise `FormatError`."""
-    text = _text(path)
+    try:
+        return _read(path, _text(path))
+    except UNFIT as error:
+        raise FormatError(f"--from: {path}: what it holds is not as its format has it: {str(error)[:200]}") from None
+
+
+def _read(path: Path, text: str) -> Published:
+    if not text.strip():
+        raise FormatError(f"--from: {path}: empty; it may be {KNOWN}")
     if text.lstrip().startswith("Metric,"):
         return _aiperf_csv(path, text)
     document = _json(path, text)
@@ -26,7 +36,7 @@ def read_file(path: Path) -> Published:
         return _aiperf_records(path, document)
     if "benchmarks" in document:
         return _guidellm(path, document["benchmarks"])
-    if "request_throughput" in document and not isinstance(document["request_throughput"], dict):
+    if not VLLM_KEYS.isdisjoint(document) and not isinstance(document.get("request_throughput"), dict):
         return _vllm(path, document)
     if "time_to_first_token" in document:
         return _aiperf_json(path, document)

@@ -122,6 +122,25 @@ def test_a_column_that_is_missing_is_told_with_the_one_that_it_may_be(tmp_path):
         load_trace(written(tmp_path, "TIMESTAMP,ContextTokens,GenerateTokens\n"), Random(1))
 
 
-def test_a_result_without_its_requests_says_how_to_get_them(tmp_path):
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_result_without_its_requests_says_how_to_get_them(tmp_path, indent):
     with pytest.raises(TraceError, match="with --save-detailed it would have each request"):
-        load_trace(written(tmp_path, json.dumps({"request_throughput": 1.0}, indent=1)), Random(1))
+        load_trace(written(tmp_path, json.dumps({"request_throughput": 1.0}, indent=indent)), Random(1))
+    with pytest.raises(TraceError, match=r"its profile_export.jsonl does"):
+        load_trace(written(tmp_path, "Metric,avg,min\nTime to First Token (ms),1,1\n"), Random(1))
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"input_lens": 5, "output_lens": [1]},
+        {"input_lens": [5], "output_lens": [5], "ttfts": ["a"], "itls": [["b"]]},
+        {"benchmarks": [{"requests": {"successful": ["a"]}}]},
+        [{"conversations": [1]}],
+        [{"conversations": 1}],
+    ],
+)
+def test_documents_of_another_shape_are_told_in_one_line(tmp_path, document):
+    with pytest.raises(TraceError) as caught:
+        load_trace(written(tmp_path, json.dumps(document)), Random(1))
+    assert "\n" not in str(caught.value)

@@ -169,6 +169,10 @@ def test_means_of_aiperf(tmp_path):
         ("Metric,avg\nInter Token Latency (ms),1\n", "Input Sequence Length: missing"),
         (vllm_result(2, max_concurrency=None), "neither when requests were sent nor how many at a time"),
         (vllm_result(2, input_lens=[1]), "should be lists of one length"),
+        (vllm_result(2, output_lens=["a"] * 40), "not as its format has it"),
+        (vllm_result(2, itls=[["a"]] * 40), "not as its format has it"),
+        ({"benchmarks": 5}, "not as its format has it|no successful request"),
+        ("", "empty"),
     ],
 )
 def test_files_that_cannot_be_used_are_one_line(tmp_path, content, words):

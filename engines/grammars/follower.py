@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from engines.grammars.errors import GrammarError, reason_of
-from engines.grammars.protocol import Answer, Bad, Check, FollowTokens, Job, Mask, Sound, Unknown
+from engines.grammars.protocol import MAX_PACKET_BYTES, Answer, Bad, Check, FollowTokens, Job, Mask, Sound, Unknown
 
 MAX_FOLLOWED = 512  # requests; one more costs another its place, and that one is followed anew
+PER_MASK_BYTES = 64  # of a packet, beside its bits, with its part of what else is said
 MAX_COMPILED = 64  # grammars
 MAX_COMPILED_BYTES = 2**20  # of their texts
 
@@ -65,7 +66,10 @@ class Follower:
         self._followed[job.request] = followed
         while len(self._followed) > MAX_FOLLOWED:
             self._followed.popitem(last=False)
-        return Mask(job.job, self._mask(followed.matcher)) if job.is_last else None
+        if not job.is_last:
+            return None
+        bits = self._mask(followed.matcher)
+        return Mask(job.job, bits, further=_further(followed.matcher, job.drafts, bits) if job.drafts else [])
 
     def _matcher(self, grammar: str) -> LLMatcher:
         """A fresh one. What the compiled one of a text has worked out, its copies share."""
@@ -91,6 +95,21 @@ class Follower:
         if not any(bits):
             raise GrammarError("the grammar cannot be followed: no token may come next")
         return bits
+
+
+def _further(matcher: LLMatcher, drafts: Sequence[int], bits: bytes) -> list[bytes]:
+    """Return the masks after drafts, as many as one packet holds. A matcher of its own follows them: what it dies of is
+    not the request's fault.
+    """
+    ahead, found = matcher.deep_copy(), list[bytes]()
+    for draft in drafts[: MAX_PACKET_BYTES // (len(bits) + PER_MASK_BYTES) - 1]:
+        if not bits[draft // 8] >> draft % 8 & 1 or not ahead.consume_token(draft):
+            break
+        bits = ahead.compute_bitmask()
+        if ahead.is_error() or not any(bits):
+            break
+        found.append(bits)
+    return found
 
 
 def _check(matcher: LLMatcher) -> None:

@@ -1,8 +1,10 @@
 """Gets the tokens that grammars allow next: asked for when a step begins, taken when its logits are there.
 
 The tokens so far are known before a step is computed, so the grammar process works beside it, and mostly costs no time.
-A mask that is late does not hold the batch for longer than ``patience_s``: its request's last token is computed again.
-Masks of cheap grammars come first, and one that stays dear fails, with all requests that ask for it.
+Of a decode with drafts there are masks after each draft, as far as the grammar allows them: what follows one that it
+forbids is of no use to anybody. A mask that is late does not hold the batch for longer than ``patience_s``: its
+request's last token is computed again. Masks of cheap grammars come first, and one that stays dear fails, with all
+requests that ask for it.
 """
 
 import time
@@ -24,6 +26,7 @@ NEW_S = 0.05  # what a mask of a grammar that is not known is expected to take
 CPU_S_AT_FIRST = 1.0  # that a grammar may take, its compiling included
 CPU_S_PER_MASK = 0.01  # in addition; usual ones take a tenth of it
 BRIEFLY_S = 0.02  # where a token may be sampled later
+CHEAP_S = 0.005  # drafts are followed of grammars whose masks took less on average
 LATE = Unsampled()
 
 Allowed = NDArray[np.bool_] | Unsampled
@@ -36,7 +39,27 @@ class _Asked:
     grammar: str
     tokens: list[int]
     job: int
+    drafts: Sequence[int] = ()
     was_waited_for: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The masks of a request, as bits: that after its ``tokens``, and after each of the ``drafts``; or why there are
+    none.
+    """
+
+    tokens: list[int]
+    masks: Sequence[bytes] | Unsampled
+    drafts: Sequence[int] = ()
+
+    def after(self, drafts: Sequence[int]) -> bytes | Unsampled:
+        """Return the mask after these drafts; late, if they were not followed."""
+        place = len(drafts)
+        if isinstance(self.masks, Unsampled):
+            return self.masks
+        is_known = place < len(self.masks) and list(self.drafts[:place]) == list(drafts)
+        return self.masks[place] if is_known else LATE
 
 
 @dataclass(slots=True)
@@ -51,8 +74,12 @@ class _Account:
     def expected_s(self) -> float:
         return (NEW_S + self.cpu_s) / (1 + self.num_masks)
 
-    def book(self, cpu_s: float) -> None:
-        self.num_masks += 1
+    @property
+    def is_cheap(self) -> bool:
+        return self.cpu_s < CHEAP_S * self.num_masks
+
+    def book(self, cpu_s: float, num_masks: int = 1) -> None:
+        self.num_masks += num_masks
         self.cpu_s += cpu_s
         if self.cpu_s > CPU_S_AT_FIRST + CPU_S_PER_MASK * self.num_masks:
             self.refuse(f"the grammar cannot be followed: it takes more than {CPU_S_PER_MASK:g} s of CPU time a token")
@@ -71,7 +98,7 @@ class Masks:
         self._num_jobs = 0
         self._asked: dict[str, _Asked] = {}  # by request
         self._told: OrderedDict[str, _Asked] = OrderedDict()  # what the grammar process last heard of each request
-        self._ready: OrderedDict[str, tuple[list[int], bytes | Unsampled]] = OrderedDict()  # masks as bits
+        self._ready: OrderedDict[str, _Found] = OrderedDict()
         self._accounts: OrderedDict[str, _Account] = OrderedDict()  # by grammar
 
     def __repr__(self) -> str:
@@ -79,23 +106,27 @@ class Masks:
 
     def ask(self, draws: Sequence[Draw]) -> None:
         """Have the masks of a step worked out. Whoever was asked for already is not asked for again."""
-        for draw in draws:
-            if not draw.sampling.grammar:
-                continue
+        furthest = {draw.request: draw for draw in draws if draw.sampling.grammar}  # drafts come in order
+        for draw in furthest.values():
             tokens = list(draw.generated)
             asked, ready = self._asked.get(draw.request), self._ready.get(draw.request)
-            is_known = (asked is not None and asked.tokens == tokens) or (ready is not None and ready[0] == tokens)
+            is_known = (asked is not None and asked.tokens == tokens) or (ready is not None and ready.tokens == tokens)
             if not is_known:
-                self._put(draw.request, draw.sampling.grammar, tokens)
+                self._put(draw.request, draw.sampling.grammar, tokens, draw.drafts)
 
-    def take(self, draws: Sequence[Draw]) -> dict[str, Allowed]:
-        """The tokens that each request with a grammar may go on with, [vocabulary], or why there are none."""
-        wanted = [draw.request for draw in draws if draw.sampling.grammar]
+    def take(self, draws: Sequence[Draw]) -> Sequence[Allowed | None]:
+        """Return the tokens that each draw with a grammar may come to, [vocabulary], or why there are none. None: it
+        has no grammar.
+        """
+        wanted = list(dict.fromkeys([draw.request for draw in draws if draw.sampling.grammar]))
         if not wanted:
-            return {}
+            return [None] * len(draws)
         self.ask(draws)
         self._listen(wanted)
-        return {request: self._allowed(self._ready.pop(request, (None, LATE))[1]) for request in wanted}
+        found = {request: self._ready.pop(request, _Found([], LATE)) for request in wanted}
+        return [
+            self._allowed(found[draw.request].after(draw.drafts)) if draw.sampling.grammar else None for draw in draws
+        ]
 
     def close(self) -> None:
         self._process.close()
@@ -125,20 +156,22 @@ class Masks:
             self._accounts.popitem(last=False)
         return account
 
-    def _put(self, request: str, grammar: str, tokens: list[int]) -> None:
+    def _put(self, request: str, grammar: str, tokens: list[int], drafts: Sequence[int] = ()) -> None:
         if (before := self._asked.pop(request, None)) is not None:
             self._process.drop(before.job)
             self._told.pop(request, None)
         account = self._account(grammar)
         if account.refusal is not None:
-            self._keep(request, tokens, account.refusal)
+            self._keep(request, _Found(tokens, account.refusal))
             return
         told = self._told.pop(request, None)
         goes_on = told is not None and told.grammar == grammar and told.tokens == tokens[: len(told.tokens)]
         start = len(told.tokens) if told is not None and goes_on else 0
-        jobs = jobs_of(self._num_jobs, request, grammar, tokens, start, TOKENS_PER_JOB, account.expected_s)
+        expected_s = account.expected_s
+        drafts = drafts if account.is_cheap else ()
+        jobs = jobs_of(self._num_jobs, request, grammar, tokens, drafts, start, TOKENS_PER_JOB, expected_s)
         self._num_jobs += len(jobs)
-        self._asked[request] = self._told[request] = _Asked(grammar, tokens, jobs[-1].job)
+        self._asked[request] = self._told[request] = _Asked(grammar, tokens, jobs[-1].job, drafts)
         while len(self._told) > MAX_REMEMBERED:
             self._told.popitem(last=False)
         for job in jobs:
@@ -151,22 +184,21 @@ class Masks:
         request, asked = found
         del self._asked[request]
         match answer:
-            case Mask(_, bits, cpu_s):
-                self._account(asked.grammar).book(cpu_s)
-                self._keep(request, asked.tokens, bits)
+            case Mask(_, bits, cpu_s, further):
+                self._account(asked.grammar).book(cpu_s, 1 + len(further))
+                self._keep(request, _Found(asked.tokens, [bits, *further], asked.drafts))
             case Bad(_, reason, is_dear):
                 self._told.pop(request, None)
-                self._keep(request, asked.tokens, Unsampled(reason, FailureCode.GRAMMAR))
+                self._keep(request, _Found(asked.tokens, Unsampled(reason, FailureCode.GRAMMAR)))
                 if is_dear:
                     self._refuse(asked.grammar, reason)
             case ChildLost():
                 self._told.pop(request, None)
-                self._keep(
-                    request, asked.tokens, Unsampled("the process that follows grammars is gone", FailureCode.STEP)
-                )
+                gone = Unsampled("the process that follows grammars is gone", FailureCode.STEP)
+                self._keep(request, _Found(asked.tokens, gone))
             case Unknown():
                 self._told.pop(request, None)
-                self._put(request, asked.grammar, asked.tokens)
+                self._put(request, asked.grammar, asked.tokens, asked.drafts)
             case Sound():
                 raise RuntimeError("a grammar process checked what it was to follow")
 
@@ -177,7 +209,7 @@ class Masks:
         for request, asked in [item for item in self._asked.items() if item[1].grammar == grammar]:
             self._put(request, grammar, asked.tokens)
 
-    def _keep(self, request: str, tokens: list[int], allowed: bytes | Unsampled) -> None:
-        self._ready[request] = tokens, allowed
+    def _keep(self, request: str, found: _Found) -> None:
+        self._ready[request] = found
         while len(self._ready) > MAX_REMEMBERED:
             self._ready.popitem(last=False)

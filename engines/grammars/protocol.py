@@ -25,7 +25,8 @@ class FollowTokens(msgspec.Struct, frozen=True, tag=True):
 
     ``tokens`` follow the first ``start`` ones of an answer. ``grammar`` is the text in the first job of a request, and
     empty in later ones. ``is_last``: answer with a mask; more tokens come with the next job otherwise. ``expected_s``:
-    the CPU time that a mask of this grammar is expected to take.
+    the CPU time that a mask of this grammar is expected to take. ``drafts`` may follow, and are not part of the answer
+    yet: after each of them a mask is wanted, too.
     """
 
     job: int
@@ -35,6 +36,7 @@ class FollowTokens(msgspec.Struct, frozen=True, tag=True):
     tokens: list[int]
     is_last: bool
     expected_s: float = 0.0
+    drafts: list[int] = []
 
 
 class Sound(msgspec.Struct, frozen=True, tag=True):
@@ -45,12 +47,14 @@ class Sound(msgspec.Struct, frozen=True, tag=True):
 
 class Mask(msgspec.Struct, frozen=True, tag=True):
     """The tokens that a grammar allows next. ``bits``: one a token of the vocabulary, the lowest bit of a byte first.
-    ``cpu_s``: what it took.
+    ``cpu_s``: what it took. ``further``: the bits after each draft, up to the first one that the grammar
+    forbids.
     """
 
     job: int
     bits: bytes
     cpu_s: float = 0.0
+    further: list[bytes] = []
 
 
 class Bad(msgspec.Struct, frozen=True, tag=True):

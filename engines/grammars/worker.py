@@ -35,6 +35,7 @@ from engines.grammars.protocol import (
 CPU_S = 0.25  # of a job that compiles a grammar
 CPU_S_GOING_ON = 0.1  # of another one
 CPU_S_PER_TOKEN = 0.0002  # that is consumed, in addition
+CPU_S_PER_DRAFT = 0.02  # likewise, with the mask after it
 MEMORY_BYTES = 384 * 2**20  # of addresses, beyond what the tokenizer takes
 WORN_BYTES = 96 * 2**20  # that a child has grown by, after which another one takes over
 IDLE_S = 2.0  # after which one that has grown by less goes, too
@@ -163,7 +164,7 @@ class _Child:
             signal.setitimer(signal.ITIMER_PROF, 0)
             self._running.job = NOBODY
         if isinstance(answer, Mask):
-            return Mask(answer.job, answer.bits, time.process_time() - begun)
+            return Mask(answer.job, answer.bits, time.process_time() - begun, answer.further)
         return answer
 
     def _has_grown_by(self, num_bytes: int) -> bool:
@@ -178,7 +179,8 @@ def _limit_s(job: Job) -> float:
     """Of CPU time."""
     if isinstance(job, Check):
         return CPU_S
-    return (CPU_S_GOING_ON if job.start else CPU_S) + CPU_S_PER_TOKEN * len(job.tokens)
+    at_once_s = CPU_S_GOING_ON if job.start else CPU_S
+    return at_once_s + CPU_S_PER_TOKEN * len(job.tokens) + CPU_S_PER_DRAFT * len(job.drafts)
 
 
 def main(arguments: list[str]) -> None:

@@ -116,6 +116,7 @@ class ChunkResult(msgspec.Struct, frozen=True):
     unsampled: Unsampled | None = None
     vector: bytes | None = None  # float32, with `POOLED_TOKEN`, of a request that is pooled
     further: "Sequence[ChunkResult]" = ()  # what was sampled after each draft that proved right, in order
+    num_checked: int = 0  # drafts that there were
 
 
 @dataclass(frozen=True, slots=True)

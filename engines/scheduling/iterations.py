@@ -268,7 +268,7 @@ class Iterations:
         """Let the request have its token, and those that drafts brought, up to one that ends it."""
         request = share.request
         if (share.drafts or share.drafting is not None) and service.speculation is not None:
-            service.speculation.checked(share, len(chunk.further))
+            service.speculation.checked(share, chunk)
         finish = request.append(token, chunk.logprobs, now)
         for one in chunk.further:
             if finish is not None or one.token is None:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from engines.costs.step_cost import StepCost, StepLoad
 from engines.engine_request import EngineRequest
 from engines.memory.block_pool import BlockPool
+from engines.scheduling.batch import ChunkResult
 from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.scheduler import Share
 from engines.speculation.acceptance import FADED, KEPT, WEIGHT, Acceptance
@@ -106,15 +107,15 @@ class ModelSpeculation:
         self._drafters = [one for one in dict.fromkeys([*self._drafters, *places.values()]) if one.blocks]
         return drafted
 
-    def checked(self, share: Share, num_accepted: int) -> None:
-        """Note what became of the drafts of a share (`Speculates`)."""
-        drafter, drafting = share.request.drafter, share.drafting
+    def checked(self, share: Share, result: ChunkResult) -> None:
+        """Note what became of the drafts of a share (`Speculates`). The draft model may have written fewer."""
+        drafter, drafting, num_accepted = share.request.drafter, share.drafting, len(result.further)
         if isinstance(drafter, ModelDrafter) and drafting is not None:
             drafter.checked(drafting, num_accepted)
-            if drafting.number:
-                self.counts = self.counts.plus(drafting.number, num_accepted)
-                drafter.acceptance.checked(0, drafting.number, num_accepted)
-                self._acceptance.checked(0, drafting.number, num_accepted)
+            if result.num_checked:
+                self.counts = self.counts.plus(result.num_checked, num_accepted)
+                drafter.acceptance.checked(0, result.num_checked, num_accepted)
+                self._acceptance.checked(0, result.num_checked, num_accepted)
 
     def make_room(self) -> None:
         """Give up the blocks that its draft model holds. Call it between steps."""

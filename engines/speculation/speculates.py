@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 
 from engines.costs.linear import decode_step_s
 from engines.engine_request import EngineRequest
+from engines.scheduling.batch import ChunkResult
 from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.scheduler import Share
 from engines.scheduling.slack import tightest
@@ -42,7 +43,7 @@ class Speculates(Protocol):
         ``others``: decodes that wait meanwhile. What the requests of ``queue`` grow into stays free.
         """
 
-    def checked(self, share: Share, num_accepted: int) -> None:
+    def checked(self, share: Share, result: ChunkResult) -> None:
         """Note what became of a share's drafts. Call it before the tokens that came of them are looked at."""
 
     def make_room(self) -> None:
@@ -80,8 +81,8 @@ class DecodeLoad:
 
 
 def can_check(request: EngineRequest) -> bool:
-    """Return whether it is here to stay, and has no grammar, which would have to follow each draft."""
-    return request.transfer is None and not request.is_filler and not request.spec.sampling.grammar
+    """Return whether it is here to stay, and somebody waits for it."""
+    return request.transfer is None and not request.is_filler
 
 
 def most_for(request: EngineRequest, most: int) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from engines.engine_request import EngineRequest
+from engines.scheduling.batch import ChunkResult
 from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.scheduler import Share
 from engines.speculation.acceptance import EXPECTED, FADED, KEPT, WEIGHT, Acceptance, level_of
@@ -88,13 +89,14 @@ class Speculation:
                 self._acceptance.fade(level)
         return drafted
 
-    def checked(self, share: Share, num_accepted: int) -> None:
+    def checked(self, share: Share, result: ChunkResult) -> None:
         """Note what became of the drafts of a share (`Speculates`)."""
-        self.counts = self.counts.plus(len(share.drafts), num_accepted)
+        num_accepted = len(result.further)
+        self.counts = self.counts.plus(result.num_checked, num_accepted)
         if isinstance(drafter := share.request.drafter, Drafter):
             level = level_of(drafter.lookup.length)
-            drafter.acceptance.checked(level, len(share.drafts), num_accepted)
-            self._acceptance.checked(level, len(share.drafts), num_accepted)
+            drafter.acceptance.checked(level, result.num_checked, num_accepted)
+            self._acceptance.checked(level, result.num_checked, num_accepted)
 
     def make_room(self) -> None:
         """What it finds takes no blocks but those of requests."""

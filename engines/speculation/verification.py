@@ -54,7 +54,4 @@ def _accepted(drafts: Sequence[int], results: Sequence[ChunkResult]) -> ChunkRes
         if before.token != draft or result.token is None:
             break
         further.append(result)
-    first = results[0]
-    if not further:
-        return first
-    return ChunkResult(first.token, first.logprobs, first.prompt_logprobs, first.unsampled, first.vector, further)
+    return msgspec.structs.replace(results[0], further=further, num_checked=len(drafts)) if drafts else results[0]

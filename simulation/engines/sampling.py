@@ -48,7 +48,9 @@ class TokenSampler:
         if share.request.spec.sampling.grammar and self._random.random() < self._late_masks:
             return LATE
         most = num_drafts(share)
-        return TOKEN if not most else ChunkResult(TOKEN_ID, further=[TOKEN] * self._num_right(share.request.id, most))
+        if not most:
+            return TOKEN
+        return ChunkResult(TOKEN_ID, further=[TOKEN] * self._num_right(share.request.id, most), num_checked=most)
 
     def _num_right(self, request: str, most: int) -> int:
         chance, number = chance_of(request, self._draft_acceptance), 0

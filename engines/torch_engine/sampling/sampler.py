@@ -61,12 +61,12 @@ class Sampler:
         adjusted = [i for i, draw in enumerate(draws) if _is_adjusted(draw)]
         was_finite = _finite_rows(logits[adjusted]) if adjusted else []
         for i in adjusted:
-            self._adjust(logits[i], draws[i], masks.get(draws[i].request))
+            self._adjust(logits[i], draws[i], masks[i])
         self._histories.forget_beyond(len(draws))
         tokens = _greedy(logits)
-        for i, draw in enumerate(draws):
-            if isinstance(unsampled := masks.get(draw.request), Unsampled):
-                tokens[i] = unsampled
+        for i, mask in enumerate(masks):
+            if isinstance(mask, Unsampled):
+                tokens[i] = mask
         for i, is_finite in zip(adjusted, was_finite, strict=True):
             if is_finite and tokens[i] is NOT_FINITE:
                 tokens[i] = NOTHING_LEFT

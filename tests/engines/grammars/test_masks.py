@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from llguidance import LLMatcher
@@ -65,13 +66,13 @@ def draw(grammar: str, generated: list[int], request: str = "r") -> Draw:
 
 def allowed(grammars: Masks, grammar: str, text: str | list[int], request: str = "r") -> set[int]:
     tokens = list(text.encode()) if isinstance(text, str) else text
-    mask = grammars.take([draw(grammar, tokens, request)])[request]
+    [mask] = grammars.take([draw(grammar, tokens, request)])
     assert not isinstance(mask, Unsampled), mask
     return set(np.flatnonzero(mask).tolist())
 
 
 def refusal(grammars: Masks, grammar: str, text: str, request: str = "r") -> Unsampled:
-    answer = grammars.take([draw(grammar, list(text.encode()), request)])[request]
+    [answer] = grammars.take([draw(grammar, list(text.encode()), request)])
     assert isinstance(answer, Unsampled)
     return answer
 
@@ -146,7 +147,7 @@ def test_one_that_takes_for_ever_fails_and_the_others_go_on(grammars: Masks):
     """Those behind it in the same step, and those that were followed before."""
     assert END not in allowed(grammars, NUMBER, "", request="before")
     draws = [draw(ENDLESS, [], "endless"), draw(NUMBER, list(b"12"), "behind"), draw(NUMBER, list(b"3"), "before")]
-    answers = grammars.take(draws)
+    answers = dict(zip([one.request for one in draws], grammars.take(draws), strict=True))
     endless = answers["endless"]
     assert isinstance(endless, Unsampled)
     assert endless.code is FailureCode.GRAMMAR
@@ -159,8 +160,8 @@ def test_one_that_takes_for_ever_fails_and_the_others_go_on(grammars: Masks):
 
 def test_a_mask_that_is_late_does_not_hold_the_batch():
     hasty = Masks(VOCABULARY, patience_s=0.0)
-    assert hasty.take([draw(NUMBER, [], "r")])["r"] is masks.LATE
-    while hasty.take([draw(NUMBER, [], "r")])["r"] is masks.LATE:
+    assert hasty.take([draw(NUMBER, [], "r")])[0] is masks.LATE
+    while hasty.take([draw(NUMBER, [], "r")])[0] is masks.LATE:
         pass
     hasty.close()
 
@@ -213,7 +214,8 @@ def test_all_requests_of_a_grammar_that_is_too_dear_fail_at_its_first_death(gram
     grammars._hear = listen  # type: ignore[method-assign]
     twin = ENDLESS.replace("9967", "9949")
     choices = [draw(twin, [], f"choice {number}") for number in range(40)]
-    answers = grammars.take([*choices, draw(NUMBER, list(b"1"), "honest")])
+    draws = [*choices, draw(NUMBER, list(b"1"), "honest")]
+    answers = dict(zip([one.request for one in draws], grammars.take(draws), strict=True))
     assert {answers[choice.request] for choice in choices} == {answers["choice 0"]}
     assert isinstance(answers["choice 0"], Unsampled)
     assert answers["choice 0"].code is FailureCode.GRAMMAR
@@ -230,7 +232,7 @@ def test_a_grammar_that_stays_dear_fails(grammars: Masks, monkeypatch: pytest.Mo
     monkeypatch.setattr(masks, "CPU_S_AT_FIRST", 0.01)
     monkeypatch.setattr(masks, "CPU_S_PER_MASK", 0.0)
     for length in range(2000):
-        answer = grammars.take([draw(ambiguous, [97] * length, "r")])["r"]
+        [answer] = grammars.take([draw(ambiguous, [97] * length, "r")])
         if isinstance(answer, Unsampled):
             assert answer.code is FailureCode.GRAMMAR
             assert "of CPU time a token" in answer.reason
@@ -252,9 +254,37 @@ def test_tokens_come_in_parts_where_they_are_many(grammars: Masks, monkeypatch: 
     assert END in allowed(grammars, letters, "abcdefghijklmnop", request="parts")
 
 
+def with_drafts(first: Draw, drafts: bytes) -> list[Draw]:
+    """The draws of a decode with drafts, as `engines.speculation.verification` makes them."""
+    return [
+        msgspec.structs.replace(first, position=first.position + place, drafts=list(drafts[:place]))
+        for place in range(len(drafts) + 1)
+    ]
+
+
+def test_drafts_are_followed_as_far_as_the_grammar_allows_them(grammars: Masks):
+    number = LLMatcher.grammar_from_regex("-?[1-9][0-9]{0,6}")
+    assert END in allowed(grammars, number, "1", request="d")
+    found = grammars.take(with_drafts(draw(number, list(b"12"), "d"), b"34x5"))
+    alone = [allowed(grammars, number, text, request="alone") for text in ("12", "123", "1234")]
+    assert [set(np.flatnonzero(mask).tolist()) for mask in found[:3]] == alone
+    assert list(found[3:]) == [masks.LATE, masks.LATE]
+    assert allowed(grammars, number, "123", request="d") == alone[1]  # the drafts are no part of the answer
+    ends = grammars.take(with_drafts(draw(number, list(b"1234"), "d"), b"567"))
+    assert set(np.flatnonzero(ends[3]).tolist()) == {END}
+
+
+def test_drafts_of_a_dear_grammar_are_not_followed(grammars: Masks, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(masks, "CHEAP_S", 0.0)
+    found = grammars.take(with_drafts(draw(NUMBER, [], "dear"), b"12"))
+    assert not isinstance(found[0], Unsampled)
+    assert list(found[1:]) == [masks.LATE, masks.LATE]
+
+
 def test_masks_that_nobody_takes_any_more_are_kept_as_bits(grammars: Masks):
     grammars.ask([draw(NUMBER, [], "gone")])
     assert END in allowed(grammars, NUMBER, "1", request="there")
-    _, kept = grammars._ready["gone"]
-    assert isinstance(kept, bytes)
+    found = grammars._ready["gone"].masks
+    assert not isinstance(found, Unsampled)
+    [kept] = found
     assert len(kept) <= VOCABULARY.size // 8 + 8

@@ -154,14 +154,6 @@ def test_without_its_draft_model_an_engine_goes_on(make_spec: MakeSpec, pauses: 
     assert speculation(engine).counts.num_checks > checks
 
 
-def test_nothing_is_drafted_for_requests_with_a_grammar(make_spec: MakeSpec):
-    spec = make_spec("r", 8, max_tokens=60)
-    sampling = msgspec.structs.replace(spec.sampling, grammar='{"grammars": []}')
-    mesh = run_alone(msgspec.structs.replace(spec, sampling=sampling), drafts=5)
-    assert mesh.streams["r"] == answer(spec)
-    assert speculation(mesh.engines["e"]).counts.num_checks == 0
-
-
 @each_seed(15)
 def test_answers_are_right_where_memory_is_short_and_requests_move(make_spec: MakeSpec, seed: int):
     """Preempted, handed over, migrated, in slices, beside requests of the draft model's own."""

@@ -49,14 +49,6 @@ def test_an_answer_is_the_same_in_fewer_steps(make_spec: MakeSpec):
     assert (status.drafts_checked, status.tokens_drafted, status.drafts_accepted) == counts
 
 
-def test_nothing_is_drafted_where_a_grammar_has_to_follow_each_token(make_spec: MakeSpec):
-    spec = make_spec("r", 8, max_tokens=60)
-    sampling = msgspec.structs.replace(spec.sampling, grammar='{"grammars": []}')
-    mesh = run_alone(msgspec.structs.replace(spec, sampling=sampling), drafts=5)
-    assert mesh.streams["r"] == answer(spec)
-    assert speculation(mesh.engines["e"].core).counts.num_checks == 0
-
-
 def test_an_answer_ends_with_its_first_end_token_among_the_drafts(make_spec: MakeSpec):
     spec = make_spec("r", 8, max_tokens=120, first=2)
     right = answer(spec)

@@ -1,9 +1,12 @@
 """Answers of a trained model are the same with drafts, in batches that mix all kinds of requests."""
 
 import json
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from llguidance import LLMatcher
 
 from engines.costs.learning import LearntCost
 from engines.costs.step_cost import StepCost
@@ -15,19 +18,32 @@ from tests.engines.contract.computers import FOLDER
 from tests.engines.torch_engine.test_shared_memory import Engine
 
 TEXT = [*b"the cat sat on the mat, the cat sat on the mat, the cat sat on the "]
+LISTS = LLMatcher.grammar_from_regex(r"(the (cat|dog|mat), ){99}")
 SAMPLINGS = {
     "greedy": Sampling(max_tokens=1, seed=1, temperature=0.0),
     "sampled": Sampling(max_tokens=1, seed=2, temperature=0.5),
     "penalised": Sampling(max_tokens=1, seed=3, temperature=0.0, repetition_penalty=1.2, presence_penalty=0.3),
     "told": Sampling(max_tokens=1, seed=4, temperature=0.0, logprobs=2),
 }
+STRUCTURED = {
+    "list": Sampling(max_tokens=1, seed=5, temperature=0.0, grammar=LISTS),
+    "sampled list": Sampling(max_tokens=1, seed=6, temperature=0.8, grammar=LISTS),
+    "told list": Sampling(max_tokens=1, seed=6, temperature=0.8, grammar=LISTS, logprobs=1),
+}
 
 
-def answers(most: int) -> tuple[dict[str, list[int]], Engine]:
-    engine = Engine(160, one=(FOLDER, "float32"))
-    service = engine.core._services["one"]
-    service.speculation = Speculation(most) if most else None
-    for name, sampling in SAMPLINGS.items():
+def answers(
+    most: int, samplings: Mapping[str, Sampling] = SAMPLINGS, small: Path | None = None
+) -> tuple[dict[str, list[int]], Engine]:
+    """``small``: the folder of a draft model; None: drafts are looked up. No drafts with 0."""
+    models = {"one": (FOLDER, "float32")} | ({} if small is None else {"small": (small, "float32")})
+    engine = Engine(200, **models)
+    services = engine.core._services
+    services["one"].speculation = Speculation(most) if most else None
+    if small is not None:
+        services["small"].cost = LearntCost(StepCost(PrefillCost(0.0, 1e-5), DecodeCost(1e-5, 1e-5)))
+        services["one"].speculation = ModelSpeculation(most, services["small"].as_draft_model)
+    for name, sampling in samplings.items():
         engine.submit(name, "one", [*name.encode(), *TEXT], sampling)
     return engine.run(), engine
 
@@ -52,17 +68,22 @@ def first_layers(folder: Path, num_layers: int) -> Path:
 @pytest.mark.parametrize("num_layers", [3, 4])
 def test_answers_are_those_without_a_draft_model(tmp_path: Path, num_layers: int):
     without, _ = answers(0)
-    engine = Engine(200, one=(FOLDER, "float32"), small=(first_layers(tmp_path, num_layers), "float32"))
-    services = engine.core._services
-    small = services["small"]
-    small.cost = LearntCost(StepCost(PrefillCost(0.0, 1e-5), DecodeCost(1e-5, 1e-5)))
-    services["one"].speculation = ModelSpeculation(5, small.as_draft_model)
-    for name, sampling in SAMPLINGS.items():
-        engine.submit(name, "one", [*name.encode(), *TEXT], sampling)
-    assert engine.run() == without
-    counts = services["one"].speculation.counts
+    with_drafts, engine = answers(5, small=first_layers(tmp_path, num_layers))
+    assert with_drafts == without
+    counts = engine.core._services["one"].speculation.counts
     if num_layers == 4:  # the same model draws the same tokens, with penalties and at any temperature
         assert counts.num_accepted == counts.num_drafted > 40
     else:
         assert 0.3 * counts.num_drafted < counts.num_accepted < counts.num_drafted
-    assert small.pool.num_held == 0
+    assert engine.core._services["small"].pool.num_held == 0
+
+
+def test_structured_answers_are_those_without_drafts(tmp_path: Path):
+    """Drafts that the grammar forbids are cut, and others are checked under the masks that come after them."""
+    without, _ = answers(0, STRUCTURED)
+    looked_up, engine = answers(7, STRUCTURED)
+    written, with_model = answers(5, STRUCTURED, first_layers(tmp_path, 4))
+    assert looked_up == written == without
+    assert all(re.match(rb"the (cat|dog|mat), ", bytes(tokens)) for tokens in without.values())
+    for one in (engine, with_model):
+        assert one.core._services["one"].speculation.counts.num_accepted > 0

@@ -32,6 +32,9 @@ OWN: pytest.StashKey[Path] = (
     pytest.StashKey()
 )  # a folder with a short name: paths of Unix sockets have 107 bytes at most
 
+# Before any folder's fixtures bring torch: its threads wait without spinning, as there are more of them than cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--forks", type=int, default=0, help="processes that are forked once all tests are collected")

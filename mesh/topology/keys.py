@@ -287,5 +287,6 @@ PLACEMENT: Keys = {
     "min_gain": Key("min_gain", fraction),
     "max_latency_ratio": Key("max_latency_ratio", fraction),
     "load_s": Key("load_s", positive),
+    "regroup_s": Key("regroup_s", positive),
     "max_services": Key("max_services", integer(1, 1024)),
 }

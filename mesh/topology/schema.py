@@ -248,9 +248,8 @@ class ClusterSpec:
 
 @dataclass(frozen=True, slots=True)
 class HostSpec:
-    """A machine, or a part of one. Ports count up from ``base_port``; with `ClusterSpec`, from one that is free.
-
-    What it needs is for the cluster's engine: None is what its processes need.
+    """A machine, or a part of one. Ports count up from ``base_port``; with `ClusterSpec`, from one that is free. What
+    it needs is for the cluster's engine: None is what its processes need.
     """
 
     name: str
@@ -315,6 +314,7 @@ class PlacementSpec:
     min_gain: float = 0.02  # of attainment, for which plans are changed
     max_latency_ratio: float = 0.7  # or to which normalised latency must fall
     load_s: float = 1.0  # seconds of a service's requests that loading a copy of its weights may cost
+    regroup_s: float = 10.0  # seconds of their requests that engines may cost which give their devices to others
     max_services: int | None = None  # on one engine; None: two, or as many as some engine holds
 
 

@@ -206,6 +206,10 @@ def _proposed(topology: "Topology", heard: HeardPlacement) -> dict[str, "EngineP
         due = f"its next decision is in {heard.daemon.next_decision_s:.0f} s"
         raise CommandError(f"{topology.placement.id} has found no plan: {decision.reason if decision else due}")
     states = {engine: status.state for engine, status in heard.engines.items()}
+    spanning = {name for spec in topology.engines if spec.spans for name in (spec.id, *spec.spans)}
+    if resting := [engine for engine in decision.places if engine in spanning and engine not in states]:
+        starts = " and ".join(f"`mesh start {engine}`" for engine in resting)
+        raise CommandError(f"the plan that was found gives devices to {', '.join(resting)}: {starts} first")
     if gone := [engine for engine in decision.places if states.get(engine) is not ProcessState.READY]:
         raise CommandError(f"{gone[0]} is not ready, and the plan that was found needs it; wait for the next decision")
     print_line(f"interval {decision.interval}: {decision.verdict}: {decision.reason}")
@@ -235,7 +239,9 @@ async def _carry_out(
                 raise CommandError("there is no plan that all engines know of: nothing to resume")
         else:
             number += 1
-            places = {engine: msgspec.structs.replace(place, number=number) for engine, place in wanted.items()}
+            of_running = _without_resting(topology, wanted, statuses)
+            new = {"number": number, "num_engines": len(of_running)}
+            places = {engine: msgspec.structs.replace(place, **new) for engine, place in of_running.items()}
         patience = Patience(timing.reply_s, timing.lease_s + timing.reply_s, timeout_s)
         drops = {service.name for status in statuses.values() for service in status.services} if is_all else ()
         change = Changeover(number, places, patience, clock(), drops)
@@ -244,6 +250,14 @@ async def _carry_out(
     if change.reason:
         raise CommandError(f"plan {number} was given up: {change.reason}; what was loaded stays")
     print_line(f"plan {number} is carried out")
+
+
+def _without_resting(
+    topology: "Topology", wanted: Mapping[str, "EnginePlace"], statuses: Mapping[str, "EngineStatus"]
+) -> dict[str, "EnginePlace"]:
+    """The places of all engines but those that rest because others have their devices."""
+    sharing = {name for spec in topology.engines if spec.spans for name in (spec.id, *spec.spans)}
+    return {engine: place for engine, place in wanted.items() if engine in statuses or engine not in sharing}
 
 
 class Alive:

@@ -30,10 +30,11 @@ from router.placement.change.changeover import Changeover, Patience, Stage, anno
 from router.placement.change.obstacles import Obstacles
 from router.placement.change.replacement import Verdict
 from router.placement.change.reports import Pending, with_plan, without_plan
-from router.placement.change.restoring import restored
+from router.placement.change.restoring import SILENT_S, UnservedServices, restored
 from router.placement.effects import Abandon, Ask, Effect, Note, Tell
 from router.placement.observe.bursts import window_s
 from router.placement.observe.conduct import Conduct
+from router.placement.observe.devices import Devices
 from router.placement.observe.failures import FailedLoads
 from router.placement.observe.interval import ReplacementInterval, Threshold
 from router.placement.observe.roster import Roster
@@ -48,7 +49,6 @@ from router.scaling.scaler import Scaler
 LOOK_S = 1.0  # while an interval lasts: whether somebody changed something
 ORDER_S = 0.1  # while a plan is carried out
 SEARCH_S = 120.0  # beyond local search, for a search to end
-SILENT_S = 10.0  # after which an engine is gone, and a service without an engine is given one
 PARTS = 4  # of an interval, between which what services are asked for may change
 BACK_OFF = 2.0  # times the interval, after a plan that could not be carried out
 
@@ -76,17 +76,16 @@ class PlacementDaemon:
         self._seen = TrafficSeen()
         self._interval = ReplacementInterval(spec.interval_s, spec.shortest_s, spec.longest_s)
         self._number = 0  # of the interval
-        self._began_at = now
+        self._began_at = self._asked_at = now
         self._num_tested = 0  # looks at the interval, for whether what is asked for has changed
         self._settled = 0
         self._marks: dict[Sender, tuple[Mark, float]] = {}  # of gateways, and when they were heard
         self._deadline = now + topology.timing.lease_s
         self._pending: Pending | None = None  # what is searched for
-        self._asked_at = now
         self._change: Changeover | None = None
         self._awaited: Decision | None = None  # that the change comes from
-        self._unserved_at: dict[str, float] = {}  # since when, by service
-        self._restored_in = 0  # the interval
+        self._unserved = UnservedServices()
+        self._devices = Devices(topology)
         self._failed_loads = FailedLoads()
         self._past = PastDecisions(now)
         self._seq = 0
@@ -142,6 +141,7 @@ class PlacementDaemon:
                 if status.mark is not None:
                     self._recall(sender, status.mark, now)
             case SupervisorStatus():
+                self._devices.hear(status)
                 for ended in ended_incarnations(sender.process, status, self._supervisor_of):
                     self._roster.declare_dead(ended)
                     self._monitor.declare_dead(ended)
@@ -249,7 +249,9 @@ class PlacementDaemon:
                 self._begin(now)
             return []
         effects = self._take_up(now) or self._restore(now)
-        if not effects and (now >= self._ends_at or self._has_shifted(now)):
+        if not effects and self._devices.is_changing:
+            self._deadline = now + LOOK_S  # nobody knows yet for which engines to plan
+        elif not effects and (now >= self._ends_at or self._has_shifted(now)):
             return self._end_interval(now)
         return effects
 
@@ -263,8 +265,7 @@ class PlacementDaemon:
 
     def _take_up(self, now: float) -> list[Effect]:
         """A plan that all engines know of, and that is not carried out."""
-        ready = self._roster.ready
-        known = announced(ready)
+        known = announced(ready := self._roster.ready)
         number = max((place.number for place in known.values()), default=0)
         if number <= self._settled:
             return []
@@ -277,17 +278,11 @@ class PlacementDaemon:
         return self._change_to(self._changeover(number, known, now), "all engines know of it", now)
 
     def _restore(self, now: float) -> list[Effect]:
-        """A service that lost its last engine is given another one, at most once an interval.
-
-        Not at once, lest that one comes back with it; if it comes back without, there is nothing to wait for.
-        """
-        unserved = self._roster.unserved()
-        self._unserved_at = {name: self._unserved_at.get(name, now) for name in unserved}
-        before = {name: self._roster.who_forgot(name) for name in unserved}
-        due = {name: those for name, those in before.items() if those or now >= self._unserved_at[name] + SILENT_S}
-        if not due or self._restored_in == self._number:
+        """A service that lost its last engine is given another one."""
+        due = self._unserved.due(self._roster, self._number, now)
+        if not due:
             return []
-        self._restored_in, why = self._number, f"no engine serves {', '.join(due)}"
+        why = f"no engine serves {', '.join(due)}"
         wanted = restored(self.plan, due, self._topology, self._obstacles())
         if wanted is None or self._spec.mode is PlacementMode.SHADOW:
             return self._past.fail(why if wanted is not None else f"{why}, and none that is ready can load it")
@@ -315,6 +310,7 @@ class PlacementDaemon:
             obstacles=self._obstacles(),
             num_intervals=self._seen.num_intervals,
             waiting=waiting(self._monitor.present(), self._roster.statuses.values()),
+            ways=self._devices.ways(self._number),
         )
         if not any(service.rate for service in question.asked.services.values()):
             return self._idle(pending, "nobody asked for anything", now)
@@ -323,7 +319,7 @@ class PlacementDaemon:
         self._begin(now)
         self._pending, self._asked_at = replace(pending, question=question, achieved=achieved), now
         self.doing, self._deadline = Doing.SEARCHING, now + LOOK_S
-        return [Ask(question)]
+        return [*map(Note, self._devices.not_known(self._roster.remembered)), Ask(question)]
 
     def _obstacles(self) -> Obstacles:
         return Obstacles.of(self._roster.statuses, self._roster.remembered, self._failed_loads.lately(self._number))
@@ -370,7 +366,8 @@ class PlacementDaemon:
         return max(self.plan.number, self._settled) + 1
 
     def _changeover(self, number: int, wanted: Mapping[str, EnginePlace], now: float) -> Changeover:
-        return Changeover(number, wanted, self._patience, now, lengths=self._seen.usual_lengths())
+        regroup = self._devices.change(self.plan, wanted, now, self._patience.repeat_s)
+        return Changeover(number, wanted, self._patience, now, lengths=self._seen.usual_lengths(), regroup=regroup)
 
     def _change_to(self, change: Changeover, why: str, now: float) -> list[Effect]:
         self._change, self.doing = change, Doing.CHANGING
@@ -380,7 +377,9 @@ class PlacementDaemon:
         change = self._change
         assert change is not None
         self._deadline, doing = now + ORDER_S, change.doing
-        effects: list[Effect] = [Tell(*one) for one in change.orders(self._roster.statuses, now)]
+        effects: list[Effect] = [
+            Tell(*one) for one in change.orders(self._roster.statuses, now, self._devices.children)
+        ]
         if change.is_over or change.is_draining:
             return [*effects, *self._end_change(change, now)]
         return effects if change.doing == doing else [*effects, Note(f"plan {change.number}: {change.doing}")]
@@ -393,6 +392,7 @@ class PlacementDaemon:
             self._past.change(decision, now)
             return [Note(f"plan {change.number} is carried out")]
         self._past.give_up_change()
+        self._devices.did_not_begin(change.not_begun, self._number)
         self._roster.wanted |= {name for place in change.places.values() for name in place.services}
         self._interval.estimate = None
         if self.plan.number <= change.number:  # else somebody has a newer plan, and that is no reason to wait

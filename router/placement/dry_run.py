@@ -13,6 +13,7 @@ from mesh.wire.status import EngineStatus, GatewayStatus
 from router.placement.change.obstacles import Obstacles
 from router.placement.observe.bursts import window_s
 from router.placement.observe.conduct import Conduct
+from router.placement.observe.device_ways import DeviceWays
 from router.placement.observe.interval import Threshold
 from router.placement.observe.running_mesh import present_plan, waiting
 from router.placement.observe.service_monitor import Observed, ServiceMonitor
@@ -77,6 +78,7 @@ def dry_run(topology: Topology, heard: HeardMesh, *, improve_s: float, num_worke
         max_services=spec.max_services,
         obstacles=obstacles,
         waiting=heard.waiting,
+        ways=DeviceWays.of(topology),
     )
     if not any(service.rate for service in question.asked.services.values()):
         silence = f"nobody asked for anything in {heard.observed.span_s:.0f} s"

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from mesh.wire.control import SetRunning
 from router.placement.change.changeover import Order
 from router.placement.search.question import Question
 
@@ -26,7 +25,7 @@ class Tell:
     """Send an order to an engine, or to the supervisor of one."""
 
     process: str
-    order: Order | SetRunning
+    order: Order
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,14 @@
 """Changes the present placement to a plan's, on a running mesh, without dropping a request.
 
-Theory of operation. First every engine of the plan is told its place in it and repeats that in its statuses; nothing is
-done before all do. So a plan is known to the mesh as a whole or not at all, and whoever follows a daemon that died
-reads it there: a plan that all engines repeat is finished, one that some have not heard is forgotten, as nothing of
-it was done. Then services are loaded where they are wanted, beside those that are there, or staged where they do not
-fit beside them. Engines with staged services swap, in the order of `router.placement.change.swaps`. When all serve,
-roles change; when they have, services leave the engines that the plan does not want them on, and what runs moves with
-them. That can take as long as requests last, where other engines are full; whoever decides on the next plan need not
-wait for it.
+Theory of operation. First devices are given to the engines that the plan wants (`router.placement.change.regroup`), if
+it wants others than run. Then every engine of the plan is told its place in it and repeats that in its statuses;
+nothing is done before all do. So a plan is known to the mesh as a whole or not at all, and whoever follows a daemon
+that died reads it there: a plan that all engines repeat is finished, one that some have not heard is forgotten, as
+nothing of it was done. Then services are loaded where they are wanted, beside those that are there, or staged where
+they do not fit beside them. Engines with staged services swap, in the order of `router.placement.change.swaps`. When
+all serve, roles change; when they have, services leave the engines that the plan does not want them on, and what runs
+moves with them. That can take as long as requests last, where other engines are full; whoever decides on the next plan
+need not wait for it.
 
 Every order is an answer to what statuses say, and is repeated until they say that it is done: lost messages, and orders
 that were given twice, do no harm. An engine that cannot load a service, or that is gone for long, ends the changeover:
@@ -30,18 +31,22 @@ from mesh.wire.control import (
     LoadService,
     ProcessState,
     SetRole,
+    SetRunning,
     StageService,
     UnloadService,
     UsualLengths,
 )
-from mesh.wire.status import EngineStatus, FailedLoad
+from mesh.wire.status import ChildStatus, EngineStatus, FailedLoad
+from router.placement.change.regroup import RegroupChange
 from router.placement.change.swaps import EngineWeights, in_memory, next_swaps, weights_of
 from router.placement.observe.roster import served
 
-Order = Announce | LoadService | StageService | UnloadService | SetRole
+Order = Announce | LoadService | StageService | UnloadService | SetRole | SetRunning
+NO_CHILDREN: Mapping[str, ChildStatus] = {}
 
 
 class Stage(StrEnum):
+    REGROUPING = "regrouping"
     ANNOUNCING = "announcing"
     LOADING = "loading"
     SWAPPING = "swapping"
@@ -65,7 +70,8 @@ class Patience:
 
 class Changeover:
     """Carries out one plan. ``places``: what the plan ``number`` wants of each engine that it concerns, by the engine's
-    name. ``lengths``: what engines are told of requests of their services.
+    name. ``lengths``: what engines are told of requests of their services. ``regroup``: what it takes before that these
+    engines run.
     """
 
     def __init__(
@@ -76,10 +82,12 @@ class Changeover:
         now: float,
         drops: Collection[str] = (),
         lengths: Collection[UsualLengths] = (),
+        regroup: RegroupChange | None = None,
     ) -> None:
         self.number = number
         self.places = places
-        self.stage = Stage.ANNOUNCING
+        self.stage = Stage.ANNOUNCING if regroup is None else Stage.REGROUPING
+        self._regroup = regroup
         self.reason = ""  # why it failed
         self.is_draining = False  # all is ordered and confirmed, and some services have yet to end what they have
         self._is_returning = False  # to what engines held, as the plan failed
@@ -107,11 +115,24 @@ class Changeover:
     def doing(self) -> str:
         """Return the stage in words, and which engines swap."""
         stage = f"going back, {self.stage}" if self._is_returning and not self.is_over else str(self.stage)
+        if self.stage is Stage.REGROUPING and self._regroup is not None:
+            return f"{stage}: {self._regroup.doing}"
         engines = ", ".join(self._swapping) if self.stage is Stage.SWAPPING else ""
         return f"{stage} {engines}" if engines else stage
 
-    def orders(self, statuses: Mapping[str, EngineStatus], now: float) -> list[tuple[str, Order]]:
-        """Return what to send to whom now. ``statuses``: the last of each engine that lives. Call it often."""
+    @property
+    def not_begun(self) -> tuple[str, ...]:
+        """Return the engines that could not be given devices, of a plan that failed at that."""
+        return self._regroup.left if self._regroup is not None and self._regroup.has_failed else ()
+
+    def orders(
+        self, statuses: Mapping[str, EngineStatus], now: float, children: Mapping[str, ChildStatus] = NO_CHILDREN
+    ) -> list[tuple[str, Order]]:
+        """Return what to send to whom now. ``statuses``: the last of each engine that lives. ``children``: what
+        supervisors say of engines whose devices can be used in several ways. Call it often.
+        """
+        if self.stage is Stage.REGROUPING:
+            return self._give_devices(statuses, children, now)
         self._weights |= weights_of(statuses.values())
         here = {engine: status for engine, status in statuses.items() if status.state is ProcessState.READY}
         self._heard_at.update(dict.fromkeys(self._wanted.keys() & here, now))
@@ -128,6 +149,17 @@ class Changeover:
         ]
         self._ordered_at.update(dict.fromkeys(due, now))
         return due
+
+    def _give_devices(
+        self, statuses: Mapping[str, EngineStatus], children: Mapping[str, ChildStatus], now: float
+    ) -> list[tuple[str, Order]]:
+        assert self._regroup is not None, "there are engines to be given devices"
+        orders: list[tuple[str, Order]] = [*self._regroup.orders(statuses, children, now)]
+        if self._regroup.has_failed:
+            self.stage, self.reason = Stage.FAILED, self._regroup.reason
+        elif self._regroup.is_over:
+            self.stage, self._began_at, self._heard_at = Stage.ANNOUNCING, now, dict.fromkeys(self.places, now)
+        return orders
 
     def _advance(self, here: Mapping[str, EngineStatus], now: float) -> None:
         self.is_draining = False

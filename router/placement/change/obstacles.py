@@ -22,7 +22,7 @@ class Obstacles:
     one (``weight_memory``); ``staging``: what its host's memory takes of weights (``staging_memory``).
 
     ``failed``: engines and services that they could not load. ``leaving``: what an engine holds beside that it serves.
-    ``roles``: of engines that keep theirs.
+    ``roles``: of engines that keep theirs. ``starts``: what engines hold when they start, of those that do not run.
     """
 
     weights: Mapping[str, int] = field(default_factory=dict)
@@ -31,6 +31,7 @@ class Obstacles:
     failed: frozenset[tuple[str, str]] = frozenset()
     leaving: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     roles: Mapping[str, Role] = field(default_factory=dict)
+    starts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -59,7 +60,7 @@ class Obstacles:
 
     def against(self, present: Plan, wanted: Plan) -> str | None:
         """Return why one engine cannot get from one plan to the other, in one line; None if all can."""
-        held = {group.id: group.services for group in present.groups}
+        held = {**self.starts, **{group.id: group.services for group in present.groups}}
         faults = (self.at(group, held.get(group.id, ())) for group in wanted.groups)
         return next((fault for fault in faults if fault is not None), None)
 
@@ -93,7 +94,7 @@ class Obstacles:
 
     def swaps(self, present: Plan, wanted: Plan) -> list[str]:
         """Return the engines that cannot hold what they get beside what they hold, and swap."""
-        held = {group.id: group.services for group in present.groups}
+        held = {**self.starts, **{group.id: group.services for group in present.groups}}
         return [group.id for group in wanted.groups if self._swaps(group, held.get(group.id, ()))]
 
     def _swaps(self, group: Group, held: tuple[str, ...]) -> bool:

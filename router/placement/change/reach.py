@@ -39,8 +39,15 @@ class Reach:
         that hold a service which would have no place without them.
         """
         now = {group.id: group for group in self.present.groups}
-        staying = {group.id for group in plan.groups if self.obstacles.at(group, now[group.id].services) is not None}
+        engines = [self._now(group) for group in plan.groups]
+        staying = {
+            group.id
+            for group, engine in zip(plan.groups, engines, strict=True)
+            if self.obstacles.at(group, engine.services) is not None
+        }
         while True:
+            if not staying <= now.keys() & {group.id for group in plan.groups}:
+                return self.present  # an engine that would have to stay has no devices in the plan, or had none
             mixed = plan.with_groups(*(now[name] for name in staying))
             lost = self.present.services - mixed.services
             keepers = {group.id for group in self.present.groups if lost & set(group.services)}
@@ -48,10 +55,14 @@ class Reach:
                 return mixed
             staying |= keepers
 
+    def _now(self, place: Group) -> Group:
+        """The engine of a place as it is; one that does not run, as it starts."""
+        known = next((group for group in self.present.groups if group.id == place.id), None)
+        return place.holding(self.obstacles.starts.get(place.id, ())) if known is None else known
+
     def _dealt(self, places: Sequence[Group]) -> list[Group]:
         """The places of a size, each on one of the engines that have it."""
-        now = {group.id: group for group in self.present.groups}
-        engines = [now[place.id] for place in places]
+        engines = [self._now(place) for place in places]
         costs = [[self._cost(engine, place) for place in places] for engine in engines]
         chosen = cheapest(costs)
         return [

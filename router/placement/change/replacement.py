@@ -1,6 +1,6 @@
 """Decides whether to replace the present plan at the end of an interval."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import log, pi
@@ -12,6 +12,7 @@ from router.placement.search.chance import chance, most_losses
 from router.placement.search.plan import Plan
 from router.placement.search.score import Score, together
 from router.placement.search.search import NO_OBSTACLES, Evaluator
+from router.placement.search.span import DeviceSpan, Regrouping, regroupings
 
 RISK = 0.05  # of any change that is worth it by chance only, while services are asked for the same, however long
 
@@ -32,7 +33,7 @@ class Proposal:
     """A plan and the present one. ``present`` and ``wanted`` are scores for the traffic of the interval that ended.
 
     ``obstacle``: why it cannot be carried out. ``swaps``: engines that cannot hold both what they have and what they
-    get (`router.placement.change.swaps`).
+    get (`router.placement.change.swaps`). ``regroupings``: engines that give their devices to others.
     """
 
     plan: Plan
@@ -42,6 +43,7 @@ class Proposal:
     num_loads: int
     obstacle: str | None = None
     swaps: tuple[str, ...] = ()
+    regroupings: tuple[Regrouping, ...] = ()
 
     @property
     def estimate(self) -> Score:
@@ -58,6 +60,7 @@ def judge(
     samples: Iterable[Traffic],
     risk: float,
     obstacles: Obstacles = NO_OBSTACLES,
+    spans: Iterable[DeviceSpan] = (),
 ) -> Proposal:
     """``wanted`` was found for the ``traffic``. The change must be worth it on all ``samples`` together, too, and what
     it gains there be chance with no more than the ``risk``. After too many losses no more samples are looked at.
@@ -66,39 +69,47 @@ def judge(
     """
     present_score, wanted_score = evaluator_for(traffic).exact([present, wanted])
     loaded, obstacle = loads(present, wanted), obstacles.against(present, wanted)
-    loaded_rate = sum(traffic.rate(service) for service in loaded)
+    changes = regroupings(present.engines, wanted.engines, spans)
+    rates = sum(map(traffic.rate, loaded)), sum(paused_rate(present, one.ends, traffic) for one in changes)
 
     def verdict() -> Verdict:
         if wanted_score.rank <= present_score.rank and not wanted.services > present.services:
             return Verdict.KEEP
         is_needed = wanted.services > present.services
-        if not is_needed and not threshold.is_worth(present_score, wanted_score, loaded_rate):
+        if not is_needed and not threshold.is_worth(present_score, wanted_score, *rates):
             return Verdict.NOT_WORTH
         if obstacle is not None:
             return Verdict.OBSTRUCTED
         if is_needed:
             return Verdict.REPLACE
         pairs = (evaluator_for(sample).exact([present, wanted]) for sample in samples)
-        counts_latency = threshold.gain(present_score, wanted_score, loaded_rate) <= threshold.min_gain
-        is_sure = _is_sure(pairs, threshold, loaded_rate, risk, counts_latency=counts_latency)
+        counts_latency = threshold.gain(present_score, wanted_score, *rates) <= threshold.min_gain
+        is_sure = _is_sure(pairs, threshold, rates, risk, counts_latency=counts_latency)
         return Verdict.REPLACE if is_sure else Verdict.BY_CHANCE
 
     swaps = tuple(obstacles.swaps(present, wanted))
-    return Proposal(wanted, verdict(), present_score, wanted_score, len(loaded), obstacle, swaps)
+    return Proposal(wanted, verdict(), present_score, wanted_score, len(loaded), obstacle, swaps, changes)
 
 
 def _is_sure(
-    pairs: Iterable[Sequence[Score]], threshold: Threshold, loaded_rate: float, risk: float, *, counts_latency: bool
+    pairs: Iterable[Sequence[Score]],
+    threshold: Threshold,
+    rates: tuple[float, float],
+    risk: float,
+    *,
+    counts_latency: bool,
 ) -> bool:
-    """Of the present and the wanted plan on one sample after the other. Gains are of attainment, or of latency."""
+    """Of the present and the wanted plan on one sample after the other. Gains are of attainment, or of latency.
+    ``rates``: of loads, and of engines that pause.
+    """
     seen, gains = list[Sequence[Score]](), list[float]()
     for here, there in pairs:
         seen.append((here, there))
-        gains.append(_faster(here, there) if counts_latency else threshold.gain(here, there, loaded_rate))
+        gains.append(_faster(here, there) if counts_latency else threshold.gain(here, there, *rates))
         if sum(gain <= 0 for gain in gains) > most_losses(risk):
             return False
     here, there = (together(scores) for scores in zip(*seen, strict=True))
-    return threshold.is_worth(here, there, loaded_rate * len(seen)) and chance(gains) <= risk
+    return threshold.is_worth(here, there, *(rate * len(seen) for rate in rates)) and chance(gains) <= risk
 
 
 def _faster(here: Score, there: Score) -> float:
@@ -125,3 +136,15 @@ def loads(present: Plan, wanted: Plan) -> list[str]:
         for service in group.services
         if service not in held.get((group.id, group.num_devices), ())
     ]
+
+
+def paused_rate(present: Plan, ends: Collection[str], traffic: Traffic) -> float:
+    """Return the requests a second that come to engines which end, if those of a service go to its engines in
+    proportion to their devices.
+    """
+    return sum(
+        traffic.rate(service) * group.num_devices / sum(other.num_devices for other in present.groups_of(service))
+        for group in present.groups
+        if group.id in ends
+        for service in group.services
+    )

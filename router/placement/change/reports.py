@@ -73,9 +73,10 @@ def reason_of(proposal: Proposal) -> str:
     said = IN_WORDS[proposal.verdict]
     if proposal.verdict is Verdict.OBSTRUCTED:
         return f"{said}: {proposal.obstacle}"
-    if not proposal.swaps:
-        return said
-    return f"{said}; services give way to others on {', '.join(proposal.swaps)}, which cannot hold both"
+    parts = [said, *(str(one) for one in proposal.regroupings)]
+    if proposal.swaps:
+        parts.append(f"services give way to others on {', '.join(proposal.swaps)}, which cannot hold both")
+    return "; ".join(parts)
 
 
 def _services(pending: Pending, proposal: Proposal | None) -> list[ServiceForecast]:

@@ -5,7 +5,34 @@ from dataclasses import replace
 
 from mesh.topology.schema import Topology
 from router.placement.change.obstacles import Obstacles
+from router.placement.observe.roster import Roster
 from router.placement.search.plan import Group, Plan
+
+SILENT_S = 10.0  # after which an engine is gone, and a service without an engine is given one
+
+
+class UnservedServices:
+    """Services that lost their last engine, and since when."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+        self._told_in = 0  # the interval
+
+    def __repr__(self) -> str:
+        return f"<UnservedServices {self._since}>"
+
+    def due(self, roster: Roster, interval: int, now: float) -> dict[str, list[str]]:
+        """Return, at most once an interval, those that are to be given an engine, with those that had them before.
+
+        Not at once, lest that one comes back with it; if it comes back without, there is nothing to wait for.
+        """
+        self._since = {name: self._since.get(name, now) for name in roster.unserved()}
+        before = {name: roster.who_forgot(name) for name in self._since}
+        due = {name: those for name, those in before.items() if those or now >= self._since[name] + SILENT_S}
+        if not due or self._told_in == interval:
+            return {}
+        self._told_in = interval
+        return due
 
 
 def _able(service: str, wanted: Plan, present: Plan, obstacles: Obstacles) -> list[Group]:

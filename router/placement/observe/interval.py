@@ -47,31 +47,33 @@ class Threshold:
 
     ``min_gain``: of attainment. Where attainments are that close, normalised latency must fall to
     ``max_latency_ratio`` of what it is. Each copy of weights that is loaded counts as so many late requests as its
-    service gets in ``load_s``.
+    service gets in ``load_s``, and engines that give their devices to others as those that they get in ``regroup_s``.
     """
 
     min_gain: float = 0.02
     max_latency_ratio: float = 0.7
     load_s: float = 1.0
+    regroup_s: float = 10.0
 
     @classmethod
     def of(cls, spec: PlacementSpec) -> "Threshold":
-        return cls(spec.min_gain, spec.max_latency_ratio, spec.load_s)
+        return cls(spec.min_gain, spec.max_latency_ratio, spec.load_s, spec.regroup_s)
 
-    def is_worth(self, present: Score, wanted: Score, loaded_rate: float) -> bool:
+    def is_worth(self, present: Score, wanted: Score, loaded_rate: float, paused_rate: float = 0.0) -> bool:
         """Return whether a plan is worth the change. ``loaded_rate``: requests a second of the copies that would be
-        loaded. Scores are of the same traffic.
+        loaded; ``paused_rate``: of engines that give their devices to others. Scores are of the same traffic.
         """
         if not present.num_requests:
             return False
-        gain = self.gain(present, wanted, loaded_rate)
+        gain = self.gain(present, wanted, loaded_rate, paused_rate)
         if gain > self.min_gain:
             return True
         is_faster = wanted.normalized_latency < self.max_latency_ratio * present.normalized_latency
         return is_faster and gain >= 0
 
-    def gain(self, present: Score, wanted: Score, loaded_rate: float) -> float:
-        """Return the gain of attainment, less what loading costs of it. Nothing, where there are no requests."""
+    def gain(self, present: Score, wanted: Score, loaded_rate: float, paused_rate: float = 0.0) -> float:
+        """Return the gain of attainment, less what the change costs of it. Nothing, where there are no requests."""
         if not present.num_requests:
             return 0.0
-        return wanted.attainment - present.attainment - loaded_rate * self.load_s / present.num_requests
+        num_late = loaded_rate * self.load_s + paused_rate * self.regroup_s
+        return wanted.attainment - present.attainment - num_late / present.num_requests

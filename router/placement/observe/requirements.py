@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from engines.costs.profiles import EngineProfile
 from mesh.errors import UserError
 from router.placement.search.plan import Group
+from router.placement.search.span import DeviceSpan
 
 GIB = 2**30
 
@@ -24,15 +25,19 @@ class Footprint:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Devices by host, to be cut into groups; or ``engines`` that are there, and stay as they are. All are alike."""
+    """Devices by host, to be cut into groups; or ``engines`` that are there, and stay as they are but for ``spans``.
+    All are alike.
+    """
 
     hosts: Mapping[str, int]
     engines: tuple[Group, ...] = ()
+    spans: tuple[DeviceSpan, ...] = ()
 
     @property
     def largest_group(self) -> int:
         """Devices that one group can have."""
-        sizes = [group.num_devices for group in self.engines] or self.hosts.values()
+        engines = [*self.engines, *(span.spanning for span in self.spans)]
+        sizes = [group.num_devices for group in engines] or self.hosts.values()
         return max(sizes, default=0)
 
 

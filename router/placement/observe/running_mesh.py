@@ -15,6 +15,7 @@ from router.placement.change.obstacles import Obstacles
 from router.placement.observe.requirements import Catalogue, Cluster, Footprint, Measure
 from router.placement.observe.roster import served
 from router.placement.search.plan import Group, Plan
+from router.placement.search.span import DeviceSpan
 
 KV_UNITS = 2**40  # of one device: so fine that rounding does not matter
 PERCENT = Measure("% of a device's KV memory", KV_UNITS / 100, "its longest requests")
@@ -45,8 +46,8 @@ def places(plan: Plan) -> dict[str, EnginePlace]:
     return {group.id: EnginePlace(plan.number, num_engines, group.services, group.role) for group in plan.groups}
 
 
-def cluster_of(plan: Plan) -> Cluster:
-    return Cluster({}, plan.groups)
+def cluster_of(plan: Plan, spans: tuple[DeviceSpan, ...] = ()) -> Cluster:
+    return Cluster({}, plan.groups, spans)
 
 
 def catalogue_of(statuses: Iterable[EngineStatus], longest: Mapping[str, int], max_sharing: int) -> Catalogue:
@@ -63,9 +64,14 @@ def catalogue_of(statuses: Iterable[EngineStatus], longest: Mapping[str, int], m
     return Catalogue(footprints, KV_UNITS, max_sharing, PERCENT)
 
 
-def with_weights(catalogue: Catalogue, obstacles: Obstacles, present: Plan) -> Catalogue:
-    """The same for engines that have a limit for weights."""
-    return replace(catalogue, weights=obstacles.weights, weight_limits=obstacles.roomiest(present))
+def with_weights(
+    catalogue: Catalogue, obstacles: Obstacles, present: Plan, spans: Iterable[DeviceSpan] = ()
+) -> Catalogue:
+    """The same for engines that have a limit for weights, those of ``spans`` included."""
+    here = {group.id for group in present.groups}
+    others = [group for span in spans for group in span.groups if group.id not in here]
+    limits = obstacles.roomiest(Plan((*present.groups, *others)))
+    return replace(catalogue, weights=obstacles.weights, weight_limits=limits)
 
 
 def _footprint(service: ServiceStatus, num_devices: int, longest: int) -> Footprint:

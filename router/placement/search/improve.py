@@ -13,6 +13,7 @@ from router.placement.search.greedy import Scored, best_first
 from router.placement.search.neighbours import Changes
 from router.placement.search.plan import Plan
 from router.placement.search.score import Evaluate
+from router.placement.search.span import DeviceSpan
 
 BATCH = 8  # neighbours that are evaluated at a time
 BEAM = 6  # ways to cut the cluster that are pursued
@@ -34,13 +35,14 @@ def improve(
     *,
     is_open: Callable[[Plan], bool] | None = None,
     may_cut: bool = True,
+    spans: Sequence[DeviceSpan] = (),
     batch: int = BATCH,
 ) -> list[Scored]:
     """The best plans found from ``starts`` on, best first: where scores are rough, the first need not be the best.
 
     ``is_over`` is asked before each batch, with the number of those before. It ends early, too, when the best plan
     ``is_enough``, and when there is no other plan. Only plans that are ``is_open`` count. With ``may_cut``, groups are
-    joined and split.
+    joined and split; else engines by ``spans``.
 
     Every other batch is of neighbours of the best plan, the others are of those of the other cuts in turn.
     """
@@ -52,7 +54,7 @@ def improve(
         num_batches += 1
         num_in_vain += 1
         one = beam[index]
-        plans = _neighbours(Changes(one.plan, one.score, catalogue, random, may_cut), seen, is_open, batch)
+        plans = _neighbours(Changes(one.plan, one.score, catalogue, random, may_cut, spans), seen, is_open, batch)
         if plans:
             num_in_vain = 0
             scored = [Scored(*pair) for pair in zip(plans, evaluate(plans), strict=True)]

@@ -1,7 +1,7 @@
 """Small changes to a plan: the neighbourhood of local search.
 
 Services are added, dropped, moved, swapped, or take the place of others; engines are given to one phase; groups are
-joined and split.
+joined and split, where engines run by those that span others.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,6 +13,7 @@ from router.placement.observe.requirements import Catalogue
 from router.placement.search.partition import halves, joined, neighbours
 from router.placement.search.plan import Group, Plan, has_all_phases
 from router.placement.search.score import Score
+from router.placement.search.span import DeviceSpan, regrouped
 
 FOCUS = 0.7  # of the changes concern the service that is served worst
 
@@ -26,11 +27,13 @@ class Changes:
     catalogue: Catalogue
     random: Random
     may_cut: bool  # groups may be joined and split
+    spans: Sequence[DeviceSpan] = ()  # of engines that run: what may be joined and split of them
 
     def draw(self) -> Plan | None:
         """A random change; None if it does not fit."""
         one_service = (self._add, self._drop, self._move, self._replace, self._swap)
-        change = self.random.choice((*one_service, self._turn, *((self._join, self._split) if self.may_cut else ())))
+        cuts = (self._join, self._split) if self.may_cut else (self._span, self._unspan) if self.spans else ()
+        change = self.random.choice((*one_service, self._turn, *cuts))
         changed = next(change(), None)
         return changed if changed is not None and self._is_valid(changed) else None
 
@@ -109,11 +112,41 @@ class Changes:
         if not pairs:
             return
         left, right = self.random.choice(pairs)
-        services = sorted({*left.services, *right.services})
-        if len(services) > self.catalogue.max_sharing:
-            services = self.random.sample(services, self.catalogue.max_sharing)
-        for group in self._holding(joined(left, right), services):
+        for group in self._holding(joined(left, right), self._shared(left.services + right.services)):
             yield _with(self.plan, (left, right), (group,))
+
+    def _shared(self, services: Sequence[str]) -> list[str]:
+        """As many of them as may be on one group."""
+        names = sorted(set(services))
+        most = self.catalogue.max_sharing
+        return names if len(names) <= most else self.random.sample(names, most)
+
+    def _span(self) -> Iterator[Plan]:
+        """An engine takes the devices of others, and what they hold."""
+        groups = {group.id: group for group in self.plan.groups}
+        able = [span for span in self.spans if all(group.id in groups for group in span.spanned)]
+        if able:
+            span = self.random.choice(able)
+            held = [name for group in span.spanned for name in groups[group.id].services]
+            for group in self._holding(span.spanning, self._shared(held)):
+                yield regrouped(self.plan, span.spanned, (group,))
+
+    def _unspan(self) -> Iterator[Plan]:
+        """An engine gives its devices to others. Each holds what it held, or one service of that."""
+        groups = {group.id: group for group in self.plan.groups}
+        able = [span for span in self.spans if span.spanning.id in groups]
+        if able:
+            span = self.random.choice(able)
+            services = groups[span.spanning.id].services
+            is_dealt = len(services) > 1 and self.random.random() < 0.5
+            dealt = [services[number % len(services)] for number in range(len(span.spanned))] if is_dealt else []
+            parts = [
+                part
+                for number, group in enumerate(span.spanned)
+                for part in self._holding(group, [dealt[number]] if dealt else services)
+            ]
+            if len(parts) == len(span.spanned):
+                yield regrouped(self.plan, (span.spanning,), parts)
 
     def _split(self) -> Iterator[Plan]:
         """One becomes two equal ones: both hold its services, or each a part of them."""

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, product, repeat
 
 from router.placement.observe.requirements import Catalogue, Cluster
-from router.placement.search.plan import Group
+from router.placement.search.plan import Group, Plan
+from router.placement.search.span import every_way
 
 
 def partitions(cluster: Cluster, catalogue: Catalogue, *, pruned: bool = True) -> list[tuple[Group, ...]]:
@@ -12,10 +13,11 @@ def partitions(cluster: Cluster, catalogue: Catalogue, *, pruned: bool = True) -
 
     Pruned by the paper's heuristics: sizes are powers of two that fit a host, and all groups are equal but for those
     that had to be merged for services that need more. Else all ways with sizes that some service has a profile for.
-    There is one way for engines that stay as they are.
+    There is one way for engines that stay as they are. With spans there are two more: all devices joined, and none.
     """
     if cluster.engines:
-        return [tuple(engine.holding(()) for engine in cluster.engines)]
+        ways = every_way(Plan(cluster.engines), cluster.spans)
+        return [tuple(engine.holding(()) for engine in way.groups) for way in ways]
     if not pruned:
         return list(_all_partitions(cluster, catalogue.sizes()))
     found = [tuple(_equal(cluster, size, catalogue)) for size in _powers(cluster, catalogue)]

@@ -63,6 +63,10 @@ class Plan:
         return [(group.id, group.services) for group in self.groups]
 
     @property
+    def engines(self) -> list[str]:
+        return [group.id for group in self.groups]
+
+    @property
     def num_devices(self) -> int:
         return sum(group.num_devices for group in self.groups)
 

@@ -11,6 +11,7 @@ from mesh.wire.status import EngineStatus
 from router.placement.change.obstacles import Obstacles
 from router.placement.change.replacement import EvaluatorFor, Proposal, Verdict, judge, risk_of
 from router.placement.observe.conduct import Conduct
+from router.placement.observe.device_ways import DeviceWays
 from router.placement.observe.interval import Threshold
 from router.placement.observe.requirements import Catalogue, Cluster, check_fits
 from router.placement.observe.running_mesh import catalogue_of, cluster_of, with_weights
@@ -21,6 +22,7 @@ from router.placement.search.evaluators import Evaluators
 from router.placement.search.plan import Plan
 from router.placement.search.score import Score
 from router.placement.search.search import NO_OBSTACLES, Evaluator, FoundPlan, search
+from router.placement.search.span import DeviceSpan
 
 DRAWN_S = 60.0  # of traffic that plans are scored on,
 LEAST_DRAWN = 200  # or longer, if it has fewer requests than that,
@@ -36,9 +38,9 @@ LEAST_SHARING = 2  # services that may share an engine unless somebody says othe
 class Question:
     """Asks whether another plan than the ``present`` one is worth the change, for requests like those of ``asked``.
 
-    Engines stay as they are: ``cluster`` and ``present`` have the same ones. They serve as they do now, by ``conduct``.
-    Local search takes ``improve_s``. A plan that has ``obstacles`` is told of at best. ``risk``: of a change that is
-    worth it by chance only.
+    Engines stay as they are but for the spans of ``cluster``, which has those of ``present``. They serve as they do
+    now, by ``conduct``. Local search takes ``improve_s``. A plan that has ``obstacles`` is told of at best. ``risk``:
+    of a change that is worth it by chance only.
     """
 
     number: int
@@ -115,22 +117,28 @@ def make_question(
     obstacles: Obstacles = NO_OBSTACLES,
     num_intervals: int = 1,
     waiting: Mapping[str, int] = NOTHING_WAITS,
+    ways: DeviceWays | None = None,
 ) -> Question:
     """Make a question of what was heard. ``services`` are to be placed, too, if there is none of them yet. ``known``
     tells what services cost.
 
     ``num_intervals``: in which services were asked for the same as they are ``observed`` to be. ``waiting``: requests
-    of each that wait now.
+    of each that wait now. ``ways``: None, if engines stay as they are.
     """
     traffic = observed.traffic()
     longest = {name: _longest(traffic, name) for name in present.services | set(services)}
     most = max_services or max(LEAST_SHARING, *(len(group.services) for group in present.groups))
-    catalogue = with_weights(catalogue_of(known, longest, most), obstacles, present)
+    catalogue, spans = catalogue_of(known, longest, most), tuple[DeviceSpan, ...]()
+    if ways is not None:
+        catalogue = ways.complete(catalogue, longest)
+        spans = ways.usable(present, catalogue)
+        obstacles = ways.obstacles(obstacles, present, spans)
+    catalogue = with_weights(catalogue, obstacles, present, spans)
     asked = traffic.only(catalogue.services).with_waiting(waiting)
     return Question(
         number,
         present,
-        cluster_of(present),
+        cluster_of(present, spans),
         catalogue,
         asked,
         slos,
@@ -182,6 +190,7 @@ def _proposal(question: Question, found: FoundPlan, judged: Traffic, evaluator_f
             question.samples(),
             question.risk,
             question.obstacles,
+            question.cluster.spans,
         )
 
     proposal = judge_of(found.best.plan)

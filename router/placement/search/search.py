@@ -56,8 +56,8 @@ def search(
     """Raise `PlacementError` for services that fit on no group of the cluster. ``is_over``: see `improve`.
 
     Local search begins at all greedy plans, and at the ``present`` one. It ends early with a plan near to the ideal. If
-    engines stay as they are, only plans that have none of the ``obstacles`` are considered, and the one that is found
-    is dealt to the engines that have least to load for it.
+    engines stay as they are, but for the cluster's spans, only plans that have none of the ``obstacles`` are
+    considered, and the one that is found is dealt to the engines that have least to load for it.
     """
     check_fits(catalogue, cluster)
     made = greedy(partitions(cluster, catalogue), catalogue, traffic, evaluator)
@@ -80,6 +80,7 @@ def search(
         lambda one: is_near(one, ideal),
         is_open=None if reach is None else reach.includes,
         may_cut=not cluster.engines,
+        spans=cluster.spans,
     )
     shortlist = [*(one.plan for one in improved), *held]
     others = dict.fromkeys(plan for plan in shortlist if plan != by_algorithm_1.plan)

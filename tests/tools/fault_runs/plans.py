@@ -9,6 +9,7 @@ from router.placement.change.replacement import Proposal, Verdict
 from router.placement.search.plan import Plan, has_all_phases
 from router.placement.search.question import Answer, Question
 from router.placement.search.score import Score
+from router.placement.search.span import regrouped
 from simulation.placement.daemon import SearchResult
 
 MOST_PLANS = 6  # then it wants no other: what is under way is to come to an end
@@ -27,10 +28,20 @@ class DrawnPlans:
     def __call__(self, question: Question) -> SearchResult:
         present, wanted = question.present, question.present
         if question.number <= MOST_PLANS:
-            wanted = self._draw(present, sorted(question.catalogue.services), question.obstacles)
+            wanted = self._draw(self._regrouped(question), sorted(question.catalogue.services), question.obstacles)
         verdict = Verdict.KEEP if wanted is present else Verdict.REPLACE
         proposal = Proposal(wanted, verdict, NOTHING, NOTHING, 0)
         return SearchResult(Answer(proposal, {}), SEARCH_S)
+
+    def _regrouped(self, question: Question) -> Plan:
+        """The present plan, in half of all cases with devices used in another way."""
+        present, spans = question.present, question.cluster.spans
+        if not spans or self._random.random() < 0.5:
+            return present
+        span = self._random.choice(spans)
+        old, new = next(way for way in span.ways() if way[0][0].id in present.engines)
+        held = [name for group in present.groups if group.id in {one.id for one in old} for name in group.services]
+        return regrouped(present, old, [group.holding(held) for group in new])
 
     def _draw(self, present: Plan, services: list[str], obstacles: Obstacles) -> Plan:
         random = self._random

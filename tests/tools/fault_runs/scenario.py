@@ -154,6 +154,8 @@ def draw(seed: int, only: Iterable[str] = (*KINDS, *ORDERS), among: Sequence[str
         topology = _with_disciplines(topology, Random(f"{seed}/disciplines"))
     if "swaps" in kinds and len(topology.services) > 1 and topology.placement is not None:
         topology = _with_swaps(topology, Random(f"{seed}/swaps"))
+    if "spans" in kinds and topology.placement is not None:
+        topology = _with_spans(topology, Random(f"{seed}/spans"))
     if "slices" in kinds:
         topology = _with_slices(topology, Random(f"{seed}/slices"))
     if "tiers" in kinds:
@@ -181,6 +183,7 @@ def draw(seed: int, only: Iterable[str] = (*KINDS, *ORDERS), among: Sequence[str
             noise=random.choice([0.0, 0.1]),
             late_masks=masks.choice([0.0, 0.1, 0.5]),
             draft_acceptance=Random(f"{seed}/acceptance").choice([0.0, 0.5, 0.9, 1.0]),
+            boot_s=0.5,
         ),
         num_blocks=random.choice([54, 64, 100, 400]),
         faults=tuple(thing for thing in things if not isinstance(thing, Order)),
@@ -229,6 +232,24 @@ def _with_swaps(topology: Topology, random: Random) -> Topology:
         for number, spec in enumerate(topology.engines)
     ]
     return replace(topology, engines=tuple(engines))
+
+
+def _with_spans(topology: Topology, random: Random) -> Topology:
+    """In half of such runs, an engine that may take the devices of the first two, if these do the same."""
+    first, second = topology.engines[:2]
+    if random.random() < 0.5 or first.role is not second.role:
+        return topology
+    room = first.weight_memory_bytes
+    wide = replace(
+        first,
+        id="wide",
+        services=tuple(service.name for service in topology.services),
+        spans=(first.id, second.id),
+        is_standby=True,
+        weight_memory_bytes=None if room is None else 2 * room,
+        profile="a100-llama3-8b-tp2",
+    )
+    return replace(topology, engines=(*topology.engines, wide))
 
 
 def _with_disciplines(topology: Topology, random: Random) -> Topology:

@@ -1,0 +1,88 @@
+"""The ways in which devices can be used that nobody uses now, and what services cost there."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from engines.costs.profiles import EngineProfile, load_profile, num_devices_of
+from engines.costs.serving_systems import imitating
+from mesh.topology.schema import EngineSpec, Topology
+from router.placement.change.obstacles import Obstacles
+from router.placement.observe.requirements import Catalogue, Footprint
+from router.placement.search.plan import Group, Plan
+from router.placement.search.span import DeviceSpan
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceWays:
+    """What a topology says of engines that span others. ``profiles``: what an engine of so many devices costs, whatever
+    service it has. ``limits``: of weights, by engine. ``failed``: engines that did not start lately.
+    """
+
+    spans: tuple[DeviceSpan, ...] = ()
+    profiles: Mapping[int, EngineProfile] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
+    failed: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, topology: Topology) -> "DeviceWays":
+        engines = {spec.id: spec for spec in topology.engines}
+        spans = tuple(
+            DeviceSpan(_group(spec), tuple(_group(engines[name]) for name in spec.spans))
+            for spec in engines.values()
+            if spec.spans
+        )
+        specs = [engines[group.id] for span in spans for group in span.groups]
+        profiles = {
+            num_devices_of(spec): imitating(spec, load_profile(spec.profile))
+            for spec in specs
+            if spec.profile is not None
+        }
+        limits = {spec.id: spec.weight_memory_bytes for spec in specs if spec.weight_memory_bytes is not None}
+        return cls(spans, profiles, limits)
+
+    def usable(self, present: Plan, catalogue: Catalogue) -> tuple[DeviceSpan, ...]:
+        """Return the spans that plans may use: one way of each runs whole, somebody knows what the other one costs, and
+        none of its engines failed to start lately.
+        """
+        return tuple(
+            span
+            for span in self.spans
+            if span.is_whole(present) and not self.failed & span.names and not unknown(span, catalogue)
+        )
+
+    def complete(self, catalogue: Catalogue, longest: Mapping[str, int]) -> Catalogue:
+        """Return the catalogue with what services cost on as many devices as no engine has had them on."""
+        footprints = {name: dict(by_size) for name, by_size in catalogue.footprints.items()}
+        for num_devices, profile in self.profiles.items():
+            scaled = _in_units(profile, num_devices * catalogue.device_bytes)
+            for name, by_size in footprints.items():
+                by_size.setdefault(num_devices, Footprint(scaled, scaled.kv_bytes(longest[name])))
+        return replace(catalogue, footprints=footprints)
+
+    def obstacles(self, obstacles: Obstacles, present: Plan, spans: Sequence[DeviceSpan]) -> Obstacles:
+        """Return them with those of engines that do not run: what these hold when they start."""
+        here = {group.id for group in present.groups}
+        absent = [group for span in spans for group in span.groups if group.id not in here]
+        limits = {group.id: self.limits[group.id] for group in absent if group.id in self.limits}
+        return replace(
+            obstacles,
+            limits={**obstacles.limits, **limits},
+            starts={group.id: group.services for group in absent},
+        )
+
+
+def unknown(span: DeviceSpan, catalogue: Catalogue) -> list[str]:
+    """Return the engines of which nobody knows what a service costs there."""
+    sizes: Collection[int] = catalogue.sizes()
+    return [group.id for group in span.groups if group.num_devices not in sizes]
+
+
+def _in_units(profile: EngineProfile, memory: int) -> EngineProfile:
+    """Weights are counted apart on running engines."""
+    num_tokens = max(1, profile.kv_memory_bytes // profile.kv_bytes_per_token)
+    per_token = max(1, memory // num_tokens)
+    return replace(profile, kv_bytes_per_token=per_token, kv_memory_bytes=memory, weight_bytes=0)
+
+
+def _group(spec: EngineSpec) -> Group:
+    return Group(spec.id, spec.host, 0, num_devices_of(spec), tuple(sorted(spec.services)), spec.role)

@@ -245,7 +245,10 @@ class IncomingTransfers:
 def _difference(service: Service, reserve: Reserve) -> str | None:
     """Between what the sender's KV and tokens are of, and what is here."""
     if service.shape != reserve.shape:
-        return "KV blocks have another shape here"
+        here, there = service.shape.form, reserve.shape.form
+        return "KV blocks have another shape here" + (
+            f": {here or 'plain'}, not {there or 'plain'}" if here != there else ""
+        )
     if service.identity != reserve.model:
         return f"{service.name!r} is another model here: its weights or its tokenizer differ"
     return None

@@ -1,5 +1,6 @@
 """Adds to vLLM's workers that their KV cache is in our pages and our sampler chooses tokens."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from engines.models.files.model_config import ModelConfig
 from engines.scheduling.batch import Unsampled
 from engines.torch_engine.sampling.sampler import Sampler
 from engines.vllm_engine.adapters.placed import PlacedAdapters
-from engines.vllm_engine.memory import FEW_BLOCKS, Pages, block_form, layer_view
+from engines.vllm_engine.memory import FEW_BLOCKS, Pages, block_form, layer_view, split_form
 from engines.vllm_engine.sampler import MeshSampler, StepLogprobs
+from mesh.process.ties import Ties
 
 
 class InPages:
@@ -32,9 +34,12 @@ class InPages:
 
         ``folder`` is the model's. After `initialize_from_config`, before anything is computed. Each worker of several
         has its heads of each layer. Answers who gives the blocks their form: the attention, the instructions of the CPU
-        that it uses, and the order of a block's axes where that is not vLLM's order of naming them.
+        that it uses, the order of a block's axes where that is not vLLM's order of naming them, and the number of
+        workers where engines with another one could not read the blocks.
         """
         runner, parallel = self.model_runner, self.parallel_config
+        if parallel.world_size > 1:  # a process of its own, which would wait for its engine for ever
+            Ties(parent=os.getppid()).end_with_parent()
         context = runner.compilation_config.static_forward_context
         names = [name for group in runner.kv_cache_config.kv_cache_groups for name in group.layer_names]
         memory, views = pages.tensor(), {}
@@ -42,6 +47,8 @@ class InPages:
             part = layer * parallel.tensor_parallel_size + self.rank
             views[name] = layer_view(memory, pages.places, part, context[name].kv_cache, FEW_BLOCKS)
         layer, order = context[names[0]], block_form(context[names[0]].kv_cache, FEW_BLOCKS)
+        layout = getattr(runner.kv_cache_config, "kv_cache_layout", "")
+        split = split_form(str(layout), parallel.tensor_parallel_size)
         runner.kv_caches.clear()
         bind_kv_cache(views, context, runner.kv_caches)
         # Several workers draw each for itself: none may be late for what the others have.
@@ -51,7 +58,9 @@ class InPages:
         runner.sampler = self._sampler
         instructions = getattr(layer.impl, "isa", getattr(layer, "isa", ""))
         is_plain = order == "".join(sorted(order))
-        return " ".join(filter(None, [layer.attn_backend.get_name(), str(instructions), "" if is_plain else order]))
+        return " ".join(
+            filter(None, [layer.attn_backend.get_name(), str(instructions), "" if is_plain else order, split])
+        )
 
     def execute_model(self, scheduler_output: Any) -> Any:
         self._sampler.begin(scheduler_output.step)

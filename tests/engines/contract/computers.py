@@ -123,6 +123,24 @@ class Remote:
         self._say(("copy_block", (source, destination)))
         self._answer()
 
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def form(self) -> str:
+        """How bytes lie in its blocks."""
+        self._say(("form", None))
+        return str(self._answer())
+
+    def read_block(self, block: int) -> bytes:
+        self._say(("read_block", block))
+        return self._answer()  # type: ignore[return-value]
+
+    def write_block(self, block: int, content: bytes) -> None:
+        self._say(("write_block", (block, content)))
+        self._answer()
+
     def add_adapter(self, key: str, folder: AdapterFolder) -> None:
         self._say(("add_adapter", (key, folder)))
         self._answer()

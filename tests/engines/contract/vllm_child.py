@@ -1,6 +1,7 @@
 """The vLLM executor behind a pipe: pickled questions on standard input, answers on standard output.
 
-Arguments: the rank up to which it takes LoRA adapters, 0 for none, and another model's folder and dtype.
+Arguments: the rank up to which it takes LoRA adapters, 0 for none, another model's folder and dtype, and the number of
+its workers.
 `MESHSERVE_VLLM_DEVICE` names a GPU for it; it computes on CPUs else.
 """
 
@@ -19,7 +20,7 @@ from mesh.wire.control import Role
 from tests.engines.contract.computers import BLOCK_SIZE, FOLDER, NUM_BLOCKS, SERVICE
 
 BLOCK_VALUES = 4 * 2 * 2 * BLOCK_SIZE * 32
-DEFAULTS = ("0", str(FOLDER), "float32")
+DEFAULTS = ("0", str(FOLDER), "float32", "1")
 
 
 def copy_block(memory: KVMemory | DeviceKVMemory, source: int, destination: int) -> None:
@@ -34,10 +35,11 @@ def copy_block(memory: KVMemory | DeviceKVMemory, source: int, destination: int)
 def main() -> None:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print
-    rank, folder, dtype = [*sys.argv[1:], *DEFAULTS[len(sys.argv) - 1 :]]
+    rank, folder, dtype, num_workers = [*sys.argv[1:], *DEFAULTS[len(sys.argv) - 1 :]]
     engine = EngineSpec(
         "engine", Role.MULTIPLEX, (SERVICE,), backend="vllm", block_size=BLOCK_SIZE, chunk_tokens=512,
-        kv_memory_bytes=NUM_BLOCKS * BLOCK_VALUES * DTYPE_BYTES[dtype], options={"enforce_eager": True},
+        kv_memory_bytes=NUM_BLOCKS * BLOCK_VALUES * DTYPE_BYTES[dtype],
+        options={"enforce_eager": True, "tensor_parallel_size": int(num_workers)},
         device=os.environ.get("MESHSERVE_VLLM_DEVICE", "cpu"),
     )  # fmt: skip
     spec = ServiceSpec(SERVICE, folder, Slo(10.0, 1.0), dtype=dtype)
@@ -62,6 +64,14 @@ def main() -> None:
                 answer(adapters.add(SERVICE, *argument))
             elif question == "remove_adapter" and adapters is not None:
                 answer(adapters.remove(SERVICE, argument))
+            elif question == "form":
+                answer(model.service.shape.form)
+            elif question == "read_block" and isinstance(memory, KVMemory):
+                answer(bytes(memory[argument]))
+            elif question == "write_block" and isinstance(memory, KVMemory):
+                block, content = argument
+                memory[block] = np.frombuffer(content, np.uint8)
+                answer(None)
             else:
                 answer(copy_block(memory, *argument))
         except Exception as error:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from engines.vllm_engine.memory import BlockStarts, HostPages, block_form, layer_view
+from engines.vllm_engine.memory import BlockStarts, HostPages, block_form, layer_view, split_form
 from kvtransfer.layout import KVLayout, PageLayout
 from kvtransfer.memory import Geometry, KVMemory, PagedMemory
 from mesh.wire.transfers import KVShape
@@ -78,6 +78,12 @@ def test_workers_of_a_layer_have_their_heads_side_by_side(memory):
         half[3] = rank + 1.0
     assert whole[3, 0].eq(1.0).all()
     assert whole[3, 1].eq(2.0).all()
+
+
+def test_blocks_name_their_workers_where_others_could_not_read_them():
+    assert [split_form("LBHNC", number) for number in (1, 2)] == ["", ""]
+    assert [split_form("LBNHC", number) for number in (1, 2)] == ["", "split2"]
+    assert split_form("", 2) == "split2", "nobody knows"
 
 
 @pytest.mark.parametrize(("layer", "like"), [(LAYERS, (7, HEADS, SIZE, 2 * DIM)), (0, (HEADS, SIZE, 7, DIM))])

@@ -60,7 +60,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--fail-under", type=share, metavar="X", help="exit with 1 if a smaller share met its SLO, as 0.95 or 95%%"
     )
     parser.set_defaults(run=run)
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", prog="mesh bench")
     sweep_cli.register(commands)
     _register_report(commands)
 

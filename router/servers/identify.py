@@ -147,6 +147,8 @@ def _reason(error: Exception) -> str:
     """In the words of the system, if it has some; in one line."""
     if isinstance(error, aiohttp.ClientResponseError):
         return "it does not speak HTTP"
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"{error.certificate_error.args[-1]}; in a topology, tls_ca names certificates to check it by"
     cause = getattr(error, "os_error", None) or error
     text = getattr(cause, "strerror", None) or str(cause) or type(error).__name__
     return " ".join(text.split())[:300]

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from bench.load.cli import register
+from mesh.cli.entry import command_parser
 from mesh.errors import CommandError, UserError
 from tests.bench.load.results.test_measures import VLLM_KEYS
 from tests.bench.load.small import Asked, server, stream_of
@@ -228,6 +229,12 @@ MISTAKES = [
     (["--url", "ftp://x"], "--url"),
     (["--url", "http://127.0.0.1:1"], "no server answers"),
 ]
+
+
+def test_a_mistake_in_a_part_of_the_command_names_that_part(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        command_parser(["bench"]).parse_args(["bench", "sweep", "--trace", "x"])
+    assert capsys.readouterr().err.startswith("mesh bench sweep: no option '--trace'")
 
 
 @pytest.mark.parametrize(("arguments", "named"), MISTAKES)

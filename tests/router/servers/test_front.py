@@ -6,6 +6,7 @@ import ssl
 import subprocess
 from dataclasses import replace
 
+import aiohttp
 import pytest
 
 from mesh.access.keys import UNLIMITED, KeyLimits
@@ -13,6 +14,7 @@ from mesh.topology.schema import PolicySpec
 from mesh.wire.control import Drain
 from router.api.access.rates import Charge, Meter
 from router.api.http.callers import Caller
+from router.servers.identify import ServerError, identify
 from tests.router.front import CHAT, DEADLINE_S, HELLO, front_of, topology_of
 from tests.router.servers.nasty import STREAM, NastyServer, answer, chunk, chunked, event, hangs, says, serving, whole
 
@@ -313,6 +315,19 @@ async def test_servers_may_speak_tls(tmp_path, settings):
         async with front_of(tmp_path, server, **settings) as front:
             for _ in range(2):
                 assert (await front.stream(max_tokens=1))[0] == "w0 "
+    finally:
+        await server.stop()
+
+
+async def test_a_certificate_that_cannot_be_checked_is_told_with_what_checks_it(tmp_path):
+    certificates = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    certificates.load_cert_chain(*_certificate(tmp_path))
+    server = NastyServer(answer, certificates=certificates)
+    await server.start()
+    try:
+        async with aiohttp.ClientSession() as session:
+            with pytest.raises(ServerError, match=r"self-signed certificate.*tls_ca"):
+                await identify(session, server.url)
     finally:
         await server.stop()
 

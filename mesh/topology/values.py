@@ -131,6 +131,8 @@ def urls(value: object) -> tuple[str, ...]:
     found = tuple(map(server_url, value if isinstance(value, list) else [value]))
     if not found:
         raise ValueError('[] names no server; write a URL such as "http://gpu-1:8000", or a list of them')
+    if twice := [url for number, url in enumerate(found) if url in found[:number]]:
+        raise ValueError(f"{twice[0]} is there twice; name each server once")
     return found
 
 
@@ -140,6 +142,8 @@ def event_endpoints(value: object) -> tuple[str, ...]:
     for endpoint in found:
         if not isinstance(endpoint, str) or not re.fullmatch(r"tcp://[^/:\s]+:\d{1,5}", endpoint):
             raise ValueError(f'{endpoint!r} is no place of events; write it like "tcp://gpu-1:5557"')
+        if endpoint.startswith("tcp://*"):
+            raise ValueError(f'{endpoint!r} names no host; write where the server is, like "tcp://gpu-1:5557"')
     return found
 
 

@@ -101,7 +101,7 @@ async def _ask_all(urls: list[str], key: str | None) -> "list[FoundServer]":
 
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
     try:
-        places = [server_url(url if "://" in url else f"http://{url}") for url in dict.fromkeys(urls)]
+        places = list(dict.fromkeys(server_url(url if "://" in url else f"http://{url}") for url in urls))
     except ValueError as error:
         raise UserError(str(error)) from None
     async with aiohttp.ClientSession(headers=headers) as session:

@@ -184,7 +184,7 @@ class ServerAdapter:
         body, joint = call.body, None
         if call.has_begun:
             way = way_of(call, facts)
-            body, joint = body_to_go_on(call, way), Joint(call, way)
+            body, joint = body_to_go_on(call, way, facts), Joint(call, way)
             call.seams.append({"at": call.num_tokens, "by": str(way)})
             self._ear.goes_on(call.id, str(way))
         name = self._server.name_of(start.spec.service)

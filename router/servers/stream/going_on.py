@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from router.servers.facts import ServerFacts
+from router.servers.facts import ServerFacts, ServerKind
 from router.servers.forwarded_call import CHAT, COMPLETIONS, AnswerForm, CallBody, ForwardedCall
 from router.servers.stream.chunks import AnswerChunk
 from router.servers.stream.sse import BadStreamError
@@ -26,6 +26,7 @@ OFF: Final = (b"null", b"false", b"[]", b"{}", b"1", b'{"type":"text"}')
 LIMITS: Final = ("max_tokens", "max_completion_tokens")
 OF_CHATS: Final = ("messages", "max_completion_tokens", "add_generation_prompt", "continue_final_message")
 UNKNOWN_ROOM: Final = 4096  # tokens of an answer, where nobody says how many a server takes
+DEFAULT_COMPLETION: Final = 16  # tokens of /v1/completions, as OpenAI, vLLM and SGLang have it
 NO_WAY: Final = "the stream broke off, and no other server can go on with this answer"
 ANOTHER: Final = f"{NO_WAY}: made anew, it is another one"
 
@@ -63,8 +64,8 @@ def way_of(call: ForwardedCall, facts: ServerFacts) -> SeamKind:
     return SeamKind.REPLAY
 
 
-def body_to_go_on(call: ForwardedCall, way: SeamKind) -> CallBody:
-    """Return what is asked for, in the place of what the client asked for."""
+def body_to_go_on(call: ForwardedCall, way: SeamKind, facts: ServerFacts) -> CallBody:
+    """Return what is asked for, in the place of what the client asked for. ``facts``: of the server that goes on."""
     body, said = call.body, call.said
     fields = dict(body.fields)
     if way is SeamKind.REPLAY:
@@ -72,6 +73,8 @@ def body_to_go_on(call: ForwardedCall, way: SeamKind) -> CallBody:
     for name in LIMITS:
         if _is_on(fields, name):
             fields[name] = _encode(max(1, msgspec.json.decode(fields[name], type=int) - call.num_tokens))
+    if body.path == COMPLETIONS and not any(bytes(fields.get(name, b"null")) != b"null" for name in LIMITS):
+        fields |= _rest_of_default(call, facts)
     if way is SeamKind.MESSAGE:
         fields["messages"] = _with_message(fields["messages"], said.text)
         fields |= {"add_generation_prompt": _encode(False), "continue_final_message": _encode(True)}
@@ -88,6 +91,13 @@ def body_to_go_on(call: ForwardedCall, way: SeamKind) -> CallBody:
     elif body.path == CHAT:
         fields["max_tokens"] = _encode(_room(call))
     return replace(body, path=COMPLETIONS, fields=fields)
+
+
+def _rest_of_default(call: ForwardedCall, facts: ServerFacts) -> dict[str, msgspec.Raw]:
+    """The limit of a completion without one of its own, whose default would begin anew."""
+    if facts.kind is ServerKind.LLAMA_CPP or call.num_tokens >= DEFAULT_COMPLETION:
+        return {}
+    return {"max_tokens": _encode(DEFAULT_COMPLETION - call.num_tokens)}
 
 
 def _room(call: ForwardedCall) -> int:

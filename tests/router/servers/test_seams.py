@@ -105,6 +105,12 @@ async def test_with_token_ids_the_answer_is_the_same(go):
     assert [(record.outcome, record.output_tokens, record.attempts) for record in records] == [("finished", 6, 2)]
 
 
+@pytest.mark.parametrize("ids", [True, False])
+async def test_the_default_limit_of_completions_does_not_begin_anew(go, ids):
+    _, servers, _ = await go(says(2, ids=ids), says(ids=ids), path="/v1/completions", prompt="a b ")
+    assert servers[1].asked[0].body["max_tokens"] == 14
+
+
 async def test_an_answer_may_break_off_more_than_once(go):
     events, servers, _ = await go(says(2, is_once=True), says(2, is_once=True), max_tokens=6)
     assert text_of(events) == "".join(WORDS)

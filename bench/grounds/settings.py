@@ -17,9 +17,10 @@ from bench.papers.tropical import setting as tropical
 from bench.simulated import MANY, make_fleet, modelled_engine, percentile
 from engines.costs.linear import serving_s
 from engines.costs.profiles import load_profile
+from mesh.rules import Lateness
 from mesh.topology.schema import EngineSpec, GatewaySpec, Scheduling, ServiceSpec, Slo, Topology
 from mesh.wire.control import Role
-from router.history.records import Record
+from router.history.records import Outcome, Record
 from simulation.engines.physics import Physics
 from simulation.engines.shared_profiles import Profile, SharedProfile
 from simulation.loads.arrival_processes import Arrivals, synthesize
@@ -123,6 +124,7 @@ def _seallm(contender: Contender, num_requests: int, seed: int) -> Fleet:
             Slo(5.0, 0.2),
             usual_prompt=min(CONTEXT - 21, round(means.prompt)),
             usual_answer=round(means.answer),
+            late=Lateness.SERVE,
         )
         for name, (preset, means) in SHARED.items()
     )
@@ -160,7 +162,11 @@ def _normalised(records: Sequence[Record]) -> float:
         profile = load_profile(preset)
         prompt = min(CONTEXT - means.answer, means.prompt)
         alone_s = serving_s(profile.prefill, profile.decode, 1, round(prompt), round(means.answer))
-        found += [inf if one.e2e_s is None else one.e2e_s / alone_s for one in records if one.service == name]
+        found += [
+            one.e2e_s / alone_s if one.outcome is Outcome.FINISHED and one.e2e_s else inf
+            for one in records
+            if one.service == name
+        ]
     return fmean(found)
 
 

@@ -8,9 +8,9 @@ shorter than. It compares ways to serve a request, an engine and what is done th
 - prefill it and hand it over, to where it costs the others least.
 
 A way is open if the request's own two promises will be kept, and those of all that decode, prefill or wait there
-(`router.policies.parts.promises`). Of these ways the one is taken by which the first token comes first. If there is
-none, the request waits in the gateway, where it costs nobody anything, until one opens or it can no longer be in time.
-Of the requests that wait, as many as can make it come first (`router.policies.parts.feasible`).
+(`router.policies.parts.promises`). Of these ways the one is taken by which the answer is expected to end first. If
+there is none, the request waits in the gateway, where it costs nobody anything, until one opens or it can no longer be
+in time. Of the requests that wait, as many as can make it come first (`router.policies.parts.feasible`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -44,7 +44,8 @@ from router.policies.policy import Decision, Dispatch, GiveUp, Policy, PolicyEnt
 from router.view.cluster_view import Candidates, ClusterView
 from router.view.engine_view import EngineView, RequestView
 
-MOST_CLOSELY = 12  # engines that one decision looks at closely, those that would be done first
+MOST_CLOSELY = 12  # engines that one decision looks at closely, those where the answer might end first
+MOST_OPEN = 2  # of those with an open way, that are compared
 MOST_DECODERS = 4  # engines that are looked at closely to hand a request over to
 
 Fraction = Annotated[float, msgspec.Meta(gt=0, le=1)]
@@ -69,9 +70,13 @@ class ForesightParameters(msgspec.Struct, frozen=True):
 
 
 class _Way(msgspec.Struct, frozen=True):
-    """A way to serve a request. ``spare_s``: the least that anybody has left by it."""
+    """A way to serve a request. Its first token comes in ``finish_s``, and its answer is expected to end in ``ends_s``.
+
+    ``spare_s``: the least that anybody has left by it.
+    """
 
     finish_s: float
+    ends_s: float
     spare_s: float
     prefill_engine: EngineView
     decode_engine: EngineView
@@ -99,7 +104,7 @@ class Foresight(Policy, ReordersQueue, UsesPrefixes):
             return found
         uncached_s = own_work_s(found.prefill_engines[0], request, cached=0)
         own_s = own_works_s(request, found, uncached_s)
-        way = self._soonest(request, found, own_s, now)
+        way = self._first_ended(request, found, own_s, now)
         if way is not None:
             return _dispatch(request, way, now)
         late_s = now + min(own_s) - request.deadline
@@ -109,22 +114,25 @@ class Foresight(Policy, ReordersQueue, UsesPrefixes):
             return self._decide_late(request, found, own_s, now)
         return GiveUp(f"its first token would come {late_s:.2f} s too late")
 
-    def _soonest(self, request: RequestView, found: Candidates, own_s: Sequence[float], now: float) -> _Way | None:
-        """The way by which the first token comes first, of those by which all promises are kept."""
+    def _first_ended(self, request: RequestView, found: Candidates, own_s: Sequence[float], now: float) -> _Way | None:
+        """The way by which its answer ends first, of those by which all promises are kept."""
         best: _Way | None = None
-        engines, decoders, error = found.prefill_engines, _Decoders(found), 1 + self._margins.error
-        for about_s, number in islice(soonest_first(request, engines, own_s, now), MOST_CLOSELY):
-            if now + about_s > request.deadline or (best is not None and about_s * error >= best.finish_s):
+        num_open = 0
+        engines, decoders, num_left = found.prefill_engines, _Decoders(found), _num_left(request)
+        least_s = _least_s(engines, own_s, num_left)
+        for ends_s, number in islice(soonest_first(request, engines, least_s, now), MOST_CLOSELY):
+            if num_open == MOST_OPEN or (best is not None and ends_s >= best.ends_s):
                 break
             engine = engines[number]
             errors = errors_of(engine, request.service, self._margins)
             came = first_token(engine, request, own_s[number], errors.prefill, now)
-            if came is None or (best is not None and came.finish_s >= best.finish_s):
+            if came is None:
                 continue
-            for way in self._ways(request, engine, own_s[number], came, errors, decoders):
-                if way.spare_s >= 0:
-                    best = way
-                    break
+            ways = self._ways(request, engine, own_s[number], came, errors, decoders)
+            way = next((one for one in ways if one.spare_s >= 0), None)
+            if way is not None:
+                num_open += 1
+                best = way if best is None or way.ends_s < best.ends_s else best
         return best
 
     def _ways(
@@ -135,20 +143,22 @@ class Foresight(Policy, ReordersQueue, UsesPrefixes):
         came: Prospect,
         errors: Errors,
         decoders: "_Decoders",
+        *,
+        late: bool = False,
     ) -> Iterator[_Way]:
         """Ways to go on after its prefill on ``engine``: by keeping it, by handing it over.
 
-        Engines that only prefill hand over, if there are engines that only decode, and keep what those cannot take.
+        Engines that only prefill hand over, if there are engines that only decode or it is ``late``, and keep what
+        others cannot take.
         """
         prefills_s = engine.known_prefills_s + own_s
-        hands_over_first = engine.role is Role.PREFILL and decoders.only_decode
+        hands_over_first = engine.role is Role.PREFILL and (late or decoders.only_decode)
         if not hands_over_first:
             yield self._kept(request, engine, prefills_s, came, errors)
         left_s = spare_s(engine, prefills_s, engine.decode_step_s, errors)
         if left_s >= 0:
             for decode_engine in decoders.besides(engine):
-                spare = self._spare_after_handover(request, decode_engine, came.finish_s)
-                yield _Way(came.finish_s, min(left_s, spare), engine, decode_engine)
+                yield self._handed_over(request, engine, decode_engine, came.finish_s, left_s)
         if hands_over_first:
             yield self._kept(request, engine, prefills_s, came, errors)
 
@@ -156,36 +166,40 @@ class Foresight(Policy, ReordersQueue, UsesPrefixes):
         self, request: RequestView, engine: EngineView, prefills_s: float, came: Prospect, errors: Errors
     ) -> _Way:
         step_s = joined_step_s(engine, request)
+        ends_s = came.finish_s + _num_left(request) * step_s
         if not may_join(engine, request, step_s, self._margins):
-            return _Way(came.finish_s, -inf, engine, engine)
+            return _Way(came.finish_s, ends_s, -inf, engine, engine)
         others_s = spare_s(engine, prefills_s, step_s, errors)
         own_s = own_spare_s(request, came.after_s, step_s, errors)
-        return _Way(came.finish_s, min(others_s, own_s), engine, engine)
+        return _Way(came.finish_s, ends_s, min(others_s, own_s), engine, engine)
 
-    def _spare_after_handover(self, request: RequestView, engine: EngineView, finish_s: float) -> float:
-        """What is left on a decode engine. Prefills there that end before the request comes do not hold it up."""
+    def _handed_over(
+        self, request: RequestView, prefill_engine: EngineView, engine: EngineView, finish_s: float, left_s: float
+    ) -> _Way:
+        """``left_s``: to the others on its prefill engine. On ``engine``, prefills that end before it comes do not hold
+        it up.
+        """
         step_s = joined_step_s(engine, request)
+        ends_s = finish_s + _num_left(request) * step_s
         if not may_join(engine, request, step_s, self._margins):
-            return -inf
+            return _Way(finish_s, ends_s, -inf, prefill_engine, engine)
         errors, prefills_s = errors_of(engine, request.service, self._margins), engine.known_prefills_s
         own_s = own_spare_s(request, max(0.0, prefills_s - finish_s), step_s, errors)
-        return min(own_s, spare_s(engine, prefills_s, step_s, errors))
+        spare = min(left_s, own_s, spare_s(engine, prefills_s, step_s, errors))
+        return _Way(finish_s, ends_s, spare, prefill_engine, engine)
 
     def _decide_late(self, request: RequestView, found: Candidates, own_s: Sequence[float], now: float) -> Decision:
-        """Of the engines without prefills, the one where its first token comes first may have it, if no promise of
-        others breaks by that.
+        """Of the engines without prefills, the one where its answer ends first may have it, if no promise of others
+        breaks by that. Engines that only prefill hand it over: they stay free for the first tokens of others.
         """
-        decoders = _Decoders(found)
-        idle = [
-            (engine.decode_step_s + own_s[number], number)
-            for number, engine in enumerate(found.prefill_engines)
-            if not engine.num_prefills
-        ]
-        for about_s, number in nsmallest(MOST_CLOSELY, idle):
-            engine = found.prefill_engines[number]
+        engines, decoders = found.prefill_engines, _Decoders(found)
+        least_s = _least_s(engines, own_s, _num_left(request))
+        idle = [(seconds, number) for number, seconds in enumerate(least_s) if not engines[number].num_prefills]
+        for _, number in nsmallest(MOST_CLOSELY, idle):
+            engine = engines[number]
             errors = errors_of(engine, request.service, self._margins)
-            came = Prospect(about_s + own_s[number] * (errors.prefill - 1), 0.0)
-            for way in self._ways(request, engine, own_s[number], came, errors, decoders):
+            came = Prospect(engine.decode_step_s + own_s[number] * errors.prefill, 0.0)
+            for way in self._ways(request, engine, own_s[number], came, errors, decoders, late=True):
                 if way.spare_s >= 0:
                     return _dispatch(request, way, now)
         return Wait("late: all engines have other prefills, or decodes that must not wait")
@@ -210,6 +224,16 @@ class _Decoders:
         if self._nearest is None:
             self._nearest = nsmallest(MOST_DECODERS + 1, self._engines, key=_by_step)
         return [one for one in self._nearest if one is not engine][:MOST_DECODERS]
+
+
+def _num_left(request: RequestView) -> int:
+    """Tokens that its answer is expected to have yet."""
+    return max(1, request.answer_tokens - request.num_generated)
+
+
+def _least_s(engines: Sequence[EngineView], own_s: Sequence[float], num_left: int) -> list[float]:
+    """Return what its prefill and its decode steps take on each engine at least, if it is kept there."""
+    return [seconds + num_left * engine.decode_step_s for seconds, engine in zip(own_s, engines, strict=True)]
 
 
 _by_step = attrgetter("decode_step_s", "num_tokens", "id")

@@ -4,10 +4,12 @@ import msgspec
 import pytest
 
 from mesh.wire.control import PrefillMode, PrefillOrder
-from mesh.wire.status import ForeseenSlack, PendingPrefill
+from mesh.wire.status import DecodeCost, Demand, ForeseenSlack, PendingPrefill
 from router.policies.foresight import Foresight, ForesightParameters
 from router.policies.policy import Dispatch, GiveUp, Wait
 from tests.router.cluster import D0, M0, M1, P0, P1, make_engine, make_request, make_view
+
+COSTLY = DecodeCost(0.005, 0.005)  # 5 ms for each request in a step
 
 
 def decide(request, *engines, now=0.0, **parameters):
@@ -55,6 +57,12 @@ def test_the_engine_where_its_first_token_comes_first_takes_it():
     assert where(decide(asking(400), busy, make_engine(M1, **decoding((0.3, 20))))) == (M0, M0)
 
 
+def test_of_engines_that_keep_all_promises_the_one_where_its_answer_ends_first_takes_it():
+    slow = make_engine(M0, **decoding((9.0, 20), decode_step_s=0.03), demand=Demand(4, 400, 240), decode_cost=COSTLY)
+    busy = make_engine(M1, prefills=[PendingPrefill(0.9, 0.3)], prefill_remaining_s=0.3, decode_cost=COSTLY)
+    assert where(decide(asking(400), slow, busy)) == (M1, M1), "0.7 s and 60 steps of 10 ms, not 0.4 s and 30 ms each"
+
+
 def test_a_prefill_engine_keeps_what_it_can():
     assert where(decide(asking(400), make_engine(P0), make_engine(M0, **decoding((0.1, 20))))) == (P0, P0)
 
@@ -93,10 +101,13 @@ def test_a_promise_that_no_engine_could_keep_is_served_late():
     assert where(decide(asking(1500, deadline=1.0), make_engine(M0))) == (M0, M0)
 
 
-def test_the_late_go_where_their_first_token_comes_first():
+def test_the_late_go_where_their_answer_ends_first():
     slow = make_engine(M0, **decoding((9.0, 20), decode_step_s=0.05))
     assert where(decide(asking(1500, deadline=1.0), slow, make_engine(M1))) == (M1, M1)
-    assert where(decide(asking(1500, deadline=1.0, cached={M0: 1000}), slow, make_engine(M1))) == (M0, M0)
+
+
+def test_prefill_engines_hand_the_late_over():
+    assert where(decide(asking(1500, deadline=1.0), make_engine(P0), make_engine(M0))) == (P0, M0)
 
 
 def test_of_many_it_serves_as_many_as_can_make_it():

@@ -1,6 +1,6 @@
 """Child of `bench.peers.engines`: our engine's core and the torch executor, joined as the engine process joins them.
 
-python -m bench.peers.core_engine MODEL_FOLDER DTYPE [SPECULATION [DRAFT_DTYPE]]
+python -m bench.peers.core_engine MODEL_FOLDER DTYPE [SPECULATION]
 """
 
 import sys
@@ -20,22 +20,18 @@ from mesh.topology.schema import EngineSpec, ServiceSpec, Slo, Topology
 from mesh.wire.control import Role
 from mesh.wire.requests import Epoch, RequestSpec, Sampling, StepTokens, Submit
 
-GATEWAY, SERVICE, DRAFT = "gateway", "model", "draft"
+GATEWAY, SERVICE = "gateway", "model"
 SLO = Slo(ttft_s=60.0, tpot_s=10.0)
 
 
 class CoreEngine:
-    """An engine with its default limits for the model in a folder. ``speculation``: of `DraftMethod`; empty: none.
-    ``draft_dtype``: in which the same model drafts; empty: no model does.
-    """
+    """An engine with its default limits for the model in a folder. ``speculation``: of `DraftMethod`; empty: none."""
 
-    def __init__(self, folder: str, dtype: str, speculation: str = "", draft_dtype: str = "") -> None:
+    def __init__(self, folder: str, dtype: str, speculation: str = "") -> None:
         method = DraftMethod(speculation) if speculation else None
-        services = [ServiceSpec(SERVICE, folder, SLO, dtype, speculation=method, draft=DRAFT if draft_dtype else None)]
-        if draft_dtype:
-            services.append(ServiceSpec(DRAFT, folder, SLO, draft_dtype))
-        engine = EngineSpec("engine", Role.MULTIPLEX, tuple(service.name for service in services))
-        topology = Topology("bench", Path(), tuple(services), (engine,), ())
+        services = (ServiceSpec(SERVICE, folder, SLO, dtype, speculation=method),)
+        engine = EngineSpec("engine", Role.MULTIPLEX, (SERVICE,))
+        topology = Topology("bench", Path(), services, (engine,), ())
         peers = PeerMemories()
         loaded = load(topology, engine, peers)
         self._executor = loaded.executor

@@ -1,7 +1,5 @@
 """Decode rates with speculation and without, of the torch engine and of vLLM's CPU build with its n-grams.
 
-The torch engine drafts by prompt lookup, or with the same model in int8, which takes a quarter of the time of float32.
-
     python -m bench.peers.speculation [--vllm-python PATH] [--model REFERENCE] [--dtype float32] [--rounds 3]
         [--requests 1,4,16] [--only NAME ...] [--json FILE]
 
@@ -42,8 +40,8 @@ QUESTIONS = (
     "Explain how a bicycle stays upright.",
 )
 COPY, AGAIN, TALK = "copying", "code", "chat"
-OURS, OURS_ON, OURS_MODEL, VLLM, VLLM_ON = "ours", "ours, drafts", "ours, int8 drafts", "vLLM", "vLLM, n-grams"
-PAIRS = ((OURS, OURS_ON), (OURS, OURS_MODEL), (VLLM, VLLM_ON))  # without speculation, and with it
+OURS, OURS_ON, VLLM, VLLM_ON = "ours", "ours, drafts", "vLLM", "vLLM, n-grams"
+PAIRS = ((OURS, OURS_ON), (VLLM, VLLM_ON))  # without speculation, and with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +81,8 @@ def commands(options: argparse.Namespace) -> dict[str, tuple[list[str], dict[str
     folder = str(prepared_dir(options.model))
     environment = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     found = {}
-    for name, speculation in ((OURS, [""]), (OURS_ON, ["prompt_lookup"]), (OURS_MODEL, ["draft_model", "int8"])):
-        found[name] = ([sys.executable, "-m", CORE_MODULE, folder, options.dtype, *speculation], environment)
+    for name, speculation in ((OURS, ""), (OURS_ON, "prompt_lookup")):
+        found[name] = ([sys.executable, "-m", CORE_MODULE, folder, options.dtype, speculation], environment)
     if options.vllm_python is not None:
         child = [str(options.vllm_python), "-m", VLLM_MODULE, folder, "eager", options.dtype]
         own = environment | VLLM_ENVIRONMENT | {"VLLM_CPU_OMP_THREADS_BIND": str(options.core)} | dict(options.vllm_env)
@@ -151,7 +149,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--requests", type=number_list, default=NUM_REQUESTS, metavar="1,4", help="at once")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)), help="the core all run on")
-    names = list(dict.fromkeys([name for pair in PAIRS for name in pair]))
+    names = [name for pair in PAIRS for name in pair]
     parser.add_argument(
         "--only", nargs="+", choices=names, default=names, metavar="NAME", help=f"of {'; '.join(names)}"
     )

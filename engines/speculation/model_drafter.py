@@ -17,13 +17,14 @@ MOST_AT_ONCE = 512  # tokens that a draft model computes of a request in one ste
 class ModelDrafter:
     """Drafts of one request, whose own list ``tokens`` is. ``salt``: of its prefixes; None: it takes none of others."""
 
-    __slots__ = ("_salt", "_tokens", "acceptance", "blocks", "num_computed", "num_lost", "pool")
+    __slots__ = ("_salt", "_tokens", "acceptance", "blocks", "is_new", "num_computed", "num_lost", "pool")
 
     def __init__(self, tokens: Sequence[int], salt: bytes | None) -> None:
         self.acceptance = Acceptance(OWN_KEPT, OWN_FADED)
         self.pool: BlockPool | None = None  # that its blocks are of
         self.blocks: list[int] = []
         self.num_computed = 0  # tokens
+        self.is_new = True  # nothing was drafted since it began to compute
         self.num_lost = 0  # times that its blocks went to others
         self._tokens = tokens
         self._salt = salt
@@ -62,6 +63,7 @@ class ModelDrafter:
 
     def checked(self, drafting: Drafting, num_accepted: int) -> None:
         """Note what became of drafts. The KV of the last one was not computed, and that of wrong ones is void."""
+        self.is_new = self.is_new and not drafting.number
         self.num_computed = drafting.end + max(0, min(num_accepted, drafting.number - 1))
 
     def lose(self) -> None:
@@ -79,4 +81,4 @@ class ModelDrafter:
             pool.release(self.blocks)
             if run is not None:
                 run.close(len(run.blocks) * pool.block_size)
-        self.pool, self.blocks, self.num_computed = None, [], 0
+        self.pool, self.blocks, self.num_computed, self.is_new = None, [], 0, True

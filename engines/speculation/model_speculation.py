@@ -133,7 +133,8 @@ class ModelSpeculation:
 class ModelWriting:
     """The `WritingTime` of a draft model with this cost. ``requests``: those of the candidates, in order.
 
-    What a request lacks is computed once and used in all later steps, so each is charged with its part.
+    What a request lacks at first is computed once and used in all later steps, so each is charged with its part. What
+    it lacks since nothing was drafted for a while may come again, and counts as a whole.
     """
 
     def __init__(self, requests: Sequence[tuple[EngineRequest, ModelDrafter]], cost: StepCost) -> None:
@@ -141,14 +142,14 @@ class ModelWriting:
         self._cost = cost
         self._chunks: list[tuple[int, int]] = []
         self._rows, self._context = 0, 0  # of the first step
+        self._chunk_contexts = 0  # tokens of requests with chunks
+        self._num_lacking, self._num_charged = 0, 0.0  # tokens of the chunks
         self._later: list[tuple[int, int]] = []  # decodes and their context, of each further step
         self._later_s: list[float] = []
-        self._spared_s = 0.0  # of the first step, for later ones to pay
 
     def add(self, candidate: int, place: int) -> Writing:
         """Add a draft (`engines.speculation.choice.WritingTime`)."""
         request, drafter = self._requests[candidate]
-        context = len(request.tokens) + place - 1
         if place == 1:
             self._catch_up(request, drafter)
         else:
@@ -156,10 +157,10 @@ class ModelWriting:
                 self._later.append((0, 0))
                 self._later_s.append(0.0)
             number, in_all = self._later[place - 2]
-            self._later[place - 2] = number + 1, in_all + context
+            self._later[place - 2] = number + 1, in_all + len(request.tokens) + place - 1
             self._later_s[place - 2] = self._seconds((), *self._later[place - 2])
-        takes_s = self._seconds(self._chunks, self._rows, self._context) + sum(self._later_s)
-        return Writing(takes_s, takes_s - self._spared_s)
+        first_s, later_s = self._seconds(self._chunks, self._rows, self._context), sum(self._later_s)
+        return Writing(first_s + later_s, self._charged_s(first_s) + later_s)
 
     def _catch_up(self, request: EngineRequest, drafter: ModelDrafter) -> None:
         number, start = drafter.num_next, drafter.num_computed
@@ -167,10 +168,18 @@ class ModelWriting:
             self._rows += number
             self._context += number * (start + number)
             return
+        num_steps = STEPS_PER_TOKEN * request.expected_left / LOST_AGAIN**drafter.num_lost if drafter.is_new else 1.0
         self._chunks.append((number, start))
-        num_steps = max(1.0, STEPS_PER_TOKEN * request.expected_left / LOST_AGAIN**drafter.num_lost)
-        beyond_s = self._seconds([(number, start)], 0, 0) - self._seconds((), 1, start + number)
-        self._spared_s += max(0.0, beyond_s) * (1 - 1 / num_steps)
+        self._chunk_contexts += start + number
+        self._num_lacking += number
+        self._num_charged += number / max(1.0, num_steps)
+
+    def _charged_s(self, first_s: float) -> float:
+        """Of the first step: as if nobody lacked more than a token, and of the rest what is charged."""
+        if not self._num_lacking:
+            return first_s
+        plain_s = self._seconds((), self._rows + len(self._chunks), self._context + self._chunk_contexts)
+        return plain_s + max(0.0, first_s - plain_s) * self._num_charged / self._num_lacking
 
     def _seconds(self, chunks: Sequence[tuple[int, int]], num_decodes: int, context: int) -> float:
         return sum(self._cost.parts(StepLoad(chunks, num_decodes, context)))

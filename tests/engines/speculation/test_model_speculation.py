@@ -5,13 +5,14 @@ import random
 import msgspec
 import pytest
 
-from engines.costs.step_cost import StepCost
+from engines.costs.step_cost import MixedCost, StepCost
+from engines.engine_request import EngineRequest
 from engines.scheduling.batch import Drafting
 from engines.speculation.choice import Writing
 from engines.speculation.model_drafter import ModelDrafter
 from engines.speculation.model_speculation import ModelSpeculation, ModelWriting
 from mesh.wire.control import LoadService, Migrate, Role, UnloadService
-from mesh.wire.requests import RequestSpec
+from mesh.wire.requests import Epoch, RequestSpec
 from mesh.wire.status import DecodeCost, PrefillCost
 from tests.engines.conftest import MakeSpec
 from tests.engines.virtual import BLOCK_SIZE, OTHER, SERVICE, VirtualEngine, VirtualMesh, continuation
@@ -103,9 +104,6 @@ def test_the_last_draft_is_not_computed_and_wrong_ones_do_not_count(num_accepted
 
 
 def test_what_is_computed_once_is_charged_to_the_steps_that_use_it(make_spec: MakeSpec):
-    from engines.engine_request import EngineRequest
-    from mesh.wire.requests import Epoch
-
     request = EngineRequest.of(make_spec("r", 100, max_tokens=80), Epoch(0), 0.0, frozenset(), 4096)
     cost = StepCost(PrefillCost(0.0, 0.001), DecodeCost(0.001, 0.0))
     new, lost = ModelDrafter(request.tokens, b""), ModelDrafter(request.tokens, b"")
@@ -116,6 +114,16 @@ def test_what_is_computed_once_is_charged_to_the_steps_that_use_it(make_spec: Ma
     assert charged_s == pytest.approx(0.001 + 0.099 / 40)
     assert first.add(0, 2) == pytest.approx(Writing(takes_s + 0.001, charged_s + 0.001))
     assert ModelWriting([(request, lost)], cost).add(0, 1).charged_s == pytest.approx(0.1, rel=0.25)
+
+
+def test_what_many_lack_is_charged_as_they_share_the_step(make_spec: MakeSpec):
+    """A step of many chunks takes less than so many steps of one."""
+    request = EngineRequest.of(make_spec("r", 100, max_tokens=80), Epoch(0), 0.0, frozenset(), 4096)
+    cost = StepCost(PrefillCost(0.5, 0.001), DecodeCost(0.001, 0.0), MixedCost(0.0, 0.0))
+    writing = ModelWriting([(request, ModelDrafter(request.tokens, b"")) for _ in range(8)], cost)
+    takes_s, charged_s = [writing.add(index, 1) for index in range(8)][-1]
+    assert takes_s == pytest.approx(1.3)
+    assert charged_s == pytest.approx(0.001 + 1.299 / 40)
 
 
 def test_requests_have_the_memory_of_drafts_where_it_is_short(make_spec: MakeSpec):

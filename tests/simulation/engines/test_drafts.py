@@ -65,6 +65,12 @@ def test_a_draft_model_pays_if_it_is_fast():
     assert fast < slow < 1.02 * plain
 
 
+def test_a_draft_model_pays_with_several_at_once():
+    together = [TraceRequest(0.0, 1000, 100) for _ in range(8)]
+    plain, drafted = mean_tpot_s(run(pair(), together)), mean_tpot_s(with_draft_model(0.1, together, 0.8))
+    assert drafted < 0.8 * plain
+
+
 def test_a_full_engine_loses_nothing_to_a_draft_model():
     plain, drafted = mean_tpot_s(run(pair(), AT_ONCE)), mean_tpot_s(with_draft_model(0.1, AT_ONCE, 0.3))
     assert drafted < 1.02 * plain

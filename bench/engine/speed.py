@@ -26,6 +26,7 @@ BATCHES = (1, 4, 16)
 PROMPTS = (64, 512)
 CONTEXT = 128  # tokens of each decoding request
 SQUARE = 1536
+OTHERS = ("bfloat16", "int8")  # beside float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +36,12 @@ class Row:
     what: str
     floor_ms: float
     exact_ms: float
-    int8_ms: float
+    others_ms: Sequence[float]  # by `OTHERS`
 
     def cells(self) -> list[str]:
         exact = f"{self.exact_ms:.1f} ({self.exact_ms / self.floor_ms:.2f}x floor)"
-        int8 = f"{self.int8_ms:.1f} ({self.exact_ms / self.int8_ms:.2f}x float32's rate)"
-        return [self.what, f"{self.floor_ms:.1f}", exact, int8]
+        others = [f"{time_ms:.1f} ({self.exact_ms / time_ms:.2f}x float32's rate)" for time_ms in self.others_ms]
+        return [self.what, f"{self.floor_ms:.1f}", exact, *others]
 
 
 def medians_ms(runs: Sequence[Callable[[], object]], repeat: int) -> list[float]:
@@ -57,20 +58,21 @@ def layer_parameters(config: ModelConfig) -> int:
     return config.num_layers * config.hidden_size * (heads + 3 * config.intermediate_size)
 
 
-def measure(config: ModelConfig, exact: EngineUnderTest, int8: EngineUnderTest) -> list[Row]:
+def measure(config: ModelConfig, engines: Sequence[EngineUnderTest]) -> list[Row]:
     in_layers, in_head = layer_parameters(config), config.vocab_size * config.hidden_size
     weights = torch.ones(in_layers + in_head)
     square = torch.rand(SQUARE, SQUARE)
     rows = []
     runs: list[Callable[[], object]]
     for n in BATCHES:
-        runs = [weights.sum, partial(exact.decode, n, CONTEXT), partial(int8.decode, n, CONTEXT)]
-        rows.append(Row(f"decode, {n} requests", *medians_ms(runs, 15)))
+        runs = [weights.sum, *(partial(engine.decode, n, CONTEXT) for engine in engines)]
+        floor_ms, exact_ms, *others_ms = medians_ms(runs, 15)
+        rows.append(Row(f"decode, {n} requests", floor_ms, exact_ms, others_ms))
     for n in PROMPTS:
-        runs = [lambda: square @ square, partial(exact.prefill, n), partial(int8.prefill, n)]
-        square_ms, exact_ms, int8_ms = medians_ms(runs, 5)
+        runs = [lambda: square @ square, *(partial(engine.prefill, n) for engine in engines)]
+        square_ms, exact_ms, *others_ms = medians_ms(runs, 5)
         floor_ms = (n * in_layers + in_head) / SQUARE**3 * square_ms
-        rows.append(Row(f"prefill, {n} tokens", floor_ms, exact_ms, int8_ms))
+        rows.append(Row(f"prefill, {n} tokens", floor_ms, exact_ms, others_ms))
     return rows
 
 
@@ -84,8 +86,9 @@ def main() -> None:
     capacity = max(max(BATCHES) * CONTEXT, *PROMPTS)
     exact = EngineUnderTest(folder, "float32", capacity, arguments.threads)
     rss_mib = psutil.Process().memory_info().rss / 2**20
-    rows = measure(ModelConfig.load(folder), exact, EngineUnderTest(folder, "int8", capacity, arguments.threads))
-    print_table("ms (medians)", ("",), ("floor", "float32", "int8"), [row.cells() for row in rows])
+    others = [EngineUnderTest(folder, dtype, capacity, arguments.threads) for dtype in OTHERS]
+    rows = measure(ModelConfig.load(folder), [exact, *others])
+    print_table("ms (medians)", ("",), ("floor", "float32", *OTHERS), [row.cells() for row in rows])
     print(f"resident with float32 loaded and KV of {capacity} tokens: {rss_mib:.0f} MiB")
     write_json(arguments.json, {"rss_mib": rss_mib, "rows": rows})
 

@@ -24,7 +24,7 @@ from engines.torch_engine.layers.norm import Norm
 from engines.torch_engine.layers.paged_attention import PagedAttention, PagedPlanner
 from engines.torch_engine.layers.rotary import Rotary, rotate
 from engines.torch_engine.parts import head_part
-from engines.torch_engine.shape import compute_dtype
+from engines.torch_engine.shape import compute_dtype, float_dtype
 from engines.torch_engine.tensors import ReadTensor, read_tensor
 from engines.torch_engine.weights import Checkpoint
 
@@ -68,7 +68,7 @@ class Decoder:
         self._before_layer = before_layer
         self._paged = paged
         self._device = pool.device
-        self._dtype: torch.dtype = getattr(torch, compute_dtype(dtype))
+        self._dtype: torch.dtype = getattr(torch, compute_dtype(dtype, self._device.type))
         if dtype == "int8" and not keeps_codes(dtype, self._device.type):
             raise ModelError(_why_no_int8(self._device))
         checkpoint = Checkpoint(folder, config, self._dtype, self._device, read)
@@ -80,7 +80,7 @@ class Decoder:
         self._embeddings = checkpoint.mapped(f"{modules.embeddings}.weight")
         if self._device.type != "cpu":
             self._embeddings = self._embeddings.to(self._device, self._dtype)
-        self._embedding_scale = _embedding_scale(config, self._dtype)
+        self._embedding_scale = _embedding_scale(config, getattr(torch, float_dtype(dtype)))
         self._rotaries = [Rotary(rope, config.max_position_embeddings, self._device) for rope in config.ropes]
         self._rotated = [slice(rope.num_dims) for rope in config.ropes]
         self.windows = frozenset(layer.window for layer in config.layers)
@@ -153,7 +153,7 @@ class Decoder:
             layer.head_norm.normalise(rotated)
         if layer.rope is not None:
             rotate(rotated[..., self._rotated[layer.rope]], step.angles[layer.rope])
-        self._pool.write(number, step.write_index, heads[:, config.num_heads :].reshape(-1, config.head_dim))
+        self._pool.write(number, step.write_index, heads[:, config.num_heads :])
         return step.layout.attend(number, heads[:, : config.num_heads], self._pool, self._workspace, layer.attention)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from engines.torch_engine.layers.cpu_kernels import store, stores
 from kvtransfer.layout import block_bytes, row_bytes
 from mesh.wire.transfers import KVShape
 
@@ -52,8 +53,11 @@ class KVPool:
         return rows + blocks // self._slots * self._gap_rows if self._gap_rows else rows
 
     def write(self, layer: int, index: Tensor, kv: Tensor) -> None:
-        """Store ``kv`` [n * 2 * kv_heads, head_dim]."""
-        self._tokens[layer].index_copy_(0, index, kv)
+        """Store ``kv`` [n, 2 * kv_heads, head_dim]."""
+        if stores(kv):
+            store(kv, self._tokens[layer], index)
+        else:
+            self._tokens[layer].index_copy_(0, index, kv.reshape(index.numel(), -1).to(self._tokens[layer].dtype))
 
     def first_rows(self, tables: Tensor) -> Tensor:
         """Return where blocks begin in `rows` and `paged`."""
@@ -88,9 +92,12 @@ class KVPool:
         return (blocks[None, :, None, :] + steps).reshape(-1)
 
     def read(self, layer: int, index: Tensor, num_requests: int, workspace: Tensor) -> tuple[Tensor, Tensor]:
-        """K and V as ``[requests, kv_heads, tokens, head_dim]``, views of ``workspace``."""
+        """K and V as ``[requests, kv_heads, tokens, head_dim]``, views of ``workspace``, in its dtype."""
         rows = self._heads[layer]
         gathered = workspace[: index.numel() * rows.shape[1]].view(index.numel(), rows.shape[1])
-        torch.index_select(rows, 0, index, out=gathered)
+        if rows.dtype == workspace.dtype:
+            torch.index_select(rows, 0, index, out=gathered)
+        else:
+            gathered.copy_(rows.index_select(0, index))
         keys, values = gathered.view(2, num_requests, self.shape.num_kv_heads, -1, self.shape.head_dim).unbind()
         return keys, values

@@ -11,7 +11,7 @@ from engines.models.files.encoder_config import EncoderShape
 from engines.models.files.layer_shapes import projection_shapes, unnumbered
 from engines.models.files.model_config import LayerConfig, ModelConfig
 from engines.torch_engine.layers.rotary import interleaved
-from engines.torch_engine.shape import compute_dtype
+from engines.torch_engine.shape import compute_dtype, float_dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ def weight_bytes(config: ModelConfig, dtype: str, device: str) -> int:
     names += [part.name for number in sparse for part in routers(config, number)]
     num_weights = sum([math.prod(shape_of(f"{name}.weight", config)) for name in names])
     rows = config.vocab_size * config.hidden_size
-    item_bytes: int = getattr(torch, compute_dtype(dtype)).itemsize
+    item_bytes: int = getattr(torch, compute_dtype(dtype, device)).itemsize
     return (num_weights + (0 if device == "cpu" else rows)) * item_bytes
 
 
@@ -170,5 +170,5 @@ def _encoder_bytes(config: ModelConfig, encoder: EncoderShape, dtype: str) -> in
     hidden, inner = config.hidden_size, config.intermediate_size
     rows = config.vocab_size + config.max_position_embeddings + encoder.num_segments
     num_weights = rows * hidden + config.num_layers * (4 * hidden * hidden + 2 * hidden * inner)
-    item_bytes: int = getattr(torch, compute_dtype(dtype)).itemsize
+    item_bytes: int = getattr(torch, float_dtype(dtype)).itemsize
     return num_weights * item_bytes

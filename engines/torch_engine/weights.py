@@ -1,6 +1,6 @@
 """A checkpoint's tensors, one at a time: what has been packed is dropped before the next is read."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -11,11 +11,12 @@ from engines.models.errors import ModelError
 from engines.models.files.block_kinds import BLOCKS_FILE, KINDS, Form, Kind
 from engines.models.files.model_config import ModelConfig
 from engines.torch_engine.layers.cpu_kernels import keeps_codes, packed_bytes, packs
-from engines.torch_engine.layers.quantised_weights import Codes, WeightBlocks, coded
+from engines.torch_engine.layers.quantised_weights import Codes, WeightBlocks, coded, halved
 from engines.torch_engine.parts import Part, products, shape_of, weight_bytes
 from engines.torch_engine.tensors import ReadTensor, check_shape, files_of, read_tensor
 
 BARE = "embed_tokens"
+FORMS = {"int8": Form.BYTES, "bfloat16": Form.HALVES}  # of weights that come in floats
 
 
 class Checkpoint:
@@ -75,11 +76,11 @@ class Checkpoint:
         names = [f"{part.name}.weight" for part in parts]
         if code_outs(names, self._kinds, self._config, dtype) is None:
             return None
-        return [self._codes_of(part) for part in parts]
+        return [self._codes_of(part, coded if dtype == "int8" else halved) for part in parts]
 
-    def _codes_of(self, part: Part) -> Codes:
+    def _codes_of(self, part: Part, code: Callable[[Tensor], Codes]) -> Codes:
         blocks = self._blocks_of(part)
-        return coded(part.ordered(self.get(f"{part.name}.weight"))) if blocks is None else blocks.codes()
+        return code(part.ordered(self.get(f"{part.name}.weight"))) if blocks is None else blocks.codes()
 
     def _blocks_of(self, part: Part) -> WeightBlocks | None:
         """As they lie in the file, if they do."""
@@ -118,8 +119,8 @@ def code_outs(
         num_out, num_in = shape_of(name, config)
         if name in kinds:
             outs.append((kinds[name].form, num_out))
-        elif dtype == "int8" and num_in % Form.BYTES.group == 0:
-            outs.append((Form.BYTES, num_out))
+        elif dtype in FORMS and num_in % FORMS[dtype].group == 0:
+            outs.append((FORMS[dtype], num_out))
     return outs if len(outs) == len(names) and packs(outs) else None
 
 

@@ -20,6 +20,7 @@ class Form(IntEnum):
     BYTES = 1  # 8 bits, signed; 32 share a scale
     BYTES_MINIMA = 2  # 8 bits, signed; 32 share a scale and a minimum
     BYTES_16 = 3  # 8 bits, signed; 16 share a scale
+    HALVES = 4  # no codes: bfloat16, 32 packed together
 
     @property
     def group(self) -> int:

@@ -37,15 +37,30 @@ struct form {
 #define FORM_1 {8, 32, 0}
 #define FORM_2 {8, 32, 1}
 #define FORM_3 {8, 16, 0}
-static const struct form forms[] = {FORM_0, FORM_1, FORM_2, FORM_3};
+#define FORM_4 {16, 32, 0} /* bfloat16: no codes, and no scales; for products with inputs that are not rounded */
+static const struct form forms[] = {FORM_0, FORM_1, FORM_2, FORM_3, FORM_4};
 #define NUM_FORMS ((int)(sizeof forms / sizeof *forms))
 #define WORDS(form) ((form).group * (form).bits / 32)
-#define HEAD_BYTES(form) (TILE * 4 * (1 + (form).minima))
+#define NUM_SCALES(form) ((form).bits == 16 ? 0 : 1 + (form).minima)
+#define HEAD_BYTES(form) (TILE * 4 * NUM_SCALES(form))
 #define GROUP_BYTES(form) ((size_t)(HEAD_BYTES(form) + WORDS(form) * TILE * 4))
 
-/* Where a layer's KV is: ``rows`` [*][block_size][head_dim], a row a head of a block, values kv_heads rows after keys. */
+/* How an element of KV is held. Bytes are codes, and a token's float scale follows those of a head. */
+#define KV_FLOATS 0
+#define KV_HALVES 1 /* bfloat16 */
+#define KV_BYTES 2
+#define NUM_KV 3
+
+/* Bytes of a head of a token. */
+static inline size_t token_bytes(int kv, size_t dim) {
+    return kv == KV_FLOATS ? 4 * dim : kv == KV_HALVES ? 2 * dim : dim + 4;
+}
+
+/* Where a layer's KV is: ``rows`` [*][block_size] of tokens' heads, a row a head of a block, values kv_heads rows after
+ * keys. */
 struct attention {
-    const float *rows;
+    const char *rows;
+    int kv;
     size_t block_size, head_dim, kv_heads;
     int heads; /* query heads to a KV head */
     float scale;
@@ -69,10 +84,10 @@ static inline __attribute__((always_inline)) void prefetch(const char *at, size_
 
 /* What a request's queries of a KV head read KV_AHEAD blocks after the ``i``-th of ``blocks`` of keys and as many of values:
  * after the last, keys of the next head. To ask for, no more: there may be none. */
-static inline const float *kv_to_come(const struct attention *a, const int64_t *table, size_t blocks, int kv_head,
-                                      size_t i) {
+static inline const char *kv_to_come(const struct attention *a, const int64_t *table, size_t blocks, int kv_head,
+                                     size_t i, size_t row_bytes) {
     const size_t part = (i + KV_AHEAD) / blocks, at = (i + KV_AHEAD) % blocks;
-    return a->rows + (table[at] + part % 2 * a->kv_heads + kv_head + part / 2) * a->block_size * a->head_dim;
+    return a->rows + (table[at] + part % 2 * a->kv_heads + kv_head + part / 2) * row_bytes;
 }
 
 #define JOIN(name, suffix) name##_##suffix
@@ -89,6 +104,7 @@ static inline const float *kv_to_come(const struct attention *a, const int64_t *
 #define VECTORS 4
 #define BYTES AVX2_BYTES
 #include "compute.h"
+#include "attention.h"
 #include "rounded.h"
 #undef BYTES
 #undef KERNEL
@@ -104,6 +120,7 @@ static inline const float *kv_to_come(const struct attention *a, const int64_t *
 #define VECTORS 2
 #define BYTES AVX2_BYTES
 #include "compute.h"
+#include "attention.h"
 #include "rounded.h"
 #undef BYTES
 #undef KERNEL
@@ -119,6 +136,7 @@ static inline const float *kv_to_come(const struct attention *a, const int64_t *
 #define VECTORS 4
 #define BYTES PLAIN_BYTES
 #include "compute.h"
+#include "attention.h"
 #include "rounded.h"
 #undef BYTES
 #undef KERNEL
@@ -145,18 +163,20 @@ struct kernels {
     void (*dots[NUM_FORMS])(const char *, const struct rounded *, size_t, float *, size_t, int, int);
     void (*attend)(const struct attention *, const float *, const int64_t *, size_t, int, float *, size_t, float *);
     void (*turn)(const struct attention *, const int64_t *, size_t, size_t, int, float *);
+    void (*spread)(const struct attention *, const int64_t *, size_t, size_t, int, float *);
     void (*attend_rows)(const struct attention *, const float *, size_t, const int64_t *, size_t, int, int,
-                        const float *, float *, size_t, float *, size_t);
+                        const float *, const float *, float *, size_t, float *, size_t);
+    void (*store)(int, const float *, size_t, char *);
     void (*gate)(const float *, const float *, float *, size_t);
 };
 
 /* ``dots``: of which set those are, which gives the name. */
 #define KERNELS(suffix, dots)                                                                       \
     {#dots,                                                                                         \
-     {product0_##suffix, product1_##suffix, product2_##suffix, product3_##suffix},                  \
+     {product0_##suffix, product1_##suffix, product2_##suffix, product3_##suffix, product4_##suffix},                   \
      round_row_##suffix,                                                                            \
-     {dots0_##dots, dots1_##dots, dots2_##dots, dots3_##dots},                                      \
-     attend_##suffix, turn_##suffix, attend_rows_##suffix, gate_##suffix}
+     {dots0_##dots, dots1_##dots, dots2_##dots, dots3_##dots, NULL},                                \
+     attend_##suffix, turn_##suffix, spread_##suffix, attend_rows_##suffix, store_##suffix, gate_##suffix}
 
 static const struct kernels all[] = {
 #if defined(__x86_64__)
@@ -286,21 +306,23 @@ static int attention_of_chunk(const struct kernels *kernels, const struct attent
     const size_t seen = before + num, tiles = (seen + TILE - 1) / TILE, most = tiles * TILE, dim = a->head_dim;
     const size_t outs = a->kv_heads * a->heads * dim, head_floats = most * dim;
     const long parts = (long)((num + QUERIES - 1) / QUERIES);
-    float *panels = malloc(a->kv_heads * head_floats * sizeof *panels);
+    const int spreads = a->kv != KV_FLOATS; /* values that are floats are read where they are */
+    float *panels = malloc((1 + spreads) * a->kv_heads * head_floats * sizeof *panels);
     float *scores = malloc((size_t)threads * QUERIES * most * sizeof *scores);
     if (panels == NULL || scores == NULL) {
         free(panels);
         free(scores);
         return 0;
     }
+    float *values = panels + spreads * a->kv_heads * head_floats;
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
         float *own = scores + thread_number() * QUERIES * most;
 #pragma omp for
         for (long item = 0; item < (long)(a->kv_heads * tiles); item++) {
-            size_t head = item / tiles, first = item % tiles * TILE;
-            kernels->turn(a, table, first, seen - first < TILE ? seen - first : TILE, (int)head,
-                          panels + head * head_floats + first * dim);
+            size_t head = item / tiles, first = item % tiles * TILE, some = seen - first < TILE ? seen - first : TILE;
+            kernels->turn(a, table, first, some, (int)head, panels + head * head_floats + first * dim);
+            if (spreads) kernels->spread(a, table, first, some, (int)head, values + head * head_floats + first * dim);
         }
 #pragma omp for schedule(dynamic)
         for (long item = 0; item < parts * (long)a->kv_heads * a->heads; item++) {
@@ -310,12 +332,23 @@ static int attention_of_chunk(const struct kernels *kernels, const struct attent
             size_t first = part * QUERIES;
             kernels->attend_rows(a, queries + first * stride + head * dim, stride, table, before + first,
                                  (int)(num - first < QUERIES ? num - first : QUERIES), kv_head,
-                                 panels + kv_head * head_floats, own, most, out + first * outs + head * dim, outs);
+                                 panels + kv_head * head_floats, values + kv_head * head_floats, own, most,
+                                 out + first * outs + head * dim, outs);
         }
     }
     free(panels);
     free(scores);
     return 1;
+}
+
+/* KV [tokens][heads][dim], tokens ``stride`` apart, becomes the tokens' heads of ``rows`` that ``index`` names. */
+static void store(const struct kernels *kernels, int kv, const float *from, size_t stride, const int64_t *index,
+                  size_t tokens, size_t heads, size_t dim, char *rows, int threads) {
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+    for (long token = 0; token < (long)tokens; token++)
+        for (size_t head = 0; head < heads; head++)
+            kernels->store(kv, from + token * stride + head * dim, dim,
+                           rows + index[token * heads + head] * token_bytes(kv, dim));
 }
 
 static void gate(const struct kernels *kernels, const float *x, float *out, size_t rows, size_t num, int threads) {
@@ -324,7 +357,7 @@ static void gate(const struct kernels *kernels, const float *x, float *out, size
         kernels->gate(x + 2 * row * num, x + (2 * row + 1) * num, out + row * num, num);
 }
 
-/* ``codes`` [outs][ins], ``scales`` and ``minima`` [outs][groups]. */
+/* ``codes`` [outs][ins], 16-bit ones if that is what the form has; ``scales`` and ``minima`` [outs][groups]. */
 static void pack(const struct form form, const uint8_t *codes, const float *scales, const float *minima, char *packed,
                  size_t outs, size_t ins) {
     const size_t groups = ins / form.group;
@@ -332,14 +365,15 @@ static void pack(const struct form form, const uint8_t *codes, const float *scal
     for (size_t out = 0; out < outs; out++)
         for (size_t g = 0; g < groups; g++) {
             char *group = packed + ((out / TILE) * groups + g) * GROUP_BYTES(form);
-            const uint8_t *from = codes + out * ins + g * form.group;
+            const size_t from = out * ins + g * form.group;
             float *head = (float *)group + out % TILE;
             uint32_t *word = (uint32_t *)(group + HEAD_BYTES(form)) + out % TILE;
-            head[0] = scales[out * groups + g];
+            if (form.bits < 16) head[0] = scales[out * groups + g];
             if (form.minima) head[TILE] = minima[out * groups + g];
             for (int k = 0; k < form.group; k++) {
                 uint32_t *to = word + k / in_word * TILE;
-                *to = (k % in_word ? *to : 0) | (uint32_t)from[k] << (form.bits * (k % in_word));
+                const uint32_t code = form.bits == 16 ? ((const uint16_t *)codes)[from + k] : codes[from + k];
+                *to = (k % in_word ? *to : 0) | code << (form.bits * (k % in_word));
             }
         }
 }

@@ -9,7 +9,7 @@
 
 #include "kernels.h"
 
-#define INTERFACE 2 /* what functions take: `cpu_kernels.INTERFACE` is that of the Python around */
+#define INTERFACE 3 /* what functions take: `cpu_kernels.INTERFACE` is that of the Python around */
 
 /* The kernels of that name; NULL, with a Python error, if this processor has none. */
 static const struct kernels *find(PyObject *name) {
@@ -35,6 +35,13 @@ static PyObject *py_names(PyObject *self, PyObject *none) {
 static int is_form(int form) {
     if (form >= 0 && form < NUM_FORMS) return 1;
     PyErr_Format(PyExc_ValueError, "no form %d of codes", form);
+    return 0;
+}
+
+/* The same of how KV is held. */
+static int is_kv(int kv) {
+    if (kv >= 0 && kv < NUM_KV) return 1;
+    PyErr_Format(PyExc_ValueError, "no kind %d of KV", kv);
     return 0;
 }
 
@@ -65,6 +72,8 @@ static PyObject *py_product(PyObject *self, PyObject *args) {
         return NULL;
     const struct kernels *kernels = find(name);
     if (kernels == NULL || !is_form(form)) return NULL;
+    if (rounds && kernels->dots[form] == NULL)
+        return PyErr_Format(PyExc_ValueError, "inputs are not rounded for weights of form %d", form);
     Py_BEGIN_ALLOW_THREADS;
     if (rounds)
         done = product_rounded(kernels, form, (const char *)weights, (const float *)x, (float *)out, stride, rows, outs,
@@ -79,16 +88,16 @@ static PyObject *py_product(PyObject *self, PyObject *args) {
 
 static PyObject *py_attend(PyObject *self, PyObject *args) {
     PyObject *name;
-    int heads, threads, done;
+    int heads, kv, threads, done;
     float scale, softcap;
     Py_ssize_t queries, stride, rows, tables, width, lengths, requests, kv_heads, size, dim, window, out;
-    if (!PyArg_ParseTuple(args, "Unnnnnnnninnfnfni", &name, &queries, &stride, &rows, &tables, &width, &lengths,
+    if (!PyArg_ParseTuple(args, "Unninnnnnninnfnfni", &name, &queries, &stride, &kv, &rows, &tables, &width, &lengths,
                           &requests, &kv_heads, &heads, &size, &dim, &scale, &window, &softcap, &out, &threads))
         return NULL;
     const struct kernels *kernels = find(name);
-    if (kernels == NULL) return NULL;
+    if (kernels == NULL || !is_kv(kv)) return NULL;
     if (heads > MOST_HEADS) return PyErr_Format(PyExc_ValueError, "%d query heads to a KV head", heads);
-    const struct attention a = {(const float *)rows, size, dim, kv_heads, heads, scale, window, softcap};
+    const struct attention a = {(const char *)rows, kv, size, dim, kv_heads, heads, scale, window, softcap};
     Py_BEGIN_ALLOW_THREADS;
     done = attention(kernels, &a, (const float *)queries, stride, (const int64_t *)tables, width,
                      (const int64_t *)lengths, requests, (float *)out, threads);
@@ -99,20 +108,35 @@ static PyObject *py_attend(PyObject *self, PyObject *args) {
 
 static PyObject *py_attend_chunk(PyObject *self, PyObject *args) {
     PyObject *name;
-    int heads, threads, done;
+    int heads, kv, threads, done;
     float scale, softcap;
     Py_ssize_t queries, stride, rows, table, before, num, kv_heads, size, dim, window, out;
-    if (!PyArg_ParseTuple(args, "Unnnnnnninnfnfni", &name, &queries, &stride, &rows, &table, &before, &num, &kv_heads,
+    if (!PyArg_ParseTuple(args, "Unninnnnninnfnfni", &name, &queries, &stride, &kv, &rows, &table, &before, &num, &kv_heads,
                           &heads, &size, &dim, &scale, &window, &softcap, &out, &threads))
         return NULL;
     const struct kernels *kernels = find(name);
-    if (kernels == NULL) return NULL;
-    const struct attention a = {(const float *)rows, size, dim, kv_heads, heads, scale, window, softcap};
+    if (kernels == NULL || !is_kv(kv)) return NULL;
+    const struct attention a = {(const char *)rows, kv, size, dim, kv_heads, heads, scale, window, softcap};
     Py_BEGIN_ALLOW_THREADS;
     done = attention_of_chunk(kernels, &a, (const float *)queries, stride, (const int64_t *)table, before, num,
                               (float *)out, threads);
     Py_END_ALLOW_THREADS;
     if (!done) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+static PyObject *py_store(PyObject *self, PyObject *args) {
+    PyObject *name;
+    int kv, threads;
+    Py_ssize_t from, stride, index, tokens, heads, dim, rows;
+    if (!PyArg_ParseTuple(args, "Uinnnnnnni", &name, &kv, &from, &stride, &index, &tokens, &heads, &dim, &rows,
+                          &threads))
+        return NULL;
+    const struct kernels *kernels = find(name);
+    if (kernels == NULL || !is_kv(kv)) return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    store(kernels, kv, (const float *)from, stride, (const int64_t *)index, tokens, heads, dim, (char *)rows, threads);
+    Py_END_ALLOW_THREADS;
     Py_RETURN_NONE;
 }
 
@@ -136,6 +160,7 @@ static PyMethodDef methods[] = {
     {"product", py_product, METH_VARARGS, NULL},
     {"attend", py_attend, METH_VARARGS, NULL},
     {"attend_chunk", py_attend_chunk, METH_VARARGS, NULL},
+    {"store", py_store, METH_VARARGS, NULL},
     {"gate", py_gate, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -1,6 +1,6 @@
 /* Products of codes with inputs that are rounded to 8 bits themselves: whole numbers within a group, floats across groups.
  *
- * Included after compute.h for each instruction set, and as that needs KERNEL, TARGET and LANES. BYTES: AVX2_BYTES with
+ * Included after attention.h for each instruction set, and as that needs KERNEL, TARGET and LANES. BYTES: AVX2_BYTES with
  * AVX2's 256-bit products of bytes, PLAIN_BYTES without.
  */
 

@@ -15,7 +15,7 @@ from engines.models.files.block_kinds import Form
 from engines.torch_engine.layers.attention_kind import AttentionKind
 from engines.torch_engine.layers.quantised_weights import Codes, runs, stacked
 
-INTERFACE = 2  # of the functions that are called here, as csrc/module.c has it
+INTERFACE = 3  # of the functions that are called here, as csrc/module.c has it
 
 try:
     from engines.torch_engine import _kernels
@@ -26,6 +26,8 @@ if getattr(_kernels, "INTERFACE", None) != INTERFACE:
 
 TILE = 64  # outputs that are packed together
 LANES = 16  # the longest registers
+CODED = ("float32", "bfloat16", "int8")
+KV_KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.uint8: 2}  # as csrc/kernels.h numbers them
 
 
 def kernel_sets() -> list[str]:
@@ -37,8 +39,10 @@ KERNELS = next(iter(kernel_sets()), "")  # that engines use
 
 
 def keeps_codes(dtype: str, device: str) -> bool:
-    """Return whether products are computed from codes: in int8 always, in float32 of weights that come in blocks."""
-    return bool(KERNELS) and dtype in ("float32", "int8") and device == "cpu"
+    """Return whether products are computed by `CodeLinear`, if it takes their weights: in int8 and bfloat16 of all
+    weights, in float32 of those that come in blocks.
+    """
+    return bool(KERNELS) and dtype in CODED and device == "cpu"
 
 
 def packs(outs: Iterable[tuple[Form, int]]) -> bool:
@@ -52,8 +56,8 @@ def packed_bytes(outs: Iterable[tuple[Form, int]], num_in: int) -> int:
 
 
 class CodeLinear:
-    """A product with weights in codes. ``x @ weight.T + bias`` in float32 of weights in codes, one after the other,
-    that `packs` takes.
+    """A product with weights in codes, or in bfloat16. ``x @ weight.T + bias`` in float32 of weights one after the
+    other that `packs` takes.
 
     With ``rounds``, 32 inputs at a time are rounded to 8 bits first, the largest of them to 127, and products within a
     group are those of whole numbers. A row's result is the same whatever other rows there are. ``kernels``: of
@@ -126,12 +130,12 @@ class _Run:
 
 
 def attends(dtype: torch.dtype, head_dim: int) -> bool:
-    """Return whether `attend_in_place` takes such KV."""
+    """Return whether `attend_in_place` takes queries of that dtype with heads of that size."""
     return bool(KERNELS) and dtype == torch.float32 and head_dim % LANES == 0
 
 
 def attends_chunks(dtype: torch.dtype, head_dim: int) -> bool:
-    """Return whether `attend_chunk_in_place` takes such KV."""
+    """The same of `attend_chunk_in_place`."""
     return attends(dtype, head_dim) and head_dim % TILE == 0
 
 
@@ -146,7 +150,7 @@ def attend_in_place(
 ) -> Tensor:
     """Attention of one query a request [requests, heads, head_dim] to its ``lengths`` [requests] tokens of KV.
 
-    ``rows`` [*, block_size, head_dim]: those of a layer (`KVPool.rows`). ``tables`` [requests, blocks]: the row at
+    ``rows`` [*, block_size, width]: those of a layer (`KVPool.rows`). ``tables`` [requests, blocks]: the row at
     which each block begins; int64, as the lengths. Returns [requests, heads * head_dim].
     """
     num_requests, num_heads, head_dim = queries.shape
@@ -155,6 +159,7 @@ def attend_in_place(
         kernels,
         queries.data_ptr(),
         queries.stride(0),
+        KV_KINDS[rows.dtype],
         rows.data_ptr(),
         tables.data_ptr(),
         tables.shape[1],
@@ -192,6 +197,7 @@ def attend_chunk_in_place(
         kernels,
         queries.data_ptr(),
         queries.stride(0),
+        KV_KINDS[rows.dtype],
         rows.data_ptr(),
         table.data_ptr(),
         num_before,
@@ -207,6 +213,30 @@ def attend_chunk_in_place(
         torch.get_num_threads(),
     )
     return out
+
+
+def stores(kv: Tensor) -> bool:
+    """Return whether `store` takes such KV."""
+    return bool(KERNELS) and kv.dtype == torch.float32 and kv.device.type == "cpu" and kv.shape[-1] % LANES == 0
+
+
+def store(kv: Tensor, tokens: Tensor, index: Tensor, kernels: str = KERNELS) -> None:
+    """Store ``kv`` [n, heads, head_dim] in the rows of ``tokens`` [*, width] that ``index`` [n * heads] names, in
+    whatever dtype these are.
+    """
+    num, heads, dim = kv.shape
+    _kernels.store(
+        kernels,
+        KV_KINDS[tokens.dtype],
+        kv.data_ptr(),
+        kv.stride(0),
+        index.data_ptr(),
+        num,
+        heads,
+        dim,
+        tokens.data_ptr(),
+        torch.get_num_threads(),
+    )
 
 
 def gates(x: Tensor) -> bool:

@@ -21,7 +21,8 @@ class Codes:
     """Weights in codes. ``codes`` [out, in], uint8 (of signed ones, as they lie in memory); ``scales`` and ``minima``
     [out, groups].
 
-    ``minima`` are None where the form has none.
+    ``minima`` are None where the form has none. Of `Form.HALVES`, ``codes`` are the weights in bfloat16, and there are
+    no groups with scales.
     """
 
     form: Form
@@ -63,6 +64,11 @@ def coded(weight: Tensor) -> Codes:
     scales = groups.abs().amax(dim=2) / 127
     codes = (groups / scales.clamp(min=1e-30)[..., None]).round().to(torch.int8)
     return Codes(Form.BYTES, codes.view(torch.uint8).flatten(1), scales, None)
+
+
+def halved(weight: Tensor) -> Codes:
+    """A weight ``[out, in]`` in bfloat16; a number of inputs that 32 divides."""
+    return Codes(Form.HALVES, weight.bfloat16(), torch.empty(len(weight), 0), None)
 
 
 def runs(parts: Iterable[tuple[Form, Item]]) -> Iterator[tuple[Form, list[Item]]]:

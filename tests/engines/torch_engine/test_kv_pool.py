@@ -33,7 +33,7 @@ def test_what_is_written_is_read_and_lies_where_transfers_look_for_it(shapes):
     index = pool.write_index(*torch.tensor(places).T)
     workspace = torch.empty(content[0].numel(), dtype=dtype)
     for layer in range(shape.num_layers):
-        pool.write(layer, index, content[layer].reshape(-1, dim))
+        pool.write(layer, index, content[layer].reshape(-1, 2 * heads, dim))
     for layer in range(shape.num_layers):
         keys, values = pool.read(layer, pool.read_index(tables), 2, workspace)
         assert torch.equal(keys, content[layer, :, :, 0].transpose(1, 2))

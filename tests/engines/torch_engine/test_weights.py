@@ -9,7 +9,9 @@ from safetensors import safe_open
 from bench.models.tiny_llama import write_tiny_model
 from engines.models.errors import ModelError
 from engines.models.files.model_config import ModelConfig
+from engines.torch_engine.layers.cpu_kernels import keeps_codes
 from engines.torch_engine.parts import weight_bytes
+from engines.torch_engine.weights import loaded_bytes
 
 
 @pytest.mark.parametrize(
@@ -59,3 +61,6 @@ def test_the_size_of_weights_is_that_of_the_matrices_in_the_file(tmp_path):
     assert weight_bytes(config, "float32", "cpu") == 4 * (in_layers + rows)
     assert weight_bytes(config, "bfloat16", "cuda:0") == 2 * (in_layers + 2 * rows)
     assert weight_bytes(config, "int8", "cpu") == weight_bytes(config, "float32", "cpu")  # before it is in codes
+    if keeps_codes("bfloat16", "cpu"):
+        head = 4 * rows  # 64 do not divide its outputs
+        assert loaded_bytes(tmp_path, config, "bfloat16", "cpu") == 2 * in_layers + head

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from engines.torch_engine.layers.attention_kind import AttentionKind
+from engines.torch_engine.layers.cpu_kernels import KV_KINDS
 from engines.torch_engine.layers.quantised_weights import Codes
 
 COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
@@ -50,19 +51,29 @@ class EmulatedKernels:
         words = ["chunk", *_shape(queries, rows, table[None], kind), before]
         return self._run(words, [queries, rows, table]).view(len(queries), -1)
 
+    def store(self, kv: Tensor, tokens: Tensor, index: Tensor) -> Tensor:
+        """Return the tokens with what was stored."""
+        num, heads, dim = kv.shape
+        words = ["store", KV_KINDS[tokens.dtype], num, heads, dim, len(tokens)]
+        return self._run(words, [kv, index, tokens]).view(tokens.dtype).view(tokens.shape)
+
     def gated(self, x: Tensor) -> Tensor:
         rows, width = x.shape
         return self._run(["gate", rows, width // 2], [x]).view(rows, width // 2)
 
     def _run(self, words: Sequence[object], arrays: Sequence[Tensor]) -> Tensor:
         line = " ".join(map(str, words)) + "\n"
-        given = line.encode() + b"".join(array.contiguous().numpy().tobytes() for array in arrays)
+        given = line.encode() + b"".join(map(_bytes, arrays))
         done = subprocess.run(self._command, input=given, stdout=subprocess.PIPE, check=True)
         return torch.from_numpy(np.frombuffer(bytearray(done.stdout), np.float32))
+
+
+def _bytes(array: Tensor) -> bytes:
+    return array.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
 
 
 def _shape(queries: Tensor, rows: Tensor, tables: Tensor, kind: AttentionKind) -> list[object]:
     """Of one KV head's queries, of KV, and of what is seen of it; there are two KV heads."""
     num, heads, dim = queries.shape
     seen = kind.scale.hex(), kind.window or 0, float(kind.softcap or 0).hex()
-    return [heads // 2, 2, rows.shape[1], dim, *seen, num, tables.shape[1], len(rows)]
+    return [KV_KINDS[rows.dtype], heads // 2, 2, rows.shape[1], dim, *seen, num, tables.shape[1], len(rows)]

@@ -43,8 +43,8 @@ static void do_product(const struct kernels *kernels) {
     const int form = number(), rounds = number(), adds = number(), threads = number();
     const size_t rows = number(), outs = number(), ins = number(), groups = outs * ins / forms[form].group;
     getchar();
-    const uint8_t *codes = given(outs * ins, 1);
-    const float *scales = given(groups, 4), *minima = forms[form].minima ? given(groups, 4) : NULL;
+    const uint8_t *codes = given(outs * ins, forms[form].bits == 16 ? 2 : 1);
+    const float *scales = forms[form].bits < 16 ? given(groups, 4) : NULL, *minima = forms[form].minima ? given(groups, 4) : NULL;
     const float *x = given(rows * ins, 4);
     float *out = given(rows * outs, 4);
     char *packed = fresh(outs / TILE * (ins / forms[form].group) * GROUP_BYTES(forms[form]));
@@ -58,6 +58,7 @@ static void do_product(const struct kernels *kernels) {
 
 static void do_attention(const struct kernels *kernels, int is_chunk) {
     struct attention a = {0};
+    a.kv = number();
     a.heads = number();
     a.kv_heads = number();
     a.block_size = number();
@@ -69,7 +70,7 @@ static void do_attention(const struct kernels *kernels, int is_chunk) {
     const size_t outs = requests * a.kv_heads * a.heads * a.head_dim;
     getchar();
     const float *queries = given(outs, 4);
-    a.rows = given(rows * a.block_size * a.head_dim, 4);
+    a.rows = given(rows * a.block_size, token_bytes(a.kv, a.head_dim));
     const int64_t *tables = given(is_chunk ? width : requests * width, 8);
     float *out = fresh(outs * 4);
     if (is_chunk)
@@ -88,6 +89,17 @@ static void do_gate(const struct kernels *kernels) {
     answer(out, rows * num, 4);
 }
 
+static void do_store(const struct kernels *kernels) {
+    const int kv = number();
+    const size_t tokens = number(), heads = number(), dim = number(), rows = number(), num_bytes = token_bytes(kv, dim);
+    getchar();
+    const float *from = given(tokens * heads * dim, 4);
+    const int64_t *index = given(tokens * heads, 8);
+    char *to = given(rows, num_bytes);
+    store(kernels, kv, from, heads * dim, index, tokens, heads, dim, to, 1);
+    answer(to, rows, num_bytes);
+}
+
 int main(int argc, char **argv) {
     if (argc == 1) {
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -100,6 +112,7 @@ int main(int argc, char **argv) {
         if (strcmp(task, "product") == 0) do_product(kernels);
         if (strcmp(task, "attend") == 0) do_attention(kernels, 0);
         if (strcmp(task, "chunk") == 0) do_attention(kernels, 1);
+        if (strcmp(task, "store") == 0) do_store(kernels);
         if (strcmp(task, "gate") == 0) do_gate(kernels);
     }
     return 0;

@@ -1,6 +1,7 @@
 """The kernels for ARM's 64-bit processors, on emulated ones with products of bytes (SDOT) and without."""
 
 import subprocess
+from itertools import product
 
 import pytest
 import torch
@@ -10,11 +11,21 @@ from engines.models.files.block_kinds import Form
 from engines.torch_engine.layers.attention_kind import AttentionKind
 from engines.torch_engine.layers.cpu_kernels import CodeLinear, kernel_sets
 from tests.engines.torch_engine.layers.emulated import EMULATOR, EmulatedKernels, compile_for_arm, emulated
-from tests.engines.torch_engine.layers.references import any_codes, attention, laid_out, rounded
+from tests.engines.torch_engine.layers.references import (
+    CODED_FORMS,
+    any_codes,
+    attention,
+    held,
+    laid_out,
+    rounded,
+    values_of,
+)
 
 pytestmark = [emulated, pytest.mark.timeout(600)]  # the compiler takes seconds, an emulator that waits its turn more
 PROCESSORS = {"neon_dot": "max", "neon": "cortex-a57"}
 KINDS = [AttentionKind.plain(64), AttentionKind(0.1, window=20), AttentionKind(0.1, window=3, softcap=2.0)]
+
+KV_DTYPES = [torch.float32, torch.bfloat16, torch.uint8]
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +46,7 @@ def test_a_processor_has_the_kernels_that_it_runs(program, processor, names):
     assert found.stdout.split() == names
 
 
-@pytest.mark.parametrize("form", Form)
-@pytest.mark.parametrize("rounds", [False, True])
+@pytest.mark.parametrize(("form", "rounds"), [(Form.HALVES, False), *product(CODED_FORMS, [False, True])])
 def test_products_are_those_of_avx2_to_the_last_bit(kernels, form, rounds):
     """And those of the values; added to a residual, too; of one row and of more than are computed at a time."""
     weight = any_codes(form, 128, 96)
@@ -45,9 +55,7 @@ def test_products_are_those_of_avx2_to_the_last_bit(kernels, form, rounds):
         x[0, :32] = 0.0
         out = kernels.product(weight, x, torch.full((rows, 128), torch.nan), rounds=rounds)
         added = kernels.product(weight, x, torch.ones(rows, 128), rounds=rounds, adds=True)
-        values = signed(weight).double() * weight.scales.double().repeat_interleave(form.group, 1)
-        if weight.minima is not None:
-            values += weight.minima.double().repeat_interleave(form.group, 1)
+        values = values_of(weight)
         sizes = x.double().abs() @ values.abs().T
         error = (out - (rounded(x) if rounds else x.double()) @ values.T).abs()
         assert (error <= 2e-6 * sizes).double().mean() > 0.95  # 127 times an input may be as good as halfway
@@ -59,11 +67,7 @@ def test_products_are_those_of_avx2_to_the_last_bit(kernels, form, rounds):
             assert torch.equal(added, residual)
 
 
-def signed(weight):
-    return weight.codes if weight.form is Form.NIBBLES else weight.codes.view(torch.int8)
-
-
-@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("form", CODED_FORMS)
 @pytest.mark.parametrize("code", [-128, 127])
 def test_the_largest_codes_and_inputs_do_not_overflow(kernels, form, code):
     weight = any_codes(form, 64, 64)
@@ -76,11 +80,11 @@ def test_the_largest_codes_and_inputs_do_not_overflow(kernels, form, code):
         torch.testing.assert_close(out, x @ torch.full((64, 64), float(value)) + minima, rtol=1e-6, atol=1e-2)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=["plain", "window", "softcap"])
-def test_decodes_and_chunks_attend_to_what_lies_in_their_blocks(kernels, kind):
+@pytest.mark.parametrize(("kind", "dtype"), [*zip(KINDS, KV_DTYPES, strict=True), (KINDS[0], torch.uint8)])
+def test_decodes_and_chunks_attend_to_what_lies_in_their_blocks(kernels, kind, dtype):
     generator = torch.Generator().manual_seed(1)
     lengths = [1, 17, 61]
-    rows, tables, kv = laid_out(lengths, 2, 16, 64, generator)
+    rows, tables, kv = laid_out(lengths, 2, 16, 64, generator, dtype)
     queries = torch.randn(3, 6, 64, generator=generator) * 3
     out = kernels.attend(queries, rows, tables, torch.tensor(lengths), kind)
     expected = torch.cat([attention(query[None], *own, kind) for query, own in zip(queries, kv, strict=True)])
@@ -88,6 +92,17 @@ def test_decodes_and_chunks_attend_to_what_lies_in_their_blocks(kernels, kind):
     chunk = torch.randn(50, 6, 64, generator=generator) * 3
     out = kernels.attend_chunk(chunk, rows, tables[2], 11, kind)
     torch.testing.assert_close(out, attention(chunk, *kv[2], kind), rtol=2e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", KV_DTYPES)
+def test_kv_is_stored_as_the_dtype_has_it(kernels, dtype):
+    kv = torch.randn(3, 4, 64, generator=torch.Generator().manual_seed(1))
+    expected, _ = held(kv.view(12, 64), dtype)
+    stored = kernels.store(kv, torch.zeros_like(expected), torch.arange(11, -1, -1)).flip(0)
+    if dtype is torch.uint8:
+        assert (stored == expected).double().mean() > 0.98  # 127 times an element may be as good as halfway
+    else:
+        assert torch.equal(stored, expected)
 
 
 def test_gates(kernels):

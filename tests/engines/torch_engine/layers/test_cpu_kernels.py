@@ -22,11 +22,12 @@ from engines.torch_engine.layers.cpu_kernels import (
     gates,
     kernel_sets,
     packs,
+    store,
 )
 from engines.torch_engine.layers.quantised_weights import Codes, WeightBlocks
 from tests.engines.models.quantizing import quantized
 from tests.engines.torch_engine.compiled import compiled
-from tests.engines.torch_engine.layers.references import any_codes, attention, laid_out, rounded
+from tests.engines.torch_engine.layers.references import CODED_FORMS, any_codes, attention, held, laid_out, rounded
 from tests.seeds import seeds
 
 pytestmark = compiled
@@ -111,7 +112,7 @@ def test_a_product_of_rounded_inputs_is_that_of_the_values(kernels, kind, outs, 
 
 
 @pytest.mark.parametrize("kernels", SETS)
-@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("form", CODED_FORMS)
 def test_the_largest_codes_and_inputs_do_not_overflow(kernels, form):
     size = 512
     least, most = (0, 15) if form is Form.NIBBLES else (-128, 127)
@@ -126,7 +127,7 @@ def test_the_largest_codes_and_inputs_do_not_overflow(kernels, form):
 
 
 @pytest.mark.skipif("avx2" not in SETS, reason="a processor with one set of kernels")
-@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("form", CODED_FORMS)
 @pytest.mark.parametrize(("outs", "ins"), [(64, 32), (192, 96), (128, 576), (64, 1536)])
 def test_products_of_rounded_inputs_are_the_same_by_every_set_that_adds_products_in_one_rounding(form, outs, ins):
     """To the last bit: with AVX2, AVX-512 and VNNI, alone and added to a residual."""
@@ -146,7 +147,7 @@ def test_products_of_rounded_inputs_are_the_same_by_every_set_that_adds_products
 
 
 @pytest.mark.parametrize("kernels", SETS)
-@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("form", CODED_FORMS)
 def test_inputs_that_are_not_numbers_show(kernels, form):
     """In their own row, and in no other."""
     linear = CodeLinear([any_codes(form, 64, 64)], rounds=True, kernels=kernels)
@@ -196,6 +197,24 @@ def test_weights_one_after_the_other_compute_what_each_computes(kernels):
         whole = residual + x @ torch.cat(values).T + bias
         linear.add_to(residual, x)
         torch.testing.assert_close(residual, whole, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("kernels", SETS)
+@pytest.mark.parametrize(("outs", "ins"), [(64, 32), (192, 96), (128, 576)])
+def test_a_product_with_weights_in_bfloat16_is_that_of_their_values_whatever_other_rows_there_are(kernels, outs, ins):
+    weight = any_codes(Form.HALVES, outs, ins)
+    values, linear = weight.codes.float(), CodeLinear([weight], kernels=kernels)
+    assert torch.equal(linear(torch.eye(ins)), values.T)
+    x = torch.randn(97, ins, generator=torch.Generator().manual_seed(1))
+    out, sizes = linear(x), x.double().abs() @ values.double().abs().T
+    assert ((out - x.double() @ values.double().T).abs() <= 1e-6 * sizes).all()
+    for num_rows in (1, 2, 3, 4, 5, 7, 12):
+        assert torch.equal(linear(x[:num_rows]), out[:num_rows])
+
+
+def test_inputs_are_not_rounded_for_weights_in_bfloat16():
+    with pytest.raises(ValueError, match="inputs are not rounded for weights of form 4"):
+        CodeLinear([any_codes(Form.HALVES, 64, 32)], rounds=True)(torch.ones(1, 32))
 
 
 def test_what_is_taken():
@@ -250,6 +269,53 @@ def test_a_chunk_sees_what_came_before_and_itself(kernels, num_heads, num_kv_hea
             assert torch.equal(torch.cat(alone), out)
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("kernels", SETS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.uint8])
+@pytest.mark.parametrize("of_kind", ATTENTION)
+def test_kv_of_fewer_bits_is_attended_to_as_what_it_stands_for(kernels, dtype, of_kind):
+    """By decodes, and by chunks, which cut in two give the same to the last bit."""
+    kind, generator, lengths = of_kind(64), torch.Generator().manual_seed(1), [1, 17, 131]
+    rows, tables, kv = laid_out(lengths, 3, 16, 64, generator, dtype)
+    queries = torch.randn(3, 9, 64, generator=generator) * 3
+    out = attend_in_place(queries, rows, tables, torch.tensor(lengths), 3, kind, kernels)
+    expected = torch.cat([attention(query[None], *own, kind) for query, own in zip(queries, kv, strict=True)])
+    torch.testing.assert_close(out, expected, rtol=2e-5, atol=1e-5)
+    chunk = torch.randn(70, 9, 64, generator=generator) * 3
+    out = attend_chunk_in_place(chunk, rows, tables[2], 61, 3, kind, kernels)
+    torch.testing.assert_close(out, attention(chunk, *kv[2], kind), rtol=2e-5, atol=1e-5)
+    parts = [(chunk[:35], 61), (chunk[35:], 96)]
+    alone = [attend_chunk_in_place(part, rows, tables[2], before, 3, kind, kernels) for part, before in parts]
+    assert torch.equal(torch.cat(alone), out)
+
+
+@pytest.mark.parametrize("kernels", SETS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8])
+def test_kv_is_stored_as_the_dtype_has_it(kernels, dtype):
+    heads = torch.randn(5, 9, 80, generator=torch.Generator().manual_seed(1))
+    heads[0, 8] = 0.0
+    kv, index = heads[:, 3:], torch.randperm(40)[:30]
+    expected, _ = held(kv.reshape(30, 80), dtype)
+    tokens = torch.zeros(40, expected.shape[1], dtype=dtype)
+    store(kv, tokens, index, kernels)
+    lies = tokens[index]
+    if dtype is not torch.uint8:
+        assert torch.equal(lies, expected)
+    else:
+        assert torch.equal(lies[:, 80:], expected[:, 80:])
+        assert (lies[:, :80].view(torch.int8) - expected[:, :80].view(torch.int8)).abs().max() <= 1  # halfway
+        assert (lies[:, :80] == expected[:, :80]).double().mean() > 0.99
+    assert not tokens.float().sum(dim=1)[[row for row in range(40) if row not in index.tolist()]].any()
+
+
+@pytest.mark.parametrize("kernels", SETS)
+def test_numbers_that_are_none_stay_none_in_bfloat16(kernels):
+    kv = torch.full((1, 1, 16), torch.nan)
+    kv[0, 0, 1] = torch.inf
+    tokens = torch.zeros(1, 16, dtype=torch.bfloat16)
+    store(kv, tokens, torch.tensor([0]), kernels)
+    torch.testing.assert_close(tokens, kv[0].bfloat16(), equal_nan=True)
 
 
 @pytest.mark.parametrize("kernels", SETS)

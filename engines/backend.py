@@ -23,7 +23,8 @@ class LoadedModel:
     """A service that can be run. ``max_context`` counts prompt and answer, in tokens. ``weight_bytes`` 0: not known.
     ``vocab_size``: token ids are below it; None: not known. ``identity``: of `identity_of`. ``pools``: it makes vectors
     of prompts, and no tokens; ``whole_prompts``: each of them in one step. ``images``: how it sees them; None: it does
-    not. ``place_bytes``: of memory for each of its LoRA adapters at least.
+    not. ``place_bytes``: of memory for each of its LoRA adapters at least; ``factor_dtype``: of their weights, empty:
+    that of KV.
     """
 
     memory: KVMemory | DeviceKVMemory
@@ -37,6 +38,7 @@ class LoadedModel:
     whole_prompts: bool = False
     images: ImageForm | None = None
     place_bytes: int = 0
+    factor_dtype: str = ""
 
     @classmethod
     def of(
@@ -50,6 +52,7 @@ class LoadedModel:
         whole_prompts: bool = False,
         images: ImageForm | None = None,
         place_bytes: int = 0,
+        factor_dtype: str = "",
     ) -> "LoadedModel":
         """Make the model with the context that its service allows, as far as the model has it."""
         folder = prepared_dir(spec.model)
@@ -65,6 +68,7 @@ class LoadedModel:
             whole_prompts,
             images,
             place_bytes,
+            factor_dtype,
         )
 
 

@@ -34,6 +34,7 @@ SHARING_THREADS = ("torch",)  # backends that compute with idle cores, too
 STAGING = ("torch", "simulated")  # backends that read weights into their host's memory before they load them
 SPANNING = (VLLM, "simulated")  # backends that compute a model on several devices
 PARALLEL = "tensor_parallel_size"  # vLLM's option
+KV_IN_BYTES = ("torch", "simulated")  # backends that keep KV in int8
 NO_INT8 = "int8 is a dtype of torch engines"
 
 
@@ -56,9 +57,12 @@ def check(topology: Topology, processes: Processes, report: Report) -> None:
     dtypes = {service.name: service.dtype for service in topology.services}
     pooled = {service.name: str(service.task) for service in topology.services if service.pools}
     others = {name for engine in topology.own_engines if engine.backend != VLLM for name in engine.services}
+    in_bytes = [service.name for service in topology.services if service.kv_dtype == "int8"]
     ours = {table: engine for table, engine in engine_tables(processes).items() if engine.server is None}
     for table, engine in ours.items():
         for key, problem in (*_problems(engine, dtypes, others), *_pooled_problems(engine, dtypes, pooled)):
+            report.add((*table, key), problem)
+        for key, problem in _kv_problems(engine, in_bytes):
             report.add((*table, key), problem)
         for key, problem in _span_problems(engine, topology) if engine.spans else ():
             report.add((*table, key), problem)
@@ -140,6 +144,14 @@ def _problems(engine: EngineSpec, dtypes: Mapping[str, str], others: Collection[
         yield from _vllm_problems(engine, dtypes, others)
     elif engine.backend == TRANSFORMERS:
         yield from _transformers_problems(engine, dtypes)
+
+
+def _kv_problems(engine: EngineSpec, in_bytes: Collection[str]) -> Iterator[tuple[str, str]]:
+    """``in_bytes``: services with KV in int8."""
+    for name in engine.services:
+        if name in in_bytes and (engine.backend not in KV_IN_BYTES or engine.device != "cpu"):
+            problem = f'torch engines on device "cpu" alone keep KV in int8, as {name} asks by its kv_dtype'
+            yield "services", f"{problem}; leave kv_dtype out of [services.{name}]"
 
 
 def _thread_problems(engine: EngineSpec, most: int) -> Iterator[tuple[str, str]]:

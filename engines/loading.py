@@ -126,6 +126,7 @@ class Loaded:
             whole_prompts=model.whole_prompts,
             images=model.images,
             place_bytes=model.place_bytes,
+            factor_dtype=model.factor_dtype,
             tiers=self.tiered.get(name),
             speculation=speculation_of(self._topology.service(name), self.services),
         )

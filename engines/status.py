@@ -72,6 +72,7 @@ class Service:
     whole_prompts: bool = False  # each is computed in one iteration
     images: ImageForm | None = None  # how it sees images; None: it sees none
     place_bytes: int = 0  # of memory for each of its LoRA adapters at least
+    factor_dtype: str = ""  # of their weights; empty: that of KV
     speculation: Speculates | None = None  # None: its decodes are given no drafts
     tiers: TierIndex | None = None  # of its blocks; None: no tier keeps them
 
@@ -86,7 +87,7 @@ class Service:
     @property
     def adapter_sizes(self) -> AdapterSizes:
         """Return what its LoRA adapters take."""
-        return AdapterSizes(self.shape.dtype, self.place_bytes)
+        return AdapterSizes(self.factor_dtype or self.shape.dtype, self.place_bytes)
 
     def as_draft_model(self) -> DraftModel | None:
         """Return what it is to those for which it drafts; None if it is about to go."""

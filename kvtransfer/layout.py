@@ -14,7 +14,8 @@ from mesh.wire.transfers import KVShape
 
 ALIGNMENT = 64  # bytes; every page starts on a cache line
 NEARLY = 0.05  # of a page: less is not worth a larger one
-DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
+SCALE_BYTES = 4  # in int8, of K (or V) of one head of a token, behind it
 
 
 def align(num_bytes: int) -> int:
@@ -26,7 +27,7 @@ def row_bytes(shape: KVShape) -> int:
     itemsize = DTYPE_BYTES.get(shape.dtype)
     if itemsize is None:
         raise ValueError(f"KV dtype {shape.dtype!r} is unknown: want one of {', '.join(DTYPE_BYTES)}")
-    return shape.block_size * shape.head_dim * itemsize
+    return shape.block_size * (shape.head_dim * itemsize + (SCALE_BYTES if shape.dtype == "int8" else 0))
 
 
 def block_bytes(shape: KVShape) -> int:

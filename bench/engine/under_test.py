@@ -24,16 +24,24 @@ GREEDY = Draw(Sampling(max_tokens=1, seed=0, temperature=0.0), (), 0, 0)
 class EngineUnderTest:
     """``max_tokens`` is the KV capacity, of all requests together. ``device``: cpu or cuda:N."""
 
-    def __init__(self, folder: Path, dtype: str, max_tokens: int, threads: int = 1, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        dtype: str,
+        max_tokens: int,
+        threads: int = 1,
+        device: str = "cpu",
+        kv_dtype: str | None = None,
+    ) -> None:
         config = ModelConfig.load(folder)
-        layout = PageLayout.of([kv_shape(config, dtype, BLOCK_SIZE)], -(-max_tokens // BLOCK_SIZE))
+        layout = PageLayout.of([kv_shape(config, dtype, BLOCK_SIZE, kv_dtype)], -(-max_tokens // BLOCK_SIZE))
         self.block_bytes = layout.page_bytes
         memory: bytearray | Tensor
         if device == "cpu":
             memory = bytearray(layout.num_pages * layout.page_bytes)
         else:
             memory = pages_tensor(DeviceMemory(layout, open_gpu(device)))
-        service = TorchService("model", folder, config, dtype, BLOCK_SIZE, memory, layout.page_bytes)
+        service = TorchService("model", folder, config, dtype, BLOCK_SIZE, memory, layout.page_bytes, kv_dtype=kv_dtype)
         self._executor = TorchExecutor([service], device, threads=threads)
 
     def add_adapter(self, key: str, adapter: AdapterFolder) -> None:

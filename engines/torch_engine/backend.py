@@ -27,7 +27,7 @@ from engines.torch_engine.executor import TorchExecutor, TorchService
 from engines.torch_engine.gpu_memory import gpu_memory, pages_tensor
 from engines.torch_engine.layers.cpu_kernels import KERNELS
 from engines.torch_engine.pooled.models import computes_whole
-from engines.torch_engine.shape import kv_shape
+from engines.torch_engine.shape import compute_dtype, kv_shape
 from engines.torch_engine.staging import TorchStager
 from engines.torch_engine.tensors import ReadTensor, read_tensor
 from engines.torch_engine.weights import loaded_bytes
@@ -83,7 +83,10 @@ def torch_backend(engine: EngineSpec, services: Sequence[ServiceSpec], later: Se
             raise
         stager.unstage(spec.name)
         cost, whole = profile.profile().cost, _is_whole(spec, model)
-        return LoadedModel.of(spec, model.config, model.memory, cost, num_bytes, whole_prompts=whole)
+        factors = compute_dtype(spec.dtype, engine.device.partition(":")[0])
+        return LoadedModel.of(
+            spec, model.config, model.memory, cost, num_bytes, whole_prompts=whole, factor_dtype=factors
+        )
 
     def remove(service: str) -> None:
         executor.remove(service)
@@ -131,7 +134,7 @@ def open_memory(
 
 
 def _shape(engine: EngineSpec, spec: ServiceSpec) -> KVShape:
-    return kv_shape(_config(prepared_dir(spec.model)), spec.dtype, engine.block_size)
+    return kv_shape(_config(prepared_dir(spec.model)), spec.dtype, engine.block_size, spec.kv_dtype)
 
 
 def _config(folder: Path) -> ModelConfig:
@@ -171,9 +174,10 @@ def open_model(
         memory.layout.page_bytes,
         spec.task,
         read,
+        spec.kv_dtype,
     )
     try:
-        shape = kv_shape(config, spec.dtype, engine.block_size)
+        shape = kv_shape(config, spec.dtype, engine.block_size, spec.kv_dtype)
         blocks = KVMemory(memory, shape) if isinstance(memory, PagedMemory) else DeviceKVMemory(memory, shape)
     except ValueError as error:
         raise UserError(f"{error}; start the engine again with it among its services") from None
@@ -196,6 +200,7 @@ def key_of(engine: EngineSpec, spec: ServiceSpec) -> str:
         model=spec.model,
         **({"task": str(spec.task)} if spec.pools else {}),
         dtype=spec.dtype,
+        **({"kv_dtype": spec.kv_dtype} if spec.kv_dtype else {}),
         device=engine.device,
         threads=engine.threads,
         block_size=engine.block_size,

@@ -17,7 +17,7 @@ from engines.torch_engine.adapters.adapted import Adapters
 from engines.torch_engine.blocks import BlockMaker, Layer
 from engines.torch_engine.kv_pool import KVPool
 from engines.torch_engine.layers.attention import Layout, Planner
-from engines.torch_engine.layers.cpu_kernels import keeps_codes
+from engines.torch_engine.layers.cpu_kernels import LANES, attends, keeps_codes
 from engines.torch_engine.layers.linear import Linear
 from engines.torch_engine.layers.mlp import Mlp
 from engines.torch_engine.layers.norm import Norm
@@ -47,6 +47,11 @@ def _why_no_int8(device: torch.device) -> str:
     return "dtype int8 needs the kernels that a C compiler makes when MeshServe is installed; without one, take float32"
 
 
+def _why_no_int8_kv(config: ModelConfig) -> str:
+    needs = f"dtype float32, bfloat16 or int8 on device cpu, and heads of a multiple of {LANES}"
+    return f"kv_dtype int8 needs kernels that were compiled, {needs} (this model's: {config.head_dim}); leave it out"
+
+
 class Decoder:
     """One model with its KV pool. ``dtype`` is one of `shape.DTYPES`; ``paged`` reads the pool in place.
     ``before_layer`` is called before each layer of a step; ``read`` reads the model's tensors.
@@ -71,6 +76,10 @@ class Decoder:
         self._dtype: torch.dtype = getattr(torch, compute_dtype(dtype, self._device.type))
         if dtype == "int8" and not keeps_codes(dtype, self._device.type):
             raise ModelError(_why_no_int8(self._device))
+        if pool.shape.dtype == "int8" and not (
+            keeps_codes(dtype, self._device.type) and attends(self._dtype, config.head_dim)
+        ):
+            raise ModelError(_why_no_int8_kv(config))
         checkpoint = Checkpoint(folder, config, self._dtype, self._device, read)
         self.adapters = Adapters(config, self._dtype, self._device)
         blocks, modules = BlockMaker(checkpoint, config, dtype, self.adapters), config.architecture.modules

@@ -41,7 +41,7 @@ class TorchService:
     """A model to serve. ``memory`` is writable bytes of whole KV pages, or a uint8 tensor of them on the device.
 
     Several services may have the same memory: each uses the blocks that it is given. ``read`` reads the model's
-    tensors.
+    tensors. ``kv_dtype``: of `kv_shape`.
     """
 
     name: str
@@ -53,6 +53,7 @@ class TorchService:
     page_bytes: int
     task: Task = Task.GENERATE
     read: ReadTensor = read_tensor
+    kv_dtype: str | None = None
 
 
 class TorchExecutor:
@@ -253,7 +254,8 @@ def _pool(service: TorchService, device: torch.device) -> KVPool:
         tensor = torch.frombuffer(memory, dtype=torch.uint8) if len(memory) else torch.empty(0, dtype=torch.uint8)
     if tensor.device.type != device.type:
         raise ValueError(f"KV memory of service {service.name} lies on {tensor.device}: {device} memory would be right")
-    return KVPool(kv_shape(service.config, service.dtype, service.block_size), tensor, service.page_bytes)
+    shape = kv_shape(service.config, service.dtype, service.block_size, service.kv_dtype)
+    return KVPool(shape, tensor, service.page_bytes)
 
 
 def _needed_rows(chunks: Sequence[Chunk]) -> tuple[list[int], list[slice]]:

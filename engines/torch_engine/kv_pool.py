@@ -29,13 +29,14 @@ class KVPool:
             raise ValueError(f"pages of {page_bytes} bytes are not made for blocks of {block_bytes(shape)} bytes")
         self.shape = shape
         self.device = memory.device
-        flat = memory.view(getattr(torch, shape.dtype))
-        heads, size, dim = shape.num_kv_heads, shape.block_size, shape.head_dim
-        self._block_rows = shape.num_layers * 2 * heads  # rows of [block_size, head_dim]
+        dtype = torch.uint8 if shape.dtype == "int8" else getattr(torch, shape.dtype)
+        flat, heads, size = memory.view(dtype), shape.num_kv_heads, shape.block_size
+        self._width = width = row_bytes(shape) // size // flat.itemsize  # elements of a head of a token
+        self._block_rows = shape.num_layers * 2 * heads  # rows of [block_size, width]
         self._slots = page_bytes // block_bytes(shape)
         page_rows = page_bytes // row_bytes(shape)
         self._gap_rows = page_rows - self._slots * self._block_rows  # after the last block of a page
-        head_rows, token_rows = flat.view(-1, size * dim), flat.view(-1, dim)
+        head_rows, token_rows = flat.view(-1, size * width), flat.view(-1, width)
         layers = range(shape.num_layers)
         self._heads = [head_rows[layer * 2 * heads :] for layer in layers]
         self._tokens = [token_rows[layer * 2 * heads * size :] for layer in layers]
@@ -64,8 +65,11 @@ class KVPool:
         return self._first_rows(tables)
 
     def rows(self, layer: int) -> Tensor:
-        """Rows ``[*, block_size, head_dim]``: from where a block begins, the keys of each head, then the values."""
-        return self._heads[layer].view(-1, self.shape.block_size, self.shape.head_dim)
+        """Rows ``[*, block_size, width]``: from where a block begins, the keys of each head, then the values.
+
+        In int8 they are bytes, and four more than the head's elements: their scale.
+        """
+        return self._heads[layer].view(-1, self.shape.block_size, self._width)
 
     def paged(self, layer: int) -> tuple[Tensor, Tensor]:
         """K and V of a layer in place, views ``[places, block_size, kv_heads, head_dim]``.
@@ -93,11 +97,19 @@ class KVPool:
 
     def read(self, layer: int, index: Tensor, num_requests: int, workspace: Tensor) -> tuple[Tensor, Tensor]:
         """K and V as ``[requests, kv_heads, tokens, head_dim]``, views of ``workspace``, in its dtype."""
-        rows = self._heads[layer]
-        gathered = workspace[: index.numel() * rows.shape[1]].view(index.numel(), rows.shape[1])
+        rows, row_items = self._heads[layer], self.shape.block_size * self.shape.head_dim
+        gathered = workspace[: index.numel() * row_items].view(index.numel(), row_items)
         if rows.dtype == workspace.dtype:
             torch.index_select(rows, 0, index, out=gathered)
         else:
-            gathered.copy_(rows.index_select(0, index))
+            gathered.copy_(self._widened(rows.index_select(0, index)))
         keys, values = gathered.view(2, num_requests, self.shape.num_kv_heads, -1, self.shape.head_dim).unbind()
         return keys, values
+
+    def _widened(self, rows: Tensor) -> Tensor:
+        """Rows of fewer bits as floats ``[n, block_size * head_dim]``."""
+        if self.shape.dtype != "int8":
+            return rows.float()
+        dim, tokens = self.shape.head_dim, rows.view(len(rows), -1, self._width)
+        codes, scales = tokens[..., :dim].view(torch.int8), tokens[..., dim:].contiguous().view(torch.float32)
+        return (codes * scales).flatten(1)

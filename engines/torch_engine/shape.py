@@ -20,8 +20,11 @@ def compute_dtype(dtype: str, device: str) -> str:
     return "float32" if keeps_codes(dtype, device) else float_dtype(dtype)
 
 
-def kv_shape(config: ModelConfig, dtype: str, block_size: int) -> KVShape:
-    """Return the shape of a block. Encoders keep no KV: their requests hold small blocks, by which memory is shared."""
+def kv_shape(config: ModelConfig, dtype: str, block_size: int, kv_dtype: str | None = None) -> KVShape:
+    """Return the shape of a block. ``kv_dtype`` None: that of ``dtype``. Encoders keep no KV: their requests hold small
+    blocks, by which memory is shared.
+    """
     if config.encoder is not None:
         return KVShape(1, 1, ENCODER_HEAD_DIM, block_size, float_dtype(dtype))
-    return KVShape(config.num_layers, config.num_kv_heads, config.head_dim, block_size, float_dtype(dtype))
+    kept = kv_dtype or float_dtype(dtype)
+    return KVShape(config.num_layers, config.num_kv_heads, config.head_dim, block_size, kept)

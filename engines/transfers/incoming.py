@@ -245,10 +245,9 @@ class IncomingTransfers:
 def _difference(service: Service, reserve: Reserve) -> str | None:
     """Between what the sender's KV and tokens are of, and what is here."""
     if service.shape != reserve.shape:
-        here, there = service.shape.form, reserve.shape.form
-        return "KV blocks have another shape here" + (
-            f": {here or 'plain'}, not {there or 'plain'}" if here != there else ""
-        )
+        here, there = ((shape.dtype, shape.form or "plain") for shape in (service.shape, reserve.shape))
+        told = [f": {ours}, not {theirs}" for ours, theirs in zip(here, there, strict=True) if ours != theirs]
+        return "KV blocks have another shape here" + "".join(told[:1])
     if service.identity != reserve.model:
         return f"{service.name!r} is another model here: its weights or its tokenizer differ"
     return None

@@ -43,9 +43,10 @@ def _topologies(runtime: Path, found: Collection[PidRecord], path: Path) -> Iter
 
 
 def _problems(old: Topology, new: Topology) -> Iterator[str]:
-    before = {service.name: (service.model, service.dtype) for service in old.services}
+    before = {service.name: (service.model, service.dtype, service.kv_dtype) for service in old.services}
     for service in new.services:
-        if before.get(service.name, (service.model, service.dtype)) != (service.model, service.dtype):
+        now = service.model, service.dtype, service.kv_dtype
+        if before.get(service.name, now) != now:
             yield f"services.{service.name}: another model or dtype would run beside the old one under the same name"
     if old.curve_key != new.curve_key:
         yield "mesh.curve_key: processes with different keys do not understand each other"

@@ -90,6 +90,7 @@ SERVICE: Keys = {
     "tpot_ms": Key("tpot_s", milliseconds),
     "attainment": Key("attainment", fraction),
     "dtype": Key("dtype", choice(("float32", "bfloat16", "float16", "int8"), "a dtype")),
+    "kv_dtype": Key("kv_dtype", choice(("int8",), "a dtype of KV")),
     "max_context": Key("max_context", integer(2)),
     "max_output_tokens": Key("max_output_tokens", integer(1)),
     "temperature": Key("temperature", temperature),

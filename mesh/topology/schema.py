@@ -63,6 +63,7 @@ class ServiceSpec:
     model: str  # pypi:PACKAGE==VERSION/path, hf:org/name, or a path; empty: only servers of others have it
     slo: Slo
     dtype: str = "float32"  # float32, bfloat16, float16, int8
+    kv_dtype: str | None = None  # int8; None: that of activations
     max_context: int | None = None  # tokens, prompt and answer; None: what the model was made for
     max_output_tokens: int | None = None
     temperature: float = 1.0  # of requests that name none
@@ -284,10 +285,9 @@ class TransferSpec:
 
 @dataclass(frozen=True, slots=True)
 class Rescheduling:
-    """Rules by which engines move running requests among themselves (docs/concepts/rescheduling.md). Freeness is in
-    tokens.
+    """Rules by which engines move running requests among themselves (docs/concepts/rescheduling.md).
 
-    An engine whose freeness is below ``give_below`` looks for one whose freeness is above ``take_above``.
+    An engine whose freeness, in tokens, is below ``give_below`` looks for one with more than ``take_above``.
     """
 
     triggers: tuple[Trigger, ...] = (Trigger.LOAD, Trigger.SLACK, Trigger.ROLE)

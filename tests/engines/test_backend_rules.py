@@ -82,6 +82,13 @@ def test_a_fault_is_named_with_its_line(tmp_path: Path, engine: str, line: int, 
     assert f"{tmp_path}/t.toml:{FIRST_LINE + line}: engines.e.{fault}" in caught.value.faults
 
 
+@pytest.mark.parametrize("engine", ['backend = "vllm"', 'device = "cuda:0"'])
+def test_kv_in_int8_is_for_torch_engines_on_processors(tmp_path: Path, engine: str):
+    services = '[services.a]\nmodel = "pypi:a==1/b.gguf"\nkv_dtype = "int8"\n'
+    with pytest.raises(TopologyError, match=r'torch engines on device "cpu" alone.*leave kv_dtype out of'):
+        topology(tmp_path, engine, services)
+
+
 @pytest.mark.parametrize("backend", ["vllm", "transformers"])
 def test_int8_is_torchs_alone(tmp_path: Path, backend: str):
     services = '[services.a]\nmodel = "pypi:a==1/b.gguf"\ndtype = "int8"\n'

@@ -59,10 +59,21 @@ INLINE vec KERNEL(exponential)(vec x) {
     return p * (vec)power;
 }
 
+/* Codes of 8 bits, which compilers widen one by one if they are not told how. */
+INLINE ivec KERNEL(whole)(const char *at) {
+#if LANES == 16
+    return (ivec)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)at));
+#elif LANES == 8
+    return (ivec)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)at));
+#else
+    return __builtin_convertvector(*(KERNEL(codes) *)at, ivec);
+#endif
+}
+
 /* Elements of a token's head from ``d`` on; of bytes, to be multiplied by their scale. */
 INLINE vec KERNEL(load)(const char *at, size_t d, const int kv) {
     if (kv == KV_FLOATS) return *(vec *)((const float *)at + d);
-    if (kv == KV_BYTES) return __builtin_convertvector(__builtin_convertvector(*(KERNEL(codes) *)(at + d), ivec), vec);
+    if (kv == KV_BYTES) return __builtin_convertvector(KERNEL(whole)(at + d), vec);
     return (vec)(__builtin_convertvector(*(KERNEL(halves) *)((const uint16_t *)at + d), ivec) << 16);
 }
 

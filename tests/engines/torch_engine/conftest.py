@@ -98,11 +98,12 @@ def write_model(folder: Path, variant: str, **more: Any) -> Any:
     return model
 
 
-def _executor_for(folder: Path, dtype: str, block_size: int, num_blocks: int) -> TorchExecutor:
+def _executor_for(folder: Path, dtype: str, block_size: int, num_blocks: int, kv_dtype: str | None) -> TorchExecutor:
     config = ModelConfig.load(folder)
-    page_bytes = block_bytes(kv_shape(config, dtype, block_size))
+    page_bytes = block_bytes(kv_shape(config, dtype, block_size, kv_dtype))
     memory = bytearray(num_blocks * page_bytes)
-    return TorchExecutor([TorchService("model", folder, config, dtype, block_size, memory, page_bytes)])
+    service = TorchService("model", folder, config, dtype, block_size, memory, page_bytes, kv_dtype=kv_dtype)
+    return TorchExecutor([service])
 
 
 class TorchRunner(Runner):
@@ -133,9 +134,15 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def make_runner() -> Callable[..., TorchRunner]:
     def make(
-        folder: Path, dtype: str = "float32", block_size: int = 4, num_blocks: int = 256, seed: int = 0
+        folder: Path,
+        dtype: str = "float32",
+        block_size: int = 4,
+        num_blocks: int = 256,
+        seed: int = 0,
+        kv_dtype: str | None = None,
     ) -> TorchRunner:
-        return TorchRunner(_executor_for(folder, dtype, block_size, num_blocks), block_size, num_blocks, seed)
+        executor = _executor_for(folder, dtype, block_size, num_blocks, kv_dtype)
+        return TorchRunner(executor, block_size, num_blocks, seed)
 
     return make
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from engines.models.errors import ModelError
 from tests.engines.torch_engine.compiled import compiled
 
 PROMPT = torch.randint(3, 199, (70,), generator=torch.Generator().manual_seed(1)).tolist()
@@ -52,6 +53,29 @@ def test_other_dtypes_stay_close_to_float32(variant, make_runner, greedy, dtype)
 
     exact = logprobs("float32")
     assert (logprobs(dtype) - exact).abs().mean() < 0.25 * exact.std()
+
+
+@compiled
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("variant", ["smollm2-tied", "gemma3", "phi3"], indirect=True)
+def test_kv_in_int8_stays_close_to_that_of_the_dtype_in_whole_prompts_and_token_by_token(
+    variant, make_runner, greedy, dtype
+):
+    def logprobs(kv_dtype, size):
+        runner, entries = make_runner(variant[0], dtype, kv_dtype=kv_dtype), []
+        for start in range(0, len(PROMPT), size):
+            chunk = runner.chunk("a", PROMPT[: start + size], start, greedy(logprobs=0))
+            entries.append(runner.execute(chunk)[0].logprobs)
+        return torch.tensor([entry.logprob for entry in entries])  # of the likeliest token after each chunk
+
+    for size in (1, 7):
+        exact = logprobs(None, size)
+        assert 0 < (logprobs("int8", size) - exact).abs().mean() < 0.25 * exact.std()
+
+
+def test_kv_in_int8_needs_kernels_that_take_the_model(tiny, make_runner):
+    with pytest.raises(ModelError, match="kv_dtype int8 needs kernels that were compiled, dtype float32, bfloat16 or"):
+        make_runner(tiny, "float16", kv_dtype="int8")
 
 
 @pytest.mark.parametrize("variant", ["gemma3"], indirect=True)

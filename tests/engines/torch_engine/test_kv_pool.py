@@ -9,6 +9,7 @@ from engines.torch_engine.kv_pool import KVPool
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import KVMemory, PagedMemory
 from mesh.wire.transfers import KVShape
+from tests.engines.torch_engine.compiled import compiled
 
 SIZE = 4
 SHAPES = {
@@ -43,6 +44,25 @@ def test_what_is_written_is_read_and_lies_where_transfers_look_for_it(shapes):
             lies = torch.frombuffer(bytearray(blocks[block].tobytes()), dtype=dtype)
             tokens = content[:, request, number * SIZE : (number + 1) * SIZE]
             assert torch.equal(lies.view(shape.num_layers, 2, heads, SIZE, dim), tokens.permute(0, 2, 3, 1, 4))
+    memory.close()
+
+
+@compiled
+@pytest.mark.parametrize("others", [[], [KVShape(5, 2, 32, SIZE, "float32")]], ids=["alone", "with others"])
+def test_what_is_written_in_bytes_is_read_in_floats_and_takes_a_scale_a_head(others):
+    shape = KVShape(3, 2, 32, SIZE, "int8")
+    memory = PagedMemory(PageLayout.of([shape, *others], 4))
+    assert KVMemory(memory, shape).layout.block_bytes == 3 * 2 * 2 * SIZE * (32 + 4)
+    pool = KVPool(shape, torch.frombuffer(memory.pages.reshape(-1).data, dtype=torch.uint8), memory.layout.page_bytes)
+    blocks, offsets = torch.tensor([2] * SIZE), torch.arange(SIZE)
+    index, content = pool.write_index(blocks, offsets), torch.randn(3, SIZE, 4, 32)
+    for layer in range(3):
+        pool.write(layer, index, content[layer])
+    for layer in range(3):
+        keys, values = pool.read(layer, pool.read_index([[2]]), 1, torch.empty(content[0].numel()))
+        both = torch.cat([keys[0], values[0]]).transpose(0, 1)
+        sizes = content[layer].abs().amax(dim=-1, keepdim=True)
+        assert ((both - content[layer]).abs() <= sizes / 253).all()
     memory.close()
 
 

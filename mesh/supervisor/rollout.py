@@ -156,7 +156,7 @@ class Rollout:
 
     async def _succeed_gateway(self, command: ChildCommand, tasks: asyncio.TaskGroup) -> str | None:
         ours = [child for child in self._children if owner_of(child.command.process) == command.process]
-        old = next((child for child in ours if child.status.state != "leaving"), None)
+        old = next((child for child in ours if not child.is_ending), None)
         if old is None:
             return f"{command.process}: not replaced, as it is ending"
         seat = other_seat(old.command.process)

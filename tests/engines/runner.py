@@ -66,6 +66,9 @@ def generate_together(
             chunks.append(runner.chunk(str(i), tokens[i][:upto], computed[i], sampled, len(prompts[i])))
             computed[i] = upto
         for i, result in zip(active, runner.execute(*chunks), strict=True):
-            if result.token is not None:
+            if result.unsampled is not None:  # the mask of its grammar is late: its last token is computed again
+                assert result.unsampled.code is None, result.unsampled.reason
+                computed[i] -= 1
+            elif result.token is not None:
                 tokens[i].append(result.token)
     return [tokens[i][len(prompt) :] for i, prompt in enumerate(prompts)]

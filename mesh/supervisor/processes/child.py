@@ -85,6 +85,11 @@ class Child:
         if self._watchdog is not None:
             self._watchdog.heard(status)
 
+    @property
+    def is_ending(self) -> bool:
+        """Say whether this process ends, or has ended for good and is among the others for a moment yet."""
+        return self._stopping.is_set() or self._state == "leaving"
+
     def look(self) -> None:
         """End the process if it will not get on by itself; it is started again. Make lost files again."""
         if self._incarnation is not None:

@@ -18,7 +18,8 @@ from engines.scheduling.slicing import Slicing
 from engines.scheduling.steady import SteadyBatch
 from engines.scheduling.step import Step
 from engines.speculation.drafting import loads_of
-from engines.speculation.model_speculation import ModelSpeculation, wanted_blocks
+from engines.speculation.model_speculation import wanted_blocks
+from engines.speculation.speculates import Speculates
 from engines.standing import Standing
 from engines.status import Service
 from engines.tiers.tiering import Tiering
@@ -65,10 +66,10 @@ class Iterations:
         return f"<Iterations of {list(self._services)}>"
 
     @property
-    def _drafting(self) -> list[ModelSpeculation]:
-        """Speculations whose draft models may hold blocks."""
+    def _holding(self) -> list[Speculates]:
+        """Speculations that hold blocks of their own."""
         found = [service.speculation for service in self._services.values()]
-        return [speculation for speculation in found if isinstance(speculation, ModelSpeculation)]
+        return [speculation for speculation in found if speculation is not None and speculation.holds_blocks]
 
     # --- choosing -----------------------------------------------------------------------------------------------------
 
@@ -86,7 +87,7 @@ class Iterations:
 
     def _choose(self, now: float) -> tuple[Step | None, list[EngineOutcome]]:
         outcomes: list[EngineOutcome] = []
-        for speculation in self._drafting:
+        for speculation in self._holding:
             speculation.settle()
         if (part := self._failed_part()) is not None:
             return self._start(*part, self._rows(part[1]), now), outcomes
@@ -170,8 +171,8 @@ class Iterations:
 
     def _plan_once(self, turn: Turn, now: float) -> tuple[StepPlan, list[EngineOutcome]]:
         service, rank = self._services[turn.service], self._discipline.rank(now)
-        if (drafting := self._drafting) and not service.pool.can_allocate(wanted_blocks(service.queue)):
-            for speculation in drafting:
+        if (holding := self._holding) and not service.pool.can_allocate(wanted_blocks(service.queue)):
+            for speculation in holding:
                 speculation.make_room()
         num_running, role = len(service.queue.running), self._standing.role
         outcomes = [*self._slicing.before_plan(service, now), *self._tiering.before_plan(service, rank, now)]

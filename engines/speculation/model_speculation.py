@@ -117,6 +117,11 @@ class ModelSpeculation:
                 drafter.acceptance.checked(0, result.num_checked, num_accepted)
                 self._acceptance.checked(0, result.num_checked, num_accepted)
 
+    @property
+    def holds_blocks(self) -> bool:
+        """Say whether its draft model held blocks after the last step."""
+        return bool(self._drafters)
+
     def make_room(self) -> None:
         """Give up the blocks that its draft model holds. Call it between steps."""
         for drafter in self._drafters:

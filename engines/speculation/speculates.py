@@ -46,8 +46,15 @@ class Speculates(Protocol):
     def checked(self, share: Share, result: ChunkResult) -> None:
         """Note what became of a share's drafts. Call it before the tokens that came of them are looked at."""
 
+    @property
+    def holds_blocks(self) -> bool:
+        """Say whether it holds blocks of its own, which requests may need. The two below matter only then."""
+
+    def settle(self) -> None:
+        """Give up blocks that are of no more use. Call it between steps."""
+
     def make_room(self) -> None:
-        """Give up blocks that it holds for speed alone."""
+        """Give up blocks that it holds for speed alone. Call it between steps."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,5 +98,13 @@ class Speculation:
             drafter.acceptance.checked(level, result.num_checked, num_accepted)
             self._acceptance.checked(level, result.num_checked, num_accepted)
 
-    def make_room(self) -> None:
+    @property
+    def holds_blocks(self) -> bool:
         """What it finds takes no blocks but those of requests."""
+        return False
+
+    def settle(self) -> None:
+        """Nothing is to be given up."""
+
+    def make_room(self) -> None:
+        """Nothing is to be given up."""

@@ -5,10 +5,10 @@ from math import inf
 
 from mesh.cluster.registry import is_standby
 from mesh.topology.schema import EngineSpec, Topology
+from mesh.wire.status import ENDED
 
 IDLE_S = 30.0  # after which a host is given back: all its engines have ended, or nobody asked again for its room
 BEGINNING = ("preparing", "starting")  # states of hosts
-ENDED = ("standby", "stopped")  # states of processes
 
 
 class WantedHosts:

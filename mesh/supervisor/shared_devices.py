@@ -10,9 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from mesh.supervisor.processes.command import ChildCommand
-
-ENDED = ("standby", "stopped")  # states of a process that takes no device
-STARTED = ("starting", "running", "restarting")
+from mesh.wire.status import ENDED, STARTED
 
 
 @dataclass(slots=True)

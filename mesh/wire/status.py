@@ -298,6 +298,10 @@ class GatewayStatus(msgspec.Struct, frozen=True, tag=True):
     adapters: Annotated[dict[Name, AddedAdapter], Meta(max_length=MAX_ADAPTERS)] = {}  # added while the mesh runs
 
 
+ENDED = ("standby", "stopped")  # states of a process that is not there
+STARTED = ("starting", "running", "restarting")  # states of one that is, or is about to be
+
+
 class ChildStatus(msgspec.Struct, frozen=True):
     """A process as its supervisor sees it."""
 

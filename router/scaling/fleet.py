@@ -8,13 +8,12 @@ from mesh.addresses import supervisors
 from mesh.topology.schema import Topology
 from mesh.wire.control import ProcessState, SetRunning
 from mesh.wire.frames import Sender
-from mesh.wire.status import ChildStatus, EngineStatus, SupervisorStatus
+from mesh.wire.status import ENDED, ChildStatus, EngineStatus, SupervisorStatus
 from router.scaling.pools import EnginePhase
 
 RESTS_S = 30.0  # an engine that did not start is not asked again for so long, twice as long after each further time
 LONGEST_REST_S = 960.0
 ROOM_S = 10.0  # after which room for a host is asked for again: who gives it forgets after a while
-ENDED = ("standby", "stopped")
 
 
 class ScaleOrder(NamedTuple):

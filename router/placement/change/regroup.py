@@ -13,13 +13,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 
 from mesh.wire.control import EnginePlace, LoadService, ProcessState, SetRunning
-from mesh.wire.status import ChildStatus, EngineStatus, FailedLoad
+from mesh.wire.status import ENDED, STARTED, ChildStatus, EngineStatus, FailedLoad
 from router.placement.change.swaps import EngineWeights, in_memory, weights_of
 from router.placement.observe.roster import served
 from router.placement.search.span import Regrouping
-
-ENDED = ("standby", "stopped")  # states of an engine that has no device
-STARTED = ("starting", "running", "restarting")
 
 RegroupOrder = LoadService | SetRunning
 

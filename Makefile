@@ -64,11 +64,11 @@ test: $(STAMP)
 
 chaos: $(STAMP)
 	@mkdir -p build
-	$(BIN)/python -m bench.harm chaos --json build/chaos.json
+	$(BIN)/python -m tests.tools.harm chaos --json build/chaos.json
 
 siege: $(STAMP)
 	@mkdir -p build
-	$(BIN)/python -m bench.harm siege --json build/siege.json
+	$(BIN)/python -m tests.tools.harm siege --json build/siege.json
 
 mutation: $(STAMP)
 	$(BIN)/python -m tests.tools.mutation --out build/mutation.json

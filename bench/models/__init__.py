@@ -1,1 +1,1 @@
-"""Models for benches and tests: tiny ones, and ones of any size with random weights."""
+"""Models of random weights, of any size, for benches of speed."""

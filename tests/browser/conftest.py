@@ -17,8 +17,8 @@ from typing import Any
 import httpx
 import pytest
 
-from bench.models.tiny_llama import write_tiny_model
 from tests.end_to_end.conftest import Mesh, StartMesh, start_mesh
+from tests.models.tiny_llama import write_tiny_model
 
 __all__ = ["start_mesh"]
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from bench.models.tiny_llama import write_tiny_model
 from tests.browser.conftest import CHROMIUM, OpenPage
 from tests.end_to_end.conftest import Mesh, StartMesh
+from tests.models.tiny_llama import write_tiny_model
 
 pytestmark = [
     pytest.mark.timeout(240),

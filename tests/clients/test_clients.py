@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.models.tiny_llama import write_tiny_model
 from tests.end_to_end.conftest import Mesh, start_mesh  # noqa: F401
+from tests.models.tiny_llama import write_tiny_model
 
 PROGRAMS = Path(__file__).parent / "programs"
 PYTHON = Path(os.environ.get("CLIENTS_VENV", Path(__file__).parents[2] / ".venv-clients")) / "bin/python"

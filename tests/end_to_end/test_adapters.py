@@ -9,11 +9,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from bench.models.tiny_llama import write_tiny_model
 from engines.models.files.model_config import ModelConfig
 from tests.end_to_end.conftest import Mesh, StartMesh
 from tests.end_to_end.tiny import DEADLINE_S, until
 from tests.engines.adapters.writing import write_adapter
+from tests.models.tiny_llama import write_tiny_model
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from bench.models.tiny_llama import write_tiny_model
 from tests.end_to_end.conftest import Mesh, StartMesh, free_port
 from tests.end_to_end.tiny import DEADLINE_S, GATEWAY, SERVICE, simulated_mesh, until
+from tests.models.tiny_llama import write_tiny_model
 from tests.seeds import is_night
 
 pytestmark = pytest.mark.timeout(300)

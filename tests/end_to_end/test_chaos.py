@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.harm.__main__ import PROGRAMMES, parse
 from mesh.errors import EXIT_FAILURE
 from tests.seeds import is_night
+from tests.tools.harm.__main__ import PROGRAMMES, parse
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -20,7 +20,7 @@ def test_no_request_is_lost_whatever_dies(tmp_path: Path):
     """How long pauses are is the harness's to say, on a machine that is quiet: nothing here hangs on it."""
     out = tmp_path / "rows.json"
     arguments = ["chaos", "--short", "--seed", "1", *(() if is_night() else BY_DAY)]
-    command = [sys.executable, "-m", "bench.harm", *arguments, "--json", str(out)]
+    command = [sys.executable, "-m", "tests.tools.harm", *arguments, "--json", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode in (0, EXIT_FAILURE), f"{done.stdout}\n{done.stderr}"
     rows = {row["name"]: row for row in json.loads(out.read_text())["rows"]}

@@ -15,7 +15,6 @@ from random import Random
 import httpx
 import pytest
 
-from bench.models.tiny_llama import write_tiny_model
 from engines.costs.profiles import ProfileFile
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
@@ -26,6 +25,7 @@ from simulation.engines.physics import Physics
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.workload import SloRule
 from tests.end_to_end.conftest import Mesh, StartMesh
+from tests.models.tiny_llama import write_tiny_model
 from tests.seeds import seeds
 
 pytestmark = pytest.mark.timeout(300)

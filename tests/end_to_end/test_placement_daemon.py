@@ -9,11 +9,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from bench.models.tiny_llama import write_tiny_model
 from mesh.wire.status import DecodeCost
 from tests.end_to_end.conftest import Mesh, StartMesh
 from tests.end_to_end.load import Load
 from tests.end_to_end.tiny import engine, until, write_slow_profile
+from tests.models.tiny_llama import write_tiny_model
 from tests.seeds import is_night
 
 pytestmark = pytest.mark.timeout(300)

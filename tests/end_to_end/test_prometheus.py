@@ -12,11 +12,11 @@ from typing import Any
 import httpx
 import pytest
 
-from bench.models.tiny_llama import write_tiny_model
 from mesh.access.key_file import change_keys
 from mesh.access.keys import UNLIMITED, make_key
 from tests.deploy.grafana import ALERTS, DASHBOARDS, RULES, names_in, queries, rules
 from tests.end_to_end.conftest import Mesh, StartMesh, free_port
+from tests.models.tiny_llama import write_tiny_model
 
 pytestmark = [
     pytest.mark.timeout(300),

@@ -3,11 +3,11 @@
 import httpx
 import pytest
 
-from bench.models.tiny_llama import write_tiny_model
 from engines.costs.profiles import ProfileFile
 from mesh.wire.status import DecodeCost, PrefillCost
 from tests.end_to_end.conftest import Mesh, StartMesh
 from tests.end_to_end.tiny import DEADLINE_S, body, engine, until
+from tests.models.tiny_llama import write_tiny_model
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -8,12 +8,12 @@ from typing import Any
 import httpx
 import pytest
 
-from bench.models.tiny_llama import write_tiny_model
 from mesh.wire.status import DecodeCost
 from tests.end_to_end.conftest import Mesh, free_port
 from tests.end_to_end.load import Load
 from tests.end_to_end.ray_cluster import cluster_of, lose, node_of, process_of, processes_of, running, streams
 from tests.end_to_end.tiny import DEADLINE_S, until, write_slow_profile
+from tests.models.tiny_llama import write_tiny_model
 from tests.seeds import is_night
 
 pytestmark = pytest.mark.timeout(300)

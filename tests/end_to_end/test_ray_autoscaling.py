@@ -16,11 +16,11 @@ import psutil
 import pytest
 import ray
 
-from bench.models.tiny_llama import write_tiny_model
 from mesh.cluster.ray.settings import RAY_SETTINGS
 from tests.end_to_end.conftest import Mesh, free_port
 from tests.end_to_end.ray_cluster import STORE_BYTES, running
 from tests.end_to_end.tiny import until
+from tests.models.tiny_llama import write_tiny_model
 from tests.seeds import is_night
 
 PORT = 6379  # the only one at which nodes of the autoscaler's test provider look for a head

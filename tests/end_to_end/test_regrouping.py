@@ -2,9 +2,9 @@
 
 import pytest
 
-from bench.models.tiny_llama import write_tiny_model
 from tests.end_to_end.conftest import Mesh, StartMesh
 from tests.end_to_end.tiny import GATEWAY, SERVICE, engine, expected, start
+from tests.models.tiny_llama import write_tiny_model
 
 pytestmark = pytest.mark.timeout(300)
 

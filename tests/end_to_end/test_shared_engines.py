@@ -12,7 +12,6 @@ import httpx
 import pytest
 
 from bench.engine.under_test import BLOCK_SIZE
-from bench.models.tiny_llama import write_tiny_model
 from engines.models.files.model_config import ModelConfig
 from engines.models.text.tokenizer import Tokenizer
 from engines.scheduling.batch import Batch, Chunk, Draw
@@ -22,6 +21,7 @@ from kvtransfer.layout import block_bytes
 from mesh.wire.requests import Sampling
 from tests.end_to_end.conftest import Mesh, StartMesh
 from tests.end_to_end.tiny import DEADLINE_S, chunks_of, is_at_rest, until
+from tests.models.tiny_llama import write_tiny_model
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.harm.__main__ import PROGRAMMES
 from mesh.errors import EXIT_FAILURE
 from tests.seeds import is_night
+from tests.tools.harm.__main__ import PROGRAMMES
 
 pytestmark = pytest.mark.timeout(420)
 
@@ -19,7 +19,7 @@ def test_nothing_that_comes_from_outside_stops_the_mesh(tmp_path: Path):
     out = tmp_path / "rows.json"
     one_of_each = {one.family: one.name for one in reversed(PROGRAMMES["siege"].HARMS) if one.in_short}
     chosen = [] if is_night() else ["--only", *one_of_each.values()]
-    command = [sys.executable, "-m", "bench.harm", "siege", "--short", "--seed", "1", "--json", str(out), *chosen]
+    command = [sys.executable, "-m", "tests.tools.harm", "siege", "--short", "--seed", "1", "--json", str(out), *chosen]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode in (0, EXIT_FAILURE), f"{done.stdout}\n{done.stderr}"
     rows = {row["name"]: row for row in json.loads(out.read_text())["rows"]}

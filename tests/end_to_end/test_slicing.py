@@ -5,11 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from bench.models.tiny_llama import write_tiny_model
 from engines.costs.profiles import ProfileFile
 from mesh.wire.status import DecodeCost, PrefillCost
 from tests.end_to_end.conftest import Mesh, StartMesh
 from tests.end_to_end.tiny import DEADLINE_S, body, engine, is_at_rest, until
+from tests.models.tiny_llama import write_tiny_model
 from tests.seeds import is_night
 
 pytestmark = pytest.mark.timeout(300)

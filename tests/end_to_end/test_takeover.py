@@ -9,7 +9,6 @@ from random import Random
 import httpx
 import pytest
 
-from bench.models.tiny_llama import write_tiny_model
 from mesh.addresses import runtime_dir
 from mesh.supervisor.lock import holder
 from mesh.supervisor.processes.pidfile import find_processes
@@ -17,6 +16,7 @@ from mesh.topology.parse import load
 from tests.end_to_end.conftest import Mesh, StartMesh
 from tests.end_to_end.load import Load
 from tests.end_to_end.tiny import DEADLINE_S, LONG, Client, body, engine, expected, simulated_mesh, start, until
+from tests.models.tiny_llama import write_tiny_model
 from tests.seeds import is_night, seeds
 
 pytestmark = pytest.mark.timeout(300)

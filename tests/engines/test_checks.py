@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from bench.models.tiny_llama import write_tiny_model
 from engines.checks import check
 from engines.models.files.model_config import ModelConfig
 from mesh.errors import UserError
@@ -18,6 +17,7 @@ from mesh.topology.parse import load
 from mesh.topology.schema import Topology
 from tests.engines.adapters.writing import write_adapter
 from tests.engines.contract.computers import FOLDER
+from tests.models.tiny_llama import write_tiny_model
 
 SERVICE = '[services.tiny]\nmodel = "pypi:a==1/b.gguf"\n'
 KNOWN = 'backend = "simulated"\nprofile = "h100-llama2-70b-tp4"\n'

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from bench.models.tiny_llama import write_tiny_model
 from bench.transfer.engine_client import EngineClient, engine_processes
 from engines.costs.profiles import ProfileFile
 from mesh.directory import directory
@@ -27,6 +26,7 @@ from mesh.wire.messages import EngineMessage
 from mesh.wire.requests import Cancel, Epoch, RequestSpec, Sampling, Submit
 from mesh.wire.status import DecodeCost, PrefillCost
 from mesh.wire.transfers import Reserve
+from tests.models.tiny_llama import write_tiny_model
 
 pytestmark = pytest.mark.timeout(300)
 

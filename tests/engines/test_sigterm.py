@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from bench.models.tiny_llama import write_tiny_model
 from bench.transfer.engine_client import EngineClient, engine_processes
 from mesh.process.runtime_folder import make_runtime_dir
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
 from mesh.wire.requests import Epoch, RequestSpec, Sampling, Submit
+from tests.models.tiny_llama import write_tiny_model
 from tests.seeds import is_night
 
 pytestmark = pytest.mark.timeout(300)

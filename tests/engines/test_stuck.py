@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from bench.models.tiny_llama import write_tiny_model
 from bench.transfer.engine_client import EngineClient
 from engines.loading import load as load_engine
 from engines.process import EngineProcess
@@ -23,6 +22,7 @@ from mesh.wire.frames import Sender
 from mesh.wire.messages import EngineMessage
 from mesh.wire.requests import Epoch, RequestSpec, Sampling, Submit
 from mesh.wire.transfers import KVShape
+from tests.models.tiny_llama import write_tiny_model
 
 TOPOLOGY = """
 [mesh]

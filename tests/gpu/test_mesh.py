@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from bench.models.tiny_llama import write_tiny_model
 from tests.end_to_end.conftest import Mesh, StartMesh, start_mesh
 from tests.end_to_end.tiny import LONG, engine, expected, is_at_rest, start, until
+from tests.models.tiny_llama import write_tiny_model
 
 pytestmark = pytest.mark.timeout(240)
 __all__ = ["start_mesh"]

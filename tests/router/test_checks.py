@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 import router.checks
-from bench.models.tiny_llama import write_tiny_model
 from mesh.errors import UserError
 from mesh.topology.parse import load
 from router.checks import check, may_act, shows_page
+from tests.models.tiny_llama import write_tiny_model
 
 SERVICE = '[services.a]\nmodel = "m"\n[engines.e]\n'
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from bench.models.tiny_llama import write_tiny_model
 from engines.adapters.folder import AdapterFolder
 from engines.costs.step_cost import StepCost
 from engines.models.files.model_config import ModelConfig
@@ -13,6 +12,7 @@ from mesh.topology.schema import Topology
 from mesh.wire.control import Role
 from simulation.loads.trace_request import TraceRequest
 from tests.engines.adapters.writing import write_adapter
+from tests.models.tiny_llama import write_tiny_model
 from tests.simulation.small import SERVICE, Profile, assert_all_ended_once, pair, run, simulation, topology
 
 WEIGHT_S = 1e-7

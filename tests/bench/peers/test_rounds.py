@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.models.tiny_llama import write_tiny_model
 from bench.peers import rounds
 from bench.peers.core_engine import CoreEngine
 from bench.peers.rounds import Measured, Round, measure
+from tests.models.tiny_llama import write_tiny_model
 
 
 class Scripted:

@@ -11,7 +11,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from bench.models.tiny_llama import write_tiny_model
 from tests import seeds
 from tests.end_to_end.conftest import StartMesh
 from tests.end_to_end.nodes import trials
@@ -19,6 +18,7 @@ from tests.end_to_end.nodes.cluster import CLIENT, HEAD, NodeMesh, mesh_on_nodes
 from tests.end_to_end.nodes.frames import payloads
 from tests.end_to_end.nodes.network import why_not
 from tests.end_to_end.tiny import DEADLINE_S
+from tests.models.tiny_llama import write_tiny_model
 
 Record = Callable[[str, object], None]
 

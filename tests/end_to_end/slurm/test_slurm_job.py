@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.models.tiny_llama import write_tiny_model
 from mesh.sockets.curve import make_key_file
+from tests.models.tiny_llama import write_tiny_model
 
 HERE = Path(__file__).parent
 NEEDED = ("slurmctld", "slurmd", "slurmstepd", "munged", "sbatch", "srun", "unshare", "ip", "curl")

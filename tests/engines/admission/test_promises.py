@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from bench.models.tiny_llama import write_tiny_model
 from engines.admission.promises import never_kept
 from engines.costs.step_cost import StepCost
 from engines.loading import load as load_engine
@@ -13,6 +12,7 @@ from kvtransfer.peer_memories import PeerMemories
 from mesh.topology.parse import load
 from mesh.topology.schema import Slo
 from mesh.wire.status import DecodeCost, PrefillCost
+from tests.models.tiny_llama import write_tiny_model
 
 FAST, SLOW = (StepCost(PrefillCost(at_s, 0.0), DecodeCost(at_s, 0.0)) for at_s in (0.01, 0.1))
 TOPOLOGY = """

@@ -7,11 +7,11 @@ import numpy as np
 from PIL import Image
 from tokenizers import Tokenizer
 
-from bench.models.tiny_seeing import write_seeing_files
 from engines.images.cutting import Tiles
 from engines.images.form import ImageForm
 from mesh.wire.images import PlacedImage
 from router.images.placing import spans_of
+from tests.models.tiny_seeing import write_seeing_files
 
 
 def write_seeing_model(folder: Path, family: str = "idefics3") -> Path:

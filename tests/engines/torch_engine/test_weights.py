@@ -6,12 +6,12 @@ import re
 import pytest
 from safetensors import safe_open
 
-from bench.models.tiny_llama import write_tiny_model
 from engines.models.errors import ModelError
 from engines.models.files.model_config import ModelConfig
 from engines.torch_engine.layers.cpu_kernels import keeps_codes
 from engines.torch_engine.parts import weight_bytes
 from engines.torch_engine.weights import loaded_bytes
+from tests.models.tiny_llama import write_tiny_model
 
 
 @pytest.mark.parametrize(

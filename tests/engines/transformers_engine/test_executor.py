@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bench.models.tiny_llama import write_tiny_model
 from engines.costs.measuring import DecodePoint, PrefillPoint, predict_s
 from engines.models.files.model_config import ModelConfig
 from engines.scheduling.batch import Batch, Chunk, Draw, Rows
@@ -21,6 +20,7 @@ from engines.transformers_engine.measuring import measure
 from kvtransfer.layout import block_bytes
 from mesh.wire.requests import Sampling
 from tests.engines.runner import Runner
+from tests.models.tiny_llama import write_tiny_model
 from tests.seeds import seeds
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from bench.models.tiny_llama import write_tiny_model
 from engines.models.files.model_config import ModelConfig
 from mesh.topology.parse import load
 from mesh.wire.adapters import AdapterAnswer, AddAdapter, AddedAdapter, RemoveAdapter
@@ -13,6 +12,7 @@ from router.adapters.added import AddedAdapters
 from router.adapters.kept import KeptAdapters
 from router.adapters.orders import MOST_WAITING, AdapterExistsError, AdapterOrders, AdapterUnknownError
 from tests.engines.adapters.writing import write_adapter
+from tests.models.tiny_llama import write_tiny_model
 
 TOPOLOGY = """
 [services.chat]

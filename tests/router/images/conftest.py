@@ -4,9 +4,9 @@ from base64 import b64encode
 
 import pytest
 
-from bench.models.tiny_seeing import write_seeing_files
 from mesh.topology.schema import ServiceSpec, Slo
 from router.api.openai.models import ServedModel
+from tests.models.tiny_seeing import write_seeing_files
 from tests.router.api.conftest import gateway_of
 
 

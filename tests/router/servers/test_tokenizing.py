@@ -8,12 +8,12 @@ import msgspec
 import pytest
 import zmq
 
-from bench.models.tiny_llama import write_tiny_model
 from mesh.errors import UserError
 from mesh.prefix_names import prefix_names
 from router.api.forward.tokenizing import PromptTokenizer
 from router.history.explain import explain
 from router.servers.forwarded_call import CHAT, COMPLETIONS
+from tests.models.tiny_llama import write_tiny_model
 from tests.router.front import DEADLINE_S, HELLO, front_of, topology_of
 from tests.router.servers.nasty import answer, hangs, serving, whole
 

@@ -14,7 +14,6 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from bench.models.tiny_llama import write_tiny_model
 from bench.transfer.engine_client import EngineClient
 from engines import process as engine_process
 from engines.core import EngineCore
@@ -41,6 +40,7 @@ from simulation.engines.physics import Physics
 from simulation.factory import Factory
 from simulation.kernel import Kernel
 from simulation.network import Network
+from tests.models.tiny_llama import write_tiny_model
 
 TOPOLOGY = """
 [mesh]

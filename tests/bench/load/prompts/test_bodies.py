@@ -11,8 +11,8 @@ from bench.load.generator.wire import Api, Chat, Piece, Recipe, Shape
 from bench.load.prompts.bodies import Bodies
 from bench.load.prompts.tokens import LocalTokens
 from bench.load.prompts.wording import WORDS, assumed, fillers, overhead, running_ids, running_words
-from bench.models.tiny_llama import write_tiny_model
 from tests.bench.load.small import FILLERS
+from tests.models.tiny_llama import write_tiny_model
 
 TEXT = "It was a bright cold day in April, and the clocks were striking thirteen. " * 3
 

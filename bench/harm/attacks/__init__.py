@@ -1,1 +1,0 @@
-"""What is tried against a mesh: rows of ``attacks.toml``, and what takes a program (`files`, `wire`)."""

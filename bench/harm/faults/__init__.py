@@ -1,1 +1,0 @@
-"""What goes wrong in a mesh that serves: the scenarios of `bench.harm.chaos`."""

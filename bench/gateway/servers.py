@@ -90,9 +90,9 @@ def _runtime(file: Path) -> dict[str, str]:
 
 @contextmanager
 def mock_backend(name: str, *options: str) -> Iterator[Server]:
-    """Start a server that computes nothing (`bench.gateway.mock_backend`)."""
+    """Start a server that computes nothing (`bench.load.mock_backend`)."""
     port = free_port()
-    command = [sys.executable, "-m", "bench.gateway.mock_backend", "--port", str(port), "--model", MODEL, *options]
+    command = [sys.executable, "-m", "bench.load.mock_backend", "--port", str(port), "--model", MODEL, *options]
     with started(name, port, command) as server:
         server.until_it_answers()
         yield server

@@ -48,7 +48,7 @@ TEXTS = [f"the quick brown fox {'jumps over the lazy dog ' * (number % 8)}{numbe
 def server() -> Iterator[str]:
     """One with the OpenAI API that says the same word again and again."""
     port = free_port()
-    command = sys.executable, "-m", "bench.gateway.mock_backend", "--port", str(port), "--model", "theirs"
+    command = sys.executable, "-m", "bench.load.mock_backend", "--port", str(port), "--model", "theirs"
     process = subprocess.Popen([*command, "--gap-ms", "1"], stdout=subprocess.DEVNULL)
     try:
         yield f"http://127.0.0.1:{port}"

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.gateway.mock_backend import Exchanges, Pace, Served
-from bench.gateway.mock_batches import MockBatches, MockCosts
+from bench.load.mock_backend import Exchanges, Pace, Served
+from bench.load.mock_batches import MockBatches, MockCosts
 from engines.costs.linear import prefill_s
 from engines.costs.profiles import load_profile
 from engines.models.cache import Cache

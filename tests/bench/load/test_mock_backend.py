@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bench.gateway.mock_backend import Exchanges, Pace, Served
 from bench.load.client.answer import Answer
 from bench.load.client.fetch import fetch_json
 from bench.load.client.http import Address, HttpClient
+from bench.load.mock_backend import Exchanges, Pace, Served
 
 PACE = Pace(first_s=0.05, gap_s=0.01)
 

@@ -1,7 +1,7 @@
 """A server with the OpenAI API that computes nothing: each token comes at its time, whatever the load.
 
-    python -m bench.gateway.mock_backend [--port P] [--first-ms MS] [--gap-ms MS] [--model NAME]
-    python -m bench.gateway.mock_backend --step-ms MS [--token-us US] [--request-us US] [--chunk-tokens N] ...
+    python -m bench.load.mock_backend [--port P] [--first-ms MS] [--gap-ms MS] [--model NAME]
+    python -m bench.load.mock_backend --step-ms MS [--token-us US] [--request-us US] [--chunk-tokens N] ...
 
 The first token comes ``first-ms`` after the request, each later one ``gap-ms`` after the one before: what clients and
 proxies measure or cost can be held against that. Answers have as many tokens as they are asked for, each an event of
@@ -25,8 +25,8 @@ from typing import cast
 import httptools
 import uvloop
 
-from bench.gateway.mock_batches import MockBatches, MockCosts, MockRequest
 from bench.harness.arguments import script_parser
+from bench.load.mock_batches import MockBatches, MockCosts, MockRequest
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 TOKENS = 16  # where a request does not say
@@ -164,7 +164,7 @@ async def serve(port: int, pace: Pace, model: str, costs: MockCosts | None = Non
 
 
 def main() -> None:
-    parser = script_parser("bench.gateway.mock_backend", __doc__)
+    parser = script_parser("bench.load.mock_backend", __doc__)
     parser.add_argument("--port", type=int, default=0, help="(default: a free one, which it prints)")
     parser.add_argument("--first-ms", type=float, default=0.0, metavar="MS", help="to the first token (default: 0)")
     parser.add_argument("--gap-ms", type=float, default=0.0, metavar="MS", help="between tokens (default: 0)")
@@ -188,7 +188,7 @@ def main() -> None:
 def _detach(pid_file: Path) -> None:
     """Start the same in the background, and say where it listens once it does."""
     at = sys.argv.index("--detach")
-    command = [sys.executable, "-m", "bench.gateway.mock_backend", *sys.argv[1:at], *sys.argv[at + 2 :]]
+    command = [sys.executable, "-m", "bench.load.mock_backend", *sys.argv[1:at], *sys.argv[at + 2 :]]
     child = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
     )

@@ -19,7 +19,7 @@ from engines.scheduling.demand import MOST_PEAKS
 from mesh.topology.schema import PolicySpec
 from mesh.wire.control import ProcessState, Role
 from mesh.wire.frames import Sender
-from mesh.wire.status import Demand, EngineStatus, PendingPrefill, ServiceStatus
+from mesh.wire.status import MOST_FORESEEN, Demand, EngineStatus, ForeseenSlack, PendingPrefill, ServiceStatus
 from router.policies.registry import make_policy, policies
 from router.view.engine_view import RequestView
 from router.view.monitor import Monitor
@@ -81,6 +81,7 @@ def loaded_status(seq: int, role: Role, random: Random) -> EngineStatus:
         min_slack_s=random.uniform(0.05, 3.0) if decodes else None,
         min_tpot_slo_s=0.1 if decodes else None,
         prefills=prefills,
+        foreseen=foreseen(random) if decodes else [],
     )
 
 
@@ -89,6 +90,12 @@ def demand(num_requests: int, random: Random) -> Demand:
     highest = random.uniform(0.9, 1.1) * 16 * NUM_BLOCKS
     peaks = tuple((40 * (n + 1), int(highest * (1 - n / MOST_PEAKS))) for n in range(MOST_PEAKS))
     return Demand(num_requests, 800 * num_requests, 400 * num_requests, 0.1, peaks)
+
+
+def foreseen(random: Random) -> list[ForeseenSlack]:
+    """As full as a status tells. On a sixth of the engines some decode has less to spare than most prompts take."""
+    least_s = random.uniform(0.0, 3.0)
+    return [ForeseenSlack(least_s * (n + 1), 400 // (n + 1)) for n in range(MOST_FORESEEN)]
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ there is none, the request waits in the gateway, where it costs nobody anything,
 in time. Of the requests that wait, as many as can make it come first (`router.policies.parts.feasible`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from heapq import nsmallest
 from itertools import islice
 from math import inf
@@ -118,8 +118,7 @@ class Foresight(Policy, ReordersQueue, UsesPrefixes):
         """The way by which its answer ends first, of those by which all promises are kept."""
         best: _Way | None = None
         num_open = 0
-        engines, decoders, num_left = found.prefill_engines, _Decoders(found), _num_left(request)
-        least_s = _least_s(engines, own_s, num_left)
+        engines, decoders, least_s = found.prefill_engines, _Decoders(found), _least_s(request, found, own_s)
         for ends_s, number in islice(soonest_first(request, engines, least_s, now), MOST_CLOSELY):
             if num_open == MOST_OPEN or (best is not None and ends_s >= best.ends_s):
                 break
@@ -128,14 +127,13 @@ class Foresight(Policy, ReordersQueue, UsesPrefixes):
             came = first_token(engine, request, own_s[number], errors.prefill, now)
             if came is None:
                 continue
-            ways = self._ways(request, engine, own_s[number], came, errors, decoders)
-            way = next((one for one in ways if one.spare_s >= 0), None)
+            way = self._way(request, engine, own_s[number], came, errors, decoders)
             if way is not None:
                 num_open += 1
                 best = way if best is None or way.ends_s < best.ends_s else best
         return best
 
-    def _ways(
+    def _way(
         self,
         request: RequestView,
         engine: EngineView,
@@ -145,63 +143,62 @@ class Foresight(Policy, ReordersQueue, UsesPrefixes):
         decoders: "_Decoders",
         *,
         late: bool = False,
-    ) -> Iterator[_Way]:
-        """Ways to go on after its prefill on ``engine``: by keeping it, by handing it over.
+    ) -> _Way | None:
+        """The first open way to go on after its prefill on ``engine``: keep it, or hand it over; None if none is open.
 
         Engines that only prefill hand over, if there are engines that only decode or it is ``late``, and keep what
         others cannot take.
         """
         prefills_s = engine.known_prefills_s + own_s
         hands_over_first = engine.role is Role.PREFILL and (late or decoders.only_decode)
-        if not hands_over_first:
-            yield self._kept(request, engine, prefills_s, came, errors)
+        kept = None if hands_over_first else self._kept(request, engine, prefills_s, came, errors)
+        if kept is not None:
+            return kept
         left_s = spare_s(engine, prefills_s, engine.decode_step_s, errors)
         if left_s >= 0:
             for decode_engine in decoders.besides(engine):
-                yield self._handed_over(request, engine, decode_engine, came.finish_s, left_s)
-        if hands_over_first:
-            yield self._kept(request, engine, prefills_s, came, errors)
+                way = self._handed_over(request, engine, decode_engine, came.finish_s, left_s)
+                if way is not None:
+                    return way
+        return self._kept(request, engine, prefills_s, came, errors) if hands_over_first else None
 
     def _kept(
         self, request: RequestView, engine: EngineView, prefills_s: float, came: Prospect, errors: Errors
-    ) -> _Way:
+    ) -> _Way | None:
         step_s = joined_step_s(engine, request)
-        ends_s = came.finish_s + _num_left(request) * step_s
         if not may_join(engine, request, step_s, self._margins):
-            return _Way(came.finish_s, ends_s, -inf, engine, engine)
-        others_s = spare_s(engine, prefills_s, step_s, errors)
+            return None
         own_s = own_spare_s(request, came.after_s, step_s, errors)
-        return _Way(came.finish_s, ends_s, min(others_s, own_s), engine, engine)
+        least_s = min(own_s, spare_s(engine, prefills_s, step_s, errors)) if own_s >= 0 else own_s
+        return _open_way(request, engine, engine, came.finish_s, step_s, least_s)
 
     def _handed_over(
         self, request: RequestView, prefill_engine: EngineView, engine: EngineView, finish_s: float, left_s: float
-    ) -> _Way:
+    ) -> _Way | None:
         """``left_s``: to the others on its prefill engine. On ``engine``, prefills that end before it comes do not hold
         it up.
         """
         step_s = joined_step_s(engine, request)
-        ends_s = finish_s + _num_left(request) * step_s
         if not may_join(engine, request, step_s, self._margins):
-            return _Way(finish_s, ends_s, -inf, prefill_engine, engine)
+            return None
         errors, prefills_s = errors_of(engine, request.service, self._margins), engine.known_prefills_s
         own_s = own_spare_s(request, max(0.0, prefills_s - finish_s), step_s, errors)
-        spare = min(left_s, own_s, spare_s(engine, prefills_s, step_s, errors))
-        return _Way(finish_s, ends_s, spare, prefill_engine, engine)
+        least_s = min(left_s, own_s, spare_s(engine, prefills_s, step_s, errors)) if own_s >= 0 else own_s
+        return _open_way(request, prefill_engine, engine, finish_s, step_s, least_s)
 
     def _decide_late(self, request: RequestView, found: Candidates, own_s: Sequence[float], now: float) -> Decision:
         """Of the engines without prefills, the one where its answer ends first may have it, if no promise of others
         breaks by that. Engines that only prefill hand it over: they stay free for the first tokens of others.
         """
-        engines, decoders = found.prefill_engines, _Decoders(found)
-        least_s = _least_s(engines, own_s, _num_left(request))
+        engines, decoders, least_s = found.prefill_engines, _Decoders(found), _least_s(request, found, own_s)
         idle = [(seconds, number) for number, seconds in enumerate(least_s) if not engines[number].num_prefills]
         for _, number in nsmallest(MOST_CLOSELY, idle):
             engine = engines[number]
             errors = errors_of(engine, request.service, self._margins)
             came = Prospect(engine.decode_step_s + own_s[number] * errors.prefill, 0.0)
-            for way in self._ways(request, engine, own_s[number], came, errors, decoders, late=True):
-                if way.spare_s >= 0:
-                    return _dispatch(request, way, now)
+            way = self._way(request, engine, own_s[number], came, errors, decoders, late=True)
+            if way is not None:
+                return _dispatch(request, way, now)
         return Wait("late: all engines have other prefills, or decodes that must not wait")
 
 
@@ -231,9 +228,24 @@ def _num_left(request: RequestView) -> int:
     return max(1, request.answer_tokens - request.num_generated)
 
 
-def _least_s(engines: Sequence[EngineView], own_s: Sequence[float], num_left: int) -> list[float]:
+def _least_s(request: RequestView, found: Candidates, own_s: Sequence[float]) -> list[float]:
     """Return what its prefill and its decode steps take on each engine at least, if it is kept there."""
-    return [seconds + num_left * engine.decode_step_s for seconds, engine in zip(own_s, engines, strict=True)]
+    num_left = _num_left(request)
+    return [seconds + num_left * step_s for seconds, step_s in zip(own_s, found.steps_s, strict=True)]
+
+
+def _open_way(
+    request: RequestView,
+    prefill_engine: EngineView,
+    decode_engine: EngineView,
+    finish_s: float,
+    step_s: float,
+    least_s: float,
+) -> _Way | None:
+    """None if somebody would have too little: ``least_s`` is what anybody has left at least."""
+    if least_s < 0:
+        return None
+    return _Way(finish_s, finish_s + _num_left(request) * step_s, least_s, prefill_engine, decode_engine)
 
 
 _by_step = attrgetter("decode_step_s", "num_tokens", "id")

@@ -13,21 +13,26 @@ Engines = tuple[EngineView, ...]
 
 
 class Members(NamedTuple):
-    """The engines of one role that serve one service, and how fast each of them prefills (`ServiceView.pace`)."""
+    """The engines of one role that serve one service.
+
+    ``paces``: how fast each of them prefills (`ServiceView.pace`). ``steps_s``: what each one's next decode step takes.
+    """
 
     engines: Engines
     paces: tuple[PrefillPace, ...]
+    steps_s: tuple[float, ...]
 
     @classmethod
     def of(cls, service: str, engines: Iterable[EngineView]) -> "Members":
         engines = tuple(engines)
-        return cls(engines, tuple([engine.services[service].pace for engine in engines]))
+        paces = tuple([engine.services[service].pace for engine in engines])
+        return cls(engines, paces, tuple([engine.decode_step_s for engine in engines]))
 
     def __add__(self, more: "Members") -> "Members":  # type: ignore[override]
-        return Members(self.engines + more.engines, self.paces + more.paces)
+        return Members(self.engines + more.engines, self.paces + more.paces, self.steps_s + more.steps_s)
 
 
-NOBODY = Members((), ())
+NOBODY = Members((), (), ())
 ROLES = Role.PREFILL, Role.MULTIPLEX, Role.DECODE  # what is kept by role is in this order
 
 
@@ -71,6 +76,7 @@ class Candidates(msgspec.Struct, frozen=True):
     decode: Engines  # take over what was prefilled elsewhere
     prefill_engines: Engines  # all that may prefill, for whatever follows
     paces: tuple[PrefillPace, ...]  # theirs
+    steps_s: tuple[float, ...]  # theirs
 
     @classmethod
     def by_role(cls, service: str, engines: Sequence[EngineView]) -> "Candidates":
@@ -133,20 +139,18 @@ class _Roles:
         self, service: str, members: Sequence[Members], engines: Mapping[str, EngineView], changed: Iterable[str]
     ) -> list[Members]:
         """The same members with new views of those that have ``changed``."""
-        renewed: list[tuple[list[EngineView], list[PrefillPace]] | None] = [None] * len(members)
-        for id_ in changed:
-            place = self.places.get(id_)
-            if place is not None:
-                of_role = renewed[place.role]
-                if of_role is None:
-                    known = members[place.role]
-                    of_role = renewed[place.role] = list(known.engines), list(known.paces)
-                engine = engines[id_]
-                of_role[0][place.position], of_role[1][place.position] = engine, engine.services[service].pace
-        return [
-            known if new is None else Members(tuple(new[0]), tuple(new[1]))
-            for known, new in zip(members, renewed, strict=True)
-        ]
+        renewed = list(members)
+        for role in {self.places[id_].role for id_ in changed if id_ in self.places}:
+            known = members[role]
+            those, paces, steps_s = list(known.engines), list(known.paces), list(known.steps_s)
+            for id_ in changed:
+                place = self.places.get(id_)
+                if place is not None and place.role == role:
+                    engine, position = engines[id_], place.position
+                    those[position], steps_s[position] = engine, engine.decode_step_s
+                    paces[position] = engine.services[service].pace
+            renewed[role] = Members(tuple(those), tuple(paces), tuple(steps_s))
+        return renewed
 
 
 class ClusterView:

@@ -10,14 +10,15 @@ from router.view.engine_view import EngineView, RequestView
 
 def find_candidates(request: RequestView, view: ClusterView) -> Candidates | Wait | Reject:
     """`Wait` if no engine serves the request now, `Reject` if none of those that do has a large enough KV pool."""
-    if not view.serves(request.service):
-        return Wait(f"no engine is ready to serve {request.service}")
     # One token more: the KV of the last token sampled is written when the next one is computed.
     found = view.candidates(request.service, request.num_tokens + 1)
-    if found is None:
-        largest = max(engine.services[request.service].num_slots for engine in view.serving(request.service))
-        return Reject(f"the request has {request.num_tokens} tokens; the largest KV pool holds {largest}")
-    return found
+    if found is not None:
+        return found
+    serving = view.serving(request.service)
+    if not serving:
+        return Wait(f"no engine is ready to serve {request.service}")
+    largest = max(engine.services[request.service].num_slots for engine in serving)
+    return Reject(f"the request has {request.num_tokens} tokens; the largest KV pool holds {largest}")
 
 
 def reject_late(dispatch: Dispatch, request: RequestView, now: float) -> Dispatch | GiveUp:
@@ -65,6 +66,18 @@ def route(
     num_cached = request.cached.get(prefill_engine.id, 0)
     prefill_s = prefill_engine.prefill_s(request.service, request.num_tokens, num_cached)
     backlog_s = prefill_engine.wait_s(request.service, now)
+    explaining: dict[str, float] = {
+        "prefill_s": prefill_s,
+        "backlog_s": backlog_s,
+        "cached_tokens": num_cached,
+        "prefill_tokens_in_flight": prefill_engine.num_tokens,
+        "decode_tokens_in_flight": decode_engine.num_tokens,
+        "decode_watermark": decode_engine.services[request.service].watermark,
+    }
+    if prefill_engine.id in request.loadable:
+        explaining["loadable_tokens"] = request.loadable[prefill_engine.id]  # that KV tiers have for it
+    if numbers:
+        explaining |= numbers
     return Dispatch(
         prefill_engine=prefill_engine.id,
         decode_engine=decode_engine.id,
@@ -75,19 +88,5 @@ def route(
         stays=stays,
         prefill=mode,
         order=order,
-        numbers={
-            "prefill_s": prefill_s,
-            "backlog_s": backlog_s,
-            "cached_tokens": num_cached,
-            **_loadable(request, prefill_engine),
-            "prefill_tokens_in_flight": prefill_engine.num_tokens,
-            "decode_tokens_in_flight": decode_engine.num_tokens,
-            "decode_watermark": decode_engine.services[request.service].watermark,
-            **(numbers or {}),
-        },
+        numbers=explaining,
     )
-
-
-def _loadable(request: RequestView, engine: EngineView) -> Mapping[str, float]:
-    """What KV tiers have for it, if there are any."""
-    return {"loadable_tokens": request.loadable[engine.id]} if engine.id in request.loadable else {}

@@ -46,10 +46,11 @@ class Prospect(NamedTuple):
 
 
 def errors_of(engine: EngineView, service: str, margins: Margins) -> Errors:
-    pool = engine.services[service]
+    pool, least = engine.services[service], margins.error
+    prefill, step = pool.prefill_error or 0.0, pool.decode_error or 0.0
     return Errors(
-        1 + min(MOST_ERROR, max(margins.error, pool.prefill_error or 0.0)),
-        1 + min(MOST_ERROR, max(margins.error, pool.decode_error or 0.0)),
+        1 + (least if prefill <= least else min(MOST_ERROR, prefill)),
+        1 + (least if step <= least else min(MOST_ERROR, step)),
     )
 
 
@@ -63,6 +64,9 @@ def first_token(engine: EngineView, request: RequestView, own_s: float, error: f
     if line_s is not None:
         finish_s = (line_s + own_s) * error
         return None if now + (finish_s if line_s else own_s) > request.deadline else Prospect(finish_s, 0.0)
+    if not engine.prefills:
+        is_late = now + engine.decode_step_s + own_s > request.deadline
+        return None if is_late else Prospect(engine.decode_step_s + own_s * error, 0.0)
     place = (-request.priority, request.deadline)
     ahead_s, behind = 0.0, list[tuple[float, float]]()
     done_s = min(now, engine.prefills_end_at) - engine.received_at
@@ -76,7 +80,7 @@ def first_token(engine: EngineView, request: RequestView, own_s: float, error: f
         else:
             ahead_s += left_s
     finish_s = engine.decode_step_s + (ahead_s + own_s) * error
-    if now + (finish_s if engine.prefills else engine.decode_step_s + own_s) > request.deadline:
+    if now + finish_s > request.deadline:
         return None
     ends_s = finish_s
     for left_s, due_s in behind:
@@ -114,9 +118,7 @@ def spare_s(engine: EngineView, prefills_s: float, step_s: float, errors: Errors
     """
     held_up_s, step_s = prefills_s * errors.prefill, step_s * errors.step
     slower_s = max(0.0, step_s - engine.decode_step_s)
-    least_s = inf
-    for slack_s, num_steps in engine.foreseen:
-        least_s = min(least_s, slack_s - slower_s * num_steps - held_up_s)
+    least_s = min([slack_s - slower_s * num_steps for slack_s, num_steps in engine.foreseen], default=inf) - held_up_s
     for at, num_steps, promise_s in engine.joining:
         before_s = min(held_up_s, max(0.0, at - engine.received_at))  # of prefills that end before its first token
         least_s = min(least_s, num_steps * (promise_s - step_s) + before_s - held_up_s)

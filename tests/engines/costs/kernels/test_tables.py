@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.kernels.tables import GRAPH, IMBALANCE, Grid, Heads, make_kernels, read_kernels
+from engines.costs.kernels.tables import GRAPH, IMBALANCE, Grid, Heads, make_kernels, read_kernels
 from mesh.errors import UserError
 
 GEMM = {"gemm_dtype": "fp8", "m": 1, "n": 2, "k": 4, "latency": 0.5}

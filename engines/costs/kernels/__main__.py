@@ -1,19 +1,20 @@
 """Composes presets of models on H100 from measured kernels, and prints them as ``engines/costs/presets.toml`` has them.
 
-    python -m bench.kernels --data FOLDER MODEL --tp N [N ...]
+    python -m engines.costs.kernels --data FOLDER MODEL --tp N [N ...]
 
 FOLDER is ``systems/data/h100_sxm`` of the package aiconfigurator-core, whose tables are parquet: pyarrow reads them.
 Costs are fitted to every other point of a grid of iterations and judged by the rest, and printed as fitted to all.
 """
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.harness.arguments import errors_in_a_line, script_parser
-from bench.kernels.compose import Composed, Composer, KernelModel, Mixture, compose
-from bench.kernels.tables import read_kernels
+from engines.costs.kernels.compose import Composed, Composer, KernelModel, Mixture, compose
+from engines.costs.kernels.tables import read_kernels
 from engines.costs.presets import model_shape
+from mesh.errors import UserError
 
 FP8 = "fp8"
 MODELS = {
@@ -66,16 +67,21 @@ def print_presets(options: argparse.Namespace) -> None:
     kernels = read_kernels(options.data)
     for num_devices in options.tp:
         composed = compose(Composer(kernels, MODELS[options.model], num_devices))
-        print(preset_text(f"h100-{options.model}-tp{num_devices}", options.model, num_devices, composed))
+        text = preset_text(f"h100-{options.model}-tp{num_devices}", options.model, num_devices, composed)
+        sys.stdout.write(f"{text}\n")
 
 
 def main() -> None:
-    parser = script_parser("bench.kernels", __doc__)
+    description = "Composes presets of models on H100 from measured kernels."
+    parser = argparse.ArgumentParser(prog="python -m engines.costs.kernels", description=description)
     parser.add_argument("model", choices=sorted(MODELS), metavar="MODEL", help=", ".join(sorted(MODELS)))
     parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="of tables for the device")
     parser.add_argument("--tp", type=int, nargs="+", default=[1], metavar="N", help="devices (default: 1)")
-    with errors_in_a_line():
-        print_presets(parser.parse_args())
+    options = parser.parse_args()
+    try:
+        print_presets(options)
+    except UserError as error:
+        raise SystemExit(str(error)) from None
 
 
 if __name__ == "__main__":

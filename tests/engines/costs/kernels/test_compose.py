@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from bench.kernels.__main__ import preset_text
-from bench.kernels.compose import Composed, Composer, KernelModel, Mixture, compose
-from bench.kernels.tables import Grid, Heads, Kernels
+from engines.costs.kernels.__main__ import preset_text
+from engines.costs.kernels.compose import Composed, Composer, KernelModel, Mixture, compose
+from engines.costs.kernels.tables import Grid, Heads, Kernels
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.scaling import ModelShape
 from mesh.wire.status import DecodeCost, PrefillCost

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench.kernels.tables import Heads, Kernels
 from engines.costs.fitting import DecodeSample, PrefillSample, fit_decode, fit_prefill
+from engines.costs.kernels.tables import Heads, Kernels
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.scaling import ModelShape
 from mesh.wire.status import DecodeCost, PrefillCost

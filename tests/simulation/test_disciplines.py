@@ -8,7 +8,7 @@ from statistics import median
 
 import pytest
 
-from bench.placement import setting as placement_setting
+from bench.papers.seallm import devices
 from mesh.topology.schema import EngineSpec, Scheduling, ServiceSpec
 from mesh.wire.control import Role
 from router.history.records import Record
@@ -46,7 +46,7 @@ def test_handed_over_or_not_every_request_ends_once(scheduling: Scheduling):
     assert_all_ended_once(sim, records, trace)
 
 
-SHARED = placement_setting.catalogue({"chat": "llama2-7b", "code": "llama2-13b"})
+SHARED = devices.catalogue({"chat": "llama2-7b", "code": "llama2-13b"})
 
 
 def shared(
@@ -64,7 +64,7 @@ def shared(
         EngineSpec(name, role, SHARED.services, max_running=64, max_waiting=10**6, scheduling=scheduling, **options)
         for name, role in TWO.items()
     )
-    services = tuple(ServiceSpec(name, "model", placement_setting.SLO) for name in SHARED.services)
+    services = tuple(ServiceSpec(name, "model", devices.SLO) for name in SHARED.services)
     for name, (prompt, answer) in (usual or {}).items():
         services = tuple(
             replace(one, usual_prompt=prompt, usual_answer=answer) if one.name == name else one for one in services

@@ -19,8 +19,8 @@ from enum import StrEnum
 from itertools import combinations_with_replacement
 from random import Random
 
+from bench.papers.seallm import devices
 from bench.papers.seallm.scene import Scene, World
-from bench.placement import setting
 from engines.costs.linear import prefill_s, requests_s
 from mesh.topology.schema import Scheduling
 from router.placement.observe.requirements import Catalogue, Cluster
@@ -68,12 +68,12 @@ def planned_for(planner: Planner, world: World, scene: Scene, effort: Effort) ->
 
 def make_plan(planner: Planner, world: World, scene: Scene, effort: Effort) -> Plan:
     asked = planned_for(planner, world, scene, effort)
-    there, catalogue = setting.cluster(scene.num_devices), world.catalogue
+    there, catalogue = devices.cluster(scene.num_devices), world.catalogue
 
     def evaluator(scheduling: Scheduling) -> Simulated:
-        slos = dict.fromkeys(catalogue.services, setting.SLO)
+        slos = dict.fromkeys(catalogue.services, devices.SLO)
         conduct = replace(FEWEST_REQUESTS, scheduling=scheduling)
-        return Simulated(catalogue, asked, slos, slo_factor=setting.SLO_FACTOR, conduct=conduct, seed=scene.seed)
+        return Simulated(catalogue, asked, slos, slo_factor=devices.SLO_FACTOR, conduct=conduct, seed=scene.seed)
 
     match planner:
         case Planner.SEARCH | Planner.FORESEEN:

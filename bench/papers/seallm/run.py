@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from bench import simulated
+from bench.papers.seallm import devices
 from bench.papers.seallm.plans import Effort, Planner, group_loads, make_plan, planned_for
 from bench.papers.seallm.scene import Inputs, Scene, World, make_world
 from bench.papers.seallm.systems import SYSTEMS, Testbed, make_testbed
-from bench.placement import setting
 from bench.simulated import make_simulation, percentile
 from router.history.records import Outcome, Record
 from router.placement.search.plan import Plan
@@ -89,7 +89,7 @@ def result_of(served: Sequence[Served], num_requests: int) -> Result:
         num_failed=num_requests - len(served),
         mean=fmean(one.normalised for one in served),
         p99=percentile((one.normalised for one in served), 99),
-        attainment=sum(one.latency_s <= setting.SLO_FACTOR * one.alone_s for one in served) / num_requests,
+        attainment=sum(one.latency_s <= devices.SLO_FACTOR * one.alone_s for one in served) / num_requests,
         ttft_s=fmean(one.ttft_s for one in served),
         tpot_s=fmean([one.tpot_s for one in served if one.tpot_s is not None] or [0.0]),
     )

@@ -14,8 +14,8 @@ from pathlib import Path
 from random import Random
 from statistics import fmean, pstdev
 
+from bench.papers.seallm import devices
 from bench.papers.seallm.lengths import Spread, clusters
-from bench.placement import setting
 from engines.costs.linear import serving_s
 from engines.costs.profiles import EngineProfile
 from router.placement.observe.requirements import Catalogue
@@ -153,7 +153,7 @@ def make_world(inputs: Inputs) -> World:
     random.shuffle(found)
     names = [f"s{number}" for number in range(len(found))]
     longest = [max(request.num_input + request.num_output for request in cluster) for cluster in found]
-    catalogue = setting.catalogue(dict(zip(names, models, strict=True)), dict(zip(names, longest, strict=True)))
+    catalogue = devices.catalogue(dict(zip(names, models, strict=True)), dict(zip(names, longest, strict=True)))
     sources = dealt(read_sources(inputs.arrivals), len(found))
     services = {
         name: Service(name, model, lengths, own, fmean(_alone_s(_least(catalogue, name), one) for one in lengths))
@@ -163,7 +163,7 @@ def make_world(inputs: Inputs) -> World:
 
 
 def _least(catalogue: Catalogue, service: str) -> EngineProfile:
-    num_devices = catalogue.least_devices(service, setting.DEVICES_PER_HOST)
+    num_devices = catalogue.least_devices(service, devices.DEVICES_PER_HOST)
     assert num_devices is not None, f"{service} fits on no node"
     return catalogue.profile(service, num_devices)
 

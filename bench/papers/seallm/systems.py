@@ -8,10 +8,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from bench.papers.seallm import devices
 from bench.papers.seallm.multiplexing import Quotas, memory_quotas, shared_profile, sm_quotas, split_profile
 from bench.papers.seallm.plans import Loads, Planner
 from bench.papers.seallm.scene import Service, World
-from bench.placement import setting
 from bench.simulated import MANY
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, Scheduling, ServiceSpec, Slo, Topology
 from mesh.wire.control import Role
@@ -65,7 +65,7 @@ def make_testbed(system: System, plan: Plan, world: World, loads: Loads) -> Test
     """Make an engine of each group of the plan that holds anything; with quotas of SMs, two of each service of
     it, between which KV stays where it is."""
     groups = {group.id.replace("/", "-"): group for group in plan.groups if group.services}
-    slo = PATIENT if system.quotas.are_of_sms else setting.SLO
+    slo = PATIENT if system.quotas.are_of_sms else devices.SLO
     services = tuple(_service(world.services[name], slo) for name in sorted(plan.services))
     gateway = GatewaySpec("gateway", max_requests=MANY, max_waiting=MANY)
     engines, profiles, quotas = list[EngineSpec](), dict[str, Profile](), dict[str, SmQuota]()

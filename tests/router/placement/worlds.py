@@ -96,3 +96,23 @@ class Fluid:
         served = sum(share / max(1.0, busy) for share, busy in shares)
         latency = sum(share * (1 + busy) for share, busy in shares)
         return ServiceScore(num, num * (1 - served), num * latency, self._promise)
+
+
+KINDS = (  # moments of prompts and answers, in tokens
+    (Moments(250, 300), Moments(250, 200)),  # conversations
+    (Moments(2500, 1000), Moments(150, 80)),  # summaries
+    (Moments(180, 100), Moments(70, 40)),  # code
+)
+SKEW = 0.8  # of rates, which fall off as a power of the service's number
+
+
+def made_up_traffic(names: list[str], rate: float, span_s: float, random: Random) -> Traffic:
+    """``rate`` of all together. What each service is asked for is drawn once: searches all see the same."""
+    order = random.sample(range(len(names)), len(names))
+    weights = {name: (1 + place) ** -SKEW for name, place in zip(names, order, strict=True)}
+    total, drawn = sum(weights.values()), {}
+    for name in names:
+        kind = random.choice(KINDS)
+        asked = ServiceTraffic(rate * weights[name] / total, *kind)
+        drawn[name] = asked.arrivals(span_s, random)
+    return Traffic.recorded(drawn, span_s)

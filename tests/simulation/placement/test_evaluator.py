@@ -9,7 +9,7 @@ from statistics import fmean
 
 import pytest
 
-from bench.placement import setting as placement_setting
+from bench.papers.seallm import devices
 from mesh.rules import Trigger
 from mesh.topology.schema import PolicySpec, Rescheduling
 from mesh.wire.control import Role
@@ -28,19 +28,20 @@ from simulation.garbage import rare_collections
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.workload import SloRule
 from simulation.placement.evaluator import Simulated, _topology, _trace
+from tests.router.placement.worlds import made_up_traffic
 from tests.seeds import each_seed
 from tests.simulation.small import SERVICE, Profile, run, topology
 
-CATALOGUE = placement_setting.catalogue({"chat": "llama2-7b", "code": "llama2-13b"})
-SLOS = dict.fromkeys(CATALOGUE.services, placement_setting.SLO)
+CATALOGUE = devices.catalogue({"chat": "llama2-7b", "code": "llama2-13b"})
+SLOS = dict.fromkeys(CATALOGUE.services, devices.SLO)
 
 
 def traffic(rate=4.0, seed=0):
-    return placement_setting.traffic(list(CATALOGUE.services), rate, 10.0, Random(seed))
+    return made_up_traffic(list(CATALOGUE.services), rate, 10.0, Random(seed))
 
 
 def evaluator(asked, **options):
-    return Simulated(CATALOGUE, asked, SLOS, slo_factor=placement_setting.SLO_FACTOR, **options)
+    return Simulated(CATALOGUE, asked, SLOS, slo_factor=devices.SLO_FACTOR, **options)
 
 
 def plan(*held, size=1, role=Role.MULTIPLEX):
@@ -236,7 +237,7 @@ def test_workers_find_the_same():
 
 
 def test_a_search_on_the_simulator():
-    hosts, asked = placement_setting.cluster(2), traffic(rate=10.0)
+    hosts, asked = devices.cluster(2), traffic(rate=10.0)
     evaluate = evaluator(asked)
     found = search(hosts, CATALOGUE, asked, evaluate, Random(0), lambda done: done >= 2)
     assert found.best.score == evaluator(asked).exact([found.best.plan])[0]

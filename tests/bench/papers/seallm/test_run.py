@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from bench.harness.paired import Compared
+from bench.papers.seallm import devices
 from bench.papers.seallm.__main__ import Run, ratios
 from bench.papers.seallm.lengths import TABLE_1, Spread, clusters
 from bench.papers.seallm.multiplexing import LEAST_PART, Quotas, memory_quotas, sm_quotas, split_profile
@@ -15,7 +16,6 @@ from bench.papers.seallm.plans import Effort, Planner, dedicated, group_loads, m
 from bench.papers.seallm.run import Case, Result, Served, result_of, run_case
 from bench.papers.seallm.scene import Inputs, Scene, Source, World, dealt, make_world, read_sources
 from bench.papers.seallm.systems import OURS, SYSTEMS, make_testbed
-from bench.placement import setting
 from engines.costs.linear import decode_step_s, prefill_s
 from router.placement.search.score import Score, ServiceScore
 from simulation.engines.physics import SmQuota
@@ -96,7 +96,7 @@ def test_dedicated_services_share_no_engine_and_have_equal_parts_of_the_devices(
             for plan in plans
         ]
 
-    plan = dedicated(setting.cluster(num_devices), catalogue, evaluate)
+    plan = dedicated(devices.cluster(num_devices), catalogue, evaluate)
     for name in names:
         sizes = [group.num_devices for group in plan.groups_of(name)]
         least = catalogue.least_devices(name, 8)
@@ -112,7 +112,7 @@ def _size(plan, name):
 def _check_devices(plan, num_devices):
     used = Counter()
     for group in plan.groups:
-        assert group.first + group.num_devices <= setting.DEVICES_PER_HOST
+        assert group.first + group.num_devices <= devices.DEVICES_PER_HOST
         used.update((group.host, group.first + index) for index in range(group.num_devices))
     assert max(used.values()) == 1
     assert used.total() <= num_devices
@@ -120,7 +120,7 @@ def _check_devices(plan, num_devices):
 
 def test_muxserve_gives_each_service_one_place_and_leaves_nothing_unserved_that_can_be_served(world: World):
     asked = world.history(SCENE, 60.0, 60.0)
-    plan = muxserve(setting.cluster(16), world.catalogue, asked)
+    plan = muxserve(devices.cluster(16), world.catalogue, asked)
     assert Counter(name for group in plan.groups for name in group.services) == dict.fromkeys(world.services, 1)
     loads = group_loads(world.catalogue, asked)
     busy = [sum(loads[name, group.num_devices] for name in group.services) for group in plan.groups]

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import pytest
 
-from bench.placement import setting
 from mesh.wire.status import ServiceTally
 from router.placement.change.replacement import Verdict, judge, risk_of
 from router.placement.observe.bursts import WINDOW_S, Windows
@@ -17,7 +16,7 @@ from router.placement.observe.service_monitor import Observed
 from router.placement.observe.traffic import Arrival, ServiceTraffic, Traffic
 from router.placement.search.chance import num_samples
 from router.placement.search.search import search
-from tests.router.placement.worlds import Fluid, catalogue, cluster
+from tests.router.placement.worlds import Fluid, catalogue, cluster, made_up_traffic
 from tests.seeds import each_seed, seeds
 
 NAMES = ("a", "b", "c")
@@ -41,7 +40,7 @@ class Shifting:
     """Services that are asked for. From interval ``shift_at`` on, they change their rates with each other."""
 
     def __init__(self, rate: float, shift_at: int, seed: int, dispersion: float = 1.0) -> None:
-        self._before = setting.traffic(list(NAMES), rate, INTERVAL_S, Random(f"{seed}/rates"))
+        self._before = made_up_traffic(list(NAMES), rate, INTERVAL_S, Random(f"{seed}/rates"))
         self._shift_at = shift_at
         self._seed = seed
         self._dispersion = dispersion

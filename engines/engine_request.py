@@ -72,6 +72,7 @@ class EngineRequest:
     is_whole: bool = False  # its prompt is computed in one iteration: every token attends to all
     vector: bytes | None = None  # what a request that is pooled came to
     drafter: Drafter | ModelDrafter | None = None  # once it may speculate
+    forced: Sequence[int] = ()  # tokens that its grammar forces after those it has, as far as they are known
     foretold: "ForetoldPrefill | None" = None  # of its prompt, when it was asked for last
 
     @classmethod

@@ -38,8 +38,8 @@ class CoreEngine:
         self._core = EngineCore(settings_of(topology, engine), loaded.services, peers.can_open)
         self._num_requests = 0
 
-    def generate(self, prompts: Sequence[list[int]], num_tokens: int) -> Iterator[Mapping[str, int]]:
-        sampling = Sampling(max_tokens=num_tokens, seed=0, temperature=0.0, ignore_eos=True)
+    def generate(self, prompts: Sequence[list[int]], num_tokens: int, grammar: str = "") -> Iterator[Mapping[str, int]]:
+        sampling = Sampling(max_tokens=num_tokens, seed=0, temperature=0.0, ignore_eos=True, grammar=grammar)
         for prompt in prompts:
             self._num_requests += 1
             spec = RequestSpec(str(self._num_requests), GATEWAY, SERVICE, prompt, sampling, SLO.ttft_s, SLO.tpot_s)

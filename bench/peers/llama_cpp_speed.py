@@ -46,7 +46,9 @@ class LlamaCpp:
         self._vocabulary = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._model))
         self._batch = llama_cpp.llama_batch_init(BATCH_TOKENS, 0, 1)
 
-    def generate(self, prompts: Sequence[list[int]], num_tokens: int) -> Iterator[Mapping[str, int]]:
+    def generate(self, prompts: Sequence[list[int]], num_tokens: int, grammar: str = "") -> Iterator[Mapping[str, int]]:
+        if grammar:
+            raise ValueError("answers with a grammar are not measured in this engine")
         llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self._context), True)
         running = [Running(number, list(prompt)) for number, prompt in enumerate(prompts)]
         while running:

@@ -29,6 +29,7 @@ END_S = 10.0
 class Round:
     """Requests that arrive at once and are alike. ``seed`` makes their prompts, of which no two share a prefix, unless
     prompts are ``given``. With ``in_cpu_time``, seconds are the engine's process's own: others take none of them.
+    ``grammar``: of all answers, in the words of `mesh.wire.requests.Sampling`; empty: they are free.
     """
 
     num_requests: int
@@ -37,6 +38,7 @@ class Round:
     seed: int
     given: Sequence[list[int]] = ()
     in_cpu_time: bool = False
+    grammar: str = ""
 
     def prompts(self) -> list[list[int]]:
         if self.given:
@@ -48,11 +50,12 @@ class Round:
 @dataclass(frozen=True, slots=True)
 class Measured:
     """``ttft_ms``: the mean over the requests, which all arrive at once. ``decode_rate``: tokens/s of all of them
-    together while all decode; None if they never do.
+    together while all decode; None if they never do. ``num_steps``: in which all decoded.
     """
 
     ttft_ms: float
     decode_rate: float | None
+    num_steps: int = 0
 
     def __str__(self) -> str:
         rate = "never all at once" if self.decode_rate is None else f"{self.decode_rate:.1f} tokens/s"
@@ -62,7 +65,7 @@ class Measured:
 class Generator(Protocol):
     """An engine in this process."""
 
-    def generate(self, prompts: Sequence[list[int]], num_tokens: int) -> Iterator[Mapping[str, int]]:
+    def generate(self, prompts: Sequence[list[int]], num_tokens: int, grammar: str = "") -> Iterator[Mapping[str, int]]:
         """Take all prompts, then yield after each step how many tokens each request got in it. Greedy, no early end."""
         ...
 
@@ -72,7 +75,7 @@ def measure(engine: Generator, work: Round, now: Callable[[], float] | None = No
     now = now or (time.process_time if work.in_cpu_time else time.perf_counter)
     prompts = work.prompts()
     started = now()
-    steps = [(now(), tokens) for tokens in engine.generate(prompts, work.new_tokens)]
+    steps = [(now(), tokens) for tokens in engine.generate(prompts, work.new_tokens, work.grammar)]
     return _evaluate(work, started, steps)
 
 
@@ -91,7 +94,7 @@ def _evaluate(work: Round, started: float, steps: Sequence[tuple[float, Mapping[
             all_decode.append((at, got.total()))
     if not first_at or got.total() != work.num_requests * work.new_tokens:
         raise RuntimeError(f"{got.total()} tokens came, not {work.new_tokens} for each of {work.num_requests} requests")
-    return Measured(1e3 * (fmean(first_at.values()) - started), _rate(all_decode))
+    return Measured(1e3 * (fmean(first_at.values()) - started), _rate(all_decode), max(0, len(all_decode) - 1))
 
 
 def _rate(points: Sequence[tuple[float, int]]) -> float | None:

@@ -3,10 +3,12 @@
     python -m bench.peers.speculation [--vllm-python PATH] [--model REFERENCE] [--dtype float32] [--rounds 3]
         [--requests 1,4,16] [--only NAME ...] [--json FILE]
 
-Prompts ask the model to copy a text, to write code again, or to chat. All engines are loaded at once and take turns,
-case by case, so that what else the machine does falls on all of them; ratios are medians over the rounds. Answers are
-greedy and equally long, and a rate is that of all requests together while all decode, in seconds of the engine's CPU
-time: what waits for other programs does not count. Linux only: processes are pinned to one core.
+Prompts ask the model to copy a text, to write code again, to chat, or for JSON by a schema (ours alone). All engines
+are loaded at once and take turns, case by case, so that what else the machine does falls on all of them; ratios are
+medians over the rounds. Answers are greedy and equally long, and a rate is that of all requests together while all
+decode, in seconds of the engine's CPU time: what waits for other programs does not count. JSON is measured by the
+clock, as another process follows its grammar; its steps do not depend on what else the machine does.
+Linux only: processes are pinned to one core.
 """
 
 import argparse
@@ -14,9 +16,9 @@ import os
 import statistics
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from bench.engine.under_test import add_model_argument
@@ -24,10 +26,12 @@ from bench.harness.arguments import add_json, add_vllm, number_list, script_pars
 from bench.harness.files import write_json
 from bench.harness.tables import make_console, make_table
 from bench.peers.engines import CORE_MODULE, VLLM_ENVIRONMENT, VLLM_MODULE
-from bench.peers.rounds import ROOT, Child, ChildError, Round
+from bench.peers.rounds import ROOT, Child, ChildError, Measured, Round
 from engines.models.store import prepared_dir
 from engines.models.text.chat_template import Chat
 from engines.models.text.tokenizer import Tokenizer
+from router.api.openai.input.bodies import SamplingBody, StructuredOutputs
+from router.api.openai.input.grammars import grammar_of as grammar_of_body
 
 NUM_REQUESTS = (1, 4, 16)
 NEW_TOKENS = 48
@@ -39,7 +43,22 @@ QUESTIONS = (
     "What should I cook for six guests?",
     "Explain how a bicycle stays upright.",
 )
-COPY, AGAIN, TALK = "copying", "code", "chat"
+SCHEMA = {
+    "type": "array",
+    "minItems": 8,
+    "items": {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "maxLength": 12},
+            "age_in_years": {"type": "integer", "minimum": 0, "maximum": 120},
+            "favourite_city": {"type": "string", "maxLength": 12},
+            "is_member": {"type": "boolean"},
+        },
+        "required": ["name", "age_in_years", "favourite_city", "is_member"],
+        "additionalProperties": False,
+    },
+}
+COPY, AGAIN, TALK, FORM = "copying", "code", "chat", "JSON"
 OURS, OURS_ON, VLLM, VLLM_ON = "ours", "ours, drafts", "vLLM", "vLLM, n-grams"
 PAIRS = ((OURS, OURS_ON), (VLLM, VLLM_ON))  # without speculation, and with it
 
@@ -55,9 +74,23 @@ class PromptCase:
         return f"{self.kind}, {self.num_requests}"
 
 
-KINDS = (COPY, AGAIN, TALK)
+KINDS = (COPY, AGAIN, TALK, FORM)
 
-Rates = Mapping[str, Mapping[str, Sequence[float]]]  # by engine and case, one a round
+Rates = dict[str, dict[str, list[float]]]  # by engine and case, one a round
+
+
+@dataclass(slots=True)
+class SpeedsFound:
+    """What was measured. ``steps``: in which all requests of a case decoded, by engine and case, one a round."""
+
+    rates: Rates = field(default_factory=dict)
+    steps: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+
+    def add(self, engine: str, case: str, measured: Measured) -> None:
+        """Note a round in which all decoded at once."""
+        if measured.decode_rate is not None:
+            self.rates.setdefault(engine, {}).setdefault(case, []).append(measured.decode_rate)
+            self.steps.setdefault(engine, {}).setdefault(case, []).append(measured.num_steps)
 
 
 def prompts(case: PromptCase, tokenizer: Tokenizer) -> list[list[int]]:
@@ -73,7 +106,18 @@ def text_of(kind: str, number: int) -> str:
         return f"Repeat this text word by word, and write nothing else:\n\n{part}"
     if kind == AGAIN:
         return f"Add a comment to this code and write all of it again, version {number}:\n\n{CODE.read_text()}"
+    if kind == FORM:
+        return f"Write a list of {8 + number} people in JSON, with name, age, city and membership."
     return QUESTIONS[number % len(QUESTIONS)]
+
+
+def grammar_of(kind: str) -> str:
+    """Return the grammar of answers, as the API makes it of a schema; empty: they are free."""
+    if kind != FORM:
+        return ""
+    grammar = grammar_of_body(SamplingBody(structured_outputs=StructuredOutputs(json_=SCHEMA)))
+    assert grammar is not None, "a schema was given"
+    return grammar.text
 
 
 def commands(options: argparse.Namespace) -> dict[str, tuple[list[str], dict[str, str]]]:
@@ -90,18 +134,21 @@ def commands(options: argparse.Namespace) -> dict[str, tuple[list[str], dict[str
     return {name: command for name, command in found.items() if name in options.only}
 
 
-def take_turns(children: Sequence[Child], cases: Sequence[PromptCase], options: argparse.Namespace) -> Rates:
+def take_turns(children: Sequence[Child], cases: Sequence[PromptCase], options: argparse.Namespace) -> SpeedsFound:
     """Each case in each engine, once a round, after a short one that warms up."""
-    tokenizer, found = Tokenizer.load(prepared_dir(options.model)), dict[str, dict[str, list[float]]]()
+    tokenizer, found = Tokenizer.load(prepared_dir(options.model)), SpeedsFound()
     for turn in range(options.rounds + 1):
         for case in cases if turn else cases[:1]:
             given = prompts(case, tokenizer)
-            work = Round(case.num_requests, len(given[0]), NEW_TOKENS, turn, given, in_cpu_time=True)
+            grammar = grammar_of(case.kind)
+            work = Round(case.num_requests, len(given[0]), NEW_TOKENS, turn, given, not grammar, grammar)
             for child in children:
-                rate = child.measure(work).decode_rate
-                print(f"{child.name}, {case}: {rate or 0.0:.1f} tokens/s", file=sys.stderr)
-                if turn and rate is not None:
-                    found.setdefault(child.name, {}).setdefault(str(case), []).append(rate)
+                if grammar and child.name not in (OURS, OURS_ON):
+                    continue
+                measured = child.measure(work)
+                print(f"{child.name}, {case}: {measured}, {measured.num_steps} steps", file=sys.stderr)
+                if turn:
+                    found.add(child.name, str(case), measured)
     return found
 
 
@@ -117,7 +164,7 @@ def ratios(rates: Rates, case: str) -> dict[str, float]:
 
 def main() -> None:
     options = _parse()
-    cases = [PromptCase(kind, number) for kind in KINDS for number in options.requests]
+    cases = [PromptCase(kind, number) for kind in options.kinds for number in options.requests]
     os.sched_setaffinity(0, {options.core})  # the children inherit it
     with ExitStack() as stack:
         logs, children = Path(stack.enter_context(tempfile.TemporaryDirectory())), list[Child]()
@@ -129,16 +176,22 @@ def main() -> None:
                 children.append(child)
             except ChildError as error:
                 print(f"without it: {error}", file=sys.stderr)
-        rates = take_turns(children, cases, options)
+        found = take_turns(children, cases, options)
+    rates = found.rates
     made = make_table(
-        "decode, tokens a second of CPU", ("",), [*rates, *(f"{drafting} / {plain}" for plain, drafting in PAIRS)]
+        "decode, tokens/s (steps)", ("",), [*rates, *(f"{drafting} / {plain}" for plain, drafting in PAIRS)]
     )
     for case in map(str, cases):
-        medians = [f"{statistics.median(by_case[case]):.1f}" if case in by_case else "-" for by_case in rates.values()]
         known = ratios(rates, case)
+        medians = [_medians(found, name, case) for name in rates]
         made.add_row(case, *medians, *(f"{known[one]:.2f}x" if one in known else "-" for _, one in PAIRS))
     make_console().print(made)
-    write_json(options.json, rates)
+    write_json(options.json, asdict(found))
+
+
+def _medians(found: SpeedsFound, name: str, case: str) -> str:
+    rates = found.rates[name].get(case)
+    return "-" if not rates else f"{statistics.median(rates):.1f} ({statistics.median(found.steps[name][case]):.0f})"
 
 
 def _parse() -> argparse.Namespace:
@@ -147,6 +200,7 @@ def _parse() -> argparse.Namespace:
     add_vllm(parser)
     parser.add_argument("--dtype", default="float32", help="of all engines; int8 is ours alone")
     parser.add_argument("--requests", type=number_list, default=NUM_REQUESTS, metavar="1,4", help="at once")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, metavar="KIND", help="of prompts")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)), help="the core all run on")
     names = [name for pair in PAIRS for name in pair]

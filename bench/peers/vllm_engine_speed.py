@@ -32,7 +32,9 @@ class VllmEngine:
         self._engine = llm.llm_engine
         self._num_requests = 0
 
-    def generate(self, prompts: Sequence[list[int]], num_tokens: int) -> Iterator[Mapping[str, int]]:
+    def generate(self, prompts: Sequence[list[int]], num_tokens: int, grammar: str = "") -> Iterator[Mapping[str, int]]:
+        if grammar:
+            raise ValueError("answers with a grammar are not measured in this engine")
         parameters = self._vllm.SamplingParams(
             temperature=0.0,
             max_tokens=num_tokens,

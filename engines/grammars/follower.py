@@ -69,7 +69,9 @@ class Follower:
         if not job.is_last:
             return None
         bits = self._mask(followed.matcher)
-        return Mask(job.job, bits, further=_further(followed.matcher, job.drafts, bits) if job.drafts else [])
+        forced = [] if job.drafts else _forced(followed.matcher, job.num_forced)
+        drafts = forced or job.drafts
+        return Mask(job.job, bits, 0.0, _further(followed.matcher, drafts, bits) if drafts else [], forced)
 
     def _matcher(self, grammar: str) -> LLMatcher:
         """A fresh one. What the compiled one of a text has worked out, its copies share."""
@@ -95,6 +97,14 @@ class Follower:
         if not any(bits):
             raise GrammarError("the grammar cannot be followed: no token may come next")
         return bits
+
+
+def _forced(matcher: LLMatcher, most: int) -> list[int]:
+    """Return the first tokens of the bytes that must come next, as the tokenizer writes them. The last of these bytes
+    are left out while they may be part of a longer token.
+    """
+    forced: list[int] = matcher.compute_ff_tokens() if most else []
+    return forced[:most]
 
 
 def _further(matcher: LLMatcher, drafts: Sequence[int], bits: bytes) -> list[bytes]:

@@ -5,31 +5,43 @@ Of a decode with drafts there are masks after each draft, as far as the grammar 
 forbids is of no use to anybody. A mask that is late does not hold the batch for longer than ``patience_s``: its
 request's last token is computed again. Masks of cheap grammars come first, and one that stays dear fails, with all
 requests that ask for it.
+
+Where drafts are wanted, masks are asked for as soon as a token is drawn, with the tokens that the grammar forces next:
+these are the next step's drafts.
 """
 
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from engines.grammars.accounts import GrammarAccounts
 from engines.grammars.process import WALL_S, GrammarProcess, Vocabulary, jobs_of
 from engines.grammars.protocol import TOKENS_PER_JOB, Answer, Bad, ChildLost, Mask, Sound, Unknown
 from engines.scheduling.batch import Draw, Unsampled
 from mesh.wire.requests import FailureCode
 
 MAX_REMEMBERED = 512  # requests
-MAX_ACCOUNTS = 128  # grammars
-NEW_S = 0.05  # what a mask of a grammar that is not known is expected to take
-CPU_S_AT_FIRST = 1.0  # that a grammar may take, its compiling included
-CPU_S_PER_MASK = 0.01  # in addition; usual ones take a tenth of it
 BRIEFLY_S = 0.02  # where a token may be sampled later
-CHEAP_S = 0.005  # drafts are followed of grammars whose masks took less on average
+FORCED_S = 0.002  # at most, that a step waits for what grammars force next
+LEAST_FORCED_S = 0.0002  # in less nothing is answered
+FORCED_SHARE = 0.5  # of the time that forced tokens are expected to save, which waiting for them may take
 LATE = Unsampled()
 
 Allowed = NDArray[np.bool_] | Unsampled
+
+
+class AnswerSoFar(NamedTuple):
+    """The tokens of a request's answer, the last of which was just drawn."""
+
+    request: str
+    grammar: str
+    tokens: list[int]
 
 
 @dataclass(slots=True)
@@ -40,6 +52,7 @@ class _Asked:
     tokens: list[int]
     job: int
     drafts: Sequence[int] = ()
+    num_forced: int = 0
     was_waited_for: bool = False
 
 
@@ -58,34 +71,8 @@ class _Found:
         place = len(drafts)
         if isinstance(self.masks, Unsampled):
             return self.masks
-        is_known = place < len(self.masks) and list(self.drafts[:place]) == list(drafts)
+        is_known = place < len(self.masks) and _begins_with(self.drafts, drafts)
         return self.masks[place] if is_known else LATE
-
-
-@dataclass(slots=True)
-class _Account:
-    """What the masks of a grammar took. ``refusal``: why there are no more."""
-
-    num_masks: int = 0
-    cpu_s: float = 0.0
-    refusal: Unsampled | None = None
-
-    @property
-    def expected_s(self) -> float:
-        return (NEW_S + self.cpu_s) / (1 + self.num_masks)
-
-    @property
-    def is_cheap(self) -> bool:
-        return self.cpu_s < CHEAP_S * self.num_masks
-
-    def book(self, cpu_s: float, num_masks: int = 1) -> None:
-        self.num_masks += num_masks
-        self.cpu_s += cpu_s
-        if self.cpu_s > CPU_S_AT_FIRST + CPU_S_PER_MASK * self.num_masks:
-            self.refuse(f"the grammar cannot be followed: it takes more than {CPU_S_PER_MASK:g} s of CPU time a token")
-
-    def refuse(self, reason: str) -> None:
-        self.refusal = Unsampled(reason, FailureCode.GRAMMAR)
 
 
 class Masks:
@@ -99,7 +86,7 @@ class Masks:
         self._asked: dict[str, _Asked] = {}  # by request
         self._told: OrderedDict[str, _Asked] = OrderedDict()  # what the grammar process last heard of each request
         self._ready: OrderedDict[str, _Found] = OrderedDict()
-        self._accounts: OrderedDict[str, _Account] = OrderedDict()  # by grammar
+        self._accounts = GrammarAccounts()
 
     def __repr__(self) -> str:
         return f"<Masks asked={len(self._asked)} {self._process!r}>"
@@ -109,10 +96,10 @@ class Masks:
         furthest = {draw.request: draw for draw in draws if draw.sampling.grammar}  # drafts come in order
         for draw in furthest.values():
             tokens = list(draw.generated)
-            asked, ready = self._asked.get(draw.request), self._ready.get(draw.request)
-            is_known = (asked is not None and asked.tokens == tokens) or (ready is not None and ready.tokens == tokens)
-            if not is_known:
-                self._put(draw.request, draw.sampling.grammar, tokens, draw.drafts)
+            known = (self._asked.get(draw.request), self._ready.get(draw.request))
+            drafts = draw.drafts if self._accounts.of(draw.sampling.grammar).is_cheap else ()
+            if not any(one and one.tokens == tokens and _begins_with(one.drafts, drafts) for one in known):
+                self._put(draw.request, draw.sampling.grammar, tokens, drafts)
 
     def take(self, draws: Sequence[Draw]) -> Sequence[Allowed | None]:
         """Return the tokens that each draw with a grammar may come to, [vocabulary], or why there are none. None: it
@@ -128,6 +115,31 @@ class Masks:
             self._allowed(found[draw.request].after(draw.drafts)) if draw.sampling.grammar else None for draw in draws
         ]
 
+    def forced(
+        self, answers: Sequence[AnswerSoFar], most: int, step_s: float, num_decodes: int
+    ) -> Sequence[Sequence[int]]:
+        """Return at most ``most`` tokens that the grammar of each answer forces next, as far as they are known soon.
+
+        A step of ``num_decodes``, which takes ``step_s``, is waited with for less than forced tokens save. The masks of
+        the next step are worked out meanwhile.
+        """
+        expected = 0.0
+        for one in answers:
+            account = self._accounts.of(one.grammar)
+            expected += account.num_forced
+            self._put(one.request, one.grammar, one.tokens, num_forced=most if account.is_cheap else 0)
+        patience_s = min(FORCED_S, FORCED_SHARE * step_s * expected / num_decodes)
+        wanted = [one.request for one in answers]
+        self._hear_until(time.monotonic() + (patience_s if patience_s > LEAST_FORCED_S else 0.0), wanted)
+        return [self._forced_after(one) for one in answers]
+
+    def _forced_after(self, answer: AnswerSoFar) -> Sequence[int]:
+        """Those after which there are masks: a draft without one would be of no use."""
+        found = self._ready.get(answer.request)
+        if found is None or found.tokens != answer.tokens or isinstance(found.masks, Unsampled):
+            return ()
+        return found.drafts[: len(found.masks) - 1]
+
     def close(self) -> None:
         self._process.close()
 
@@ -142,25 +154,23 @@ class Masks:
         is_new = any(not one.was_waited_for for one in asked)
         for one in asked:
             one.was_waited_for = True
-        deadline = time.monotonic() + (self._patience_s if is_new else 0.0)
+        self._hear_until(time.monotonic() + (self._patience_s if is_new else 0.0), wanted)
+
+    def _hear_until(self, deadline: float, wanted: Sequence[str]) -> None:
         while any(request in self._asked for request in wanted):
             answer = self._process.receive(max(0.0, deadline - time.monotonic()))
             if answer is None:
                 return
             self._hear(answer)
 
-    def _account(self, grammar: str) -> _Account:
-        account = self._accounts.setdefault(grammar, _Account())
-        self._accounts.move_to_end(grammar)
-        while len(self._accounts) > MAX_ACCOUNTS:
-            self._accounts.popitem(last=False)
-        return account
-
-    def _put(self, request: str, grammar: str, tokens: list[int], drafts: Sequence[int] = ()) -> None:
+    def _put(
+        self, request: str, grammar: str, tokens: list[int], drafts: Sequence[int] = (), num_forced: int = 0
+    ) -> None:
+        self._ready.pop(request, None)
         if (before := self._asked.pop(request, None)) is not None:
             self._process.drop(before.job)
             self._told.pop(request, None)
-        account = self._account(grammar)
+        account = self._accounts.of(grammar)
         if account.refusal is not None:
             self._keep(request, _Found(tokens, account.refusal))
             return
@@ -168,10 +178,10 @@ class Masks:
         goes_on = told is not None and told.grammar == grammar and told.tokens == tokens[: len(told.tokens)]
         start = len(told.tokens) if told is not None and goes_on else 0
         expected_s = account.expected_s
-        drafts = drafts if account.is_cheap else ()
-        jobs = jobs_of(self._num_jobs, request, grammar, tokens, drafts, start, TOKENS_PER_JOB, expected_s)
+        jobs = jobs_of(self._num_jobs, request, grammar, tokens, start, TOKENS_PER_JOB, expected_s)
+        jobs[-1] = msgspec.structs.replace(jobs[-1], drafts=list(drafts), num_forced=num_forced)
         self._num_jobs += len(jobs)
-        self._asked[request] = self._told[request] = _Asked(grammar, tokens, jobs[-1].job, drafts)
+        self._asked[request] = self._told[request] = _Asked(grammar, tokens, jobs[-1].job, drafts, num_forced)
         while len(self._told) > MAX_REMEMBERED:
             self._told.popitem(last=False)
         for job in jobs:
@@ -184,9 +194,12 @@ class Masks:
         request, asked = found
         del self._asked[request]
         match answer:
-            case Mask(_, bits, cpu_s, further):
-                self._account(asked.grammar).book(cpu_s, 1 + len(further))
-                self._keep(request, _Found(asked.tokens, [bits, *further], asked.drafts))
+            case Mask(_, bits, cpu_s, further, forced):
+                account = self._accounts.of(asked.grammar)
+                account.book(cpu_s, 1 + len(further))
+                if asked.num_forced:
+                    account.book_forced(len(forced))
+                self._keep(request, _Found(asked.tokens, [bits, *further], forced or asked.drafts))
             case Bad(_, reason, is_dear):
                 self._told.pop(request, None)
                 self._keep(request, _Found(asked.tokens, Unsampled(reason, FailureCode.GRAMMAR)))
@@ -198,13 +211,13 @@ class Masks:
                 self._keep(request, _Found(asked.tokens, gone))
             case Unknown():
                 self._told.pop(request, None)
-                self._put(request, asked.grammar, asked.tokens, asked.drafts)
+                self._put(request, asked.grammar, asked.tokens, asked.drafts, asked.num_forced)
             case Sound():
                 raise RuntimeError("a grammar process checked what it was to follow")
 
     def _refuse(self, grammar: str, reason: str) -> None:
         """Whoever else waits for a mask of this grammar does not wait for the process to die of it again."""
-        account = self._account(grammar)
+        account = self._accounts.of(grammar)
         account.refuse(reason)
         for request, asked in [item for item in self._asked.items() if item[1].grammar == grammar]:
             self._put(request, grammar, asked.tokens)
@@ -213,3 +226,7 @@ class Masks:
         self._ready[request] = found
         while len(self._ready) > MAX_REMEMBERED:
             self._ready.popitem(last=False)
+
+
+def _begins_with(drafts: Sequence[int], wanted: Sequence[int]) -> bool:
+    return list(drafts[: len(wanted)]) == list(wanted)

@@ -211,14 +211,7 @@ def _is_answered(job: Job) -> bool:
 
 
 def jobs_of(
-    first_job: int,
-    request: str,
-    grammar: str,
-    tokens: Sequence[int],
-    drafts: Sequence[int],
-    start: int,
-    most: int,
-    expected_s: float,
+    first_job: int, request: str, grammar: str, tokens: Sequence[int], start: int, most: int, expected_s: float
 ) -> list[FollowTokens]:
     """One request's tokens from ``start`` on, as jobs of at most ``most`` tokens, the last of which is answered."""
     starts = range(start, max(len(tokens), start + 1), most)
@@ -231,7 +224,6 @@ def jobs_of(
             tokens=list(tokens[begin : begin + most]),
             is_last=index == len(starts) - 1,
             expected_s=expected_s,
-            drafts=list(drafts) if index == len(starts) - 1 else [],
         )
         for index, begin in enumerate(starts)
     ]

@@ -26,7 +26,8 @@ class FollowTokens(msgspec.Struct, frozen=True, tag=True):
     ``tokens`` follow the first ``start`` ones of an answer. ``grammar`` is the text in the first job of a request, and
     empty in later ones. ``is_last``: answer with a mask; more tokens come with the next job otherwise. ``expected_s``:
     the CPU time that a mask of this grammar is expected to take. ``drafts`` may follow, and are not part of the answer
-    yet: after each of them a mask is wanted, too.
+    yet: after each of them a mask is wanted, too. Without drafts, at most ``num_forced`` tokens take their place that
+    the grammar forces next.
     """
 
     job: int
@@ -37,6 +38,7 @@ class FollowTokens(msgspec.Struct, frozen=True, tag=True):
     is_last: bool
     expected_s: float = 0.0
     drafts: list[int] = []
+    num_forced: int = 0
 
 
 class Sound(msgspec.Struct, frozen=True, tag=True):
@@ -48,13 +50,14 @@ class Sound(msgspec.Struct, frozen=True, tag=True):
 class Mask(msgspec.Struct, frozen=True, tag=True):
     """The tokens that a grammar allows next. ``bits``: one a token of the vocabulary, the lowest bit of a byte first.
     ``cpu_s``: what it took. ``further``: the bits after each draft, up to the first one that the grammar
-    forbids.
+    forbids. ``forced``: the tokens that were taken for drafts, as the grammar forces them.
     """
 
     job: int
     bits: bytes
     cpu_s: float = 0.0
     further: list[bytes] = []
+    forced: list[int] = []
 
 
 class Bad(msgspec.Struct, frozen=True, tag=True):

@@ -16,6 +16,8 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
+
 from engines.grammars.errors import GrammarError
 from engines.grammars.follower import Follower, load_tokenizer
 from engines.grammars.protocol import (
@@ -164,7 +166,7 @@ class _Child:
             signal.setitimer(signal.ITIMER_PROF, 0)
             self._running.job = NOBODY
         if isinstance(answer, Mask):
-            return Mask(answer.job, answer.bits, time.process_time() - begun, answer.further)
+            return msgspec.structs.replace(answer, cpu_s=time.process_time() - begun)
         return answer
 
     def _has_grown_by(self, num_bytes: int) -> bool:
@@ -180,7 +182,7 @@ def _limit_s(job: Job) -> float:
     if isinstance(job, Check):
         return CPU_S
     at_once_s = CPU_S_GOING_ON if job.start else CPU_S
-    return at_once_s + CPU_S_PER_TOKEN * len(job.tokens) + CPU_S_PER_DRAFT * len(job.drafts)
+    return at_once_s + CPU_S_PER_TOKEN * len(job.tokens) + CPU_S_PER_DRAFT * max(len(job.drafts), job.num_forced)
 
 
 def main(arguments: list[str]) -> None:

@@ -83,11 +83,14 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One iteration of one service. ``rows``: of an engine that pads; the chunks are what is wanted of them."""
+    """One iteration of one service. ``rows``: of an engine that pads; the chunks are what is wanted of them.
+    ``num_forced``: tokens that grammars force after those that are drawn are wanted, so many of a request at most.
+    """
 
     service: str
     chunks: Sequence[Chunk]
     rows: Rows | None = None
+    num_forced: int = 0
 
     @property
     def num_tokens(self) -> int:
@@ -117,6 +120,12 @@ class ChunkResult(msgspec.Struct, frozen=True):
     vector: bytes | None = None  # float32, with `POOLED_TOKEN`, of a request that is pooled
     further: "Sequence[ChunkResult]" = ()  # what was sampled after each draft that proved right, in order
     num_checked: int = 0  # drafts that there were
+    forced: Sequence[int] = ()  # tokens that its grammar forces next, as far as they are known
+
+    @property
+    def drawn(self) -> list[int]:
+        """Return all tokens that were sampled."""
+        return [one.token for one in (self, *self.further) if one.token is not None]
 
 
 @dataclass(frozen=True, slots=True)

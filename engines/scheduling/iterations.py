@@ -276,6 +276,7 @@ class Iterations:
                 break
             request.advance(1, service.pool)
             finish = request.append(one.token, one.logprobs, now)
+        request.forced = chunk.forced
         return finish
 
     def _missed(self, request: EngineRequest, share: Share, unsampled: Unsampled, answers: Answers, now: float) -> None:

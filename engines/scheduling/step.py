@@ -22,7 +22,8 @@ class Step(msgspec.Struct, frozen=True):
     def batch(self) -> Batch:
         """Return the step in the form that an executor takes, with the tokens themselves, as they are now."""
         chunks = [share.request.chunk(share.num_tokens, share.drafts, share.drafting) for share in self.shares]
-        return Batch(self.service.name, chunks, self.rows)
+        speculation = self.service.speculation
+        return Batch(self.service.name, chunks, self.rows, 0 if speculation is None else speculation.num_forced)
 
     def load(self) -> StepLoad:
         """Return what it computes, as its requests are now."""

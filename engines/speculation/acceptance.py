@@ -2,7 +2,8 @@
 
 from engines.speculation.prompt_lookup import GRAM
 
-EXPECTED = (0.3, 0.5, 0.7, 0.9)  # before anything is known, by level
+EXPECTED = (0.3, 0.5, 0.7, 0.9, 0.95)  # before anything is known, by level: of matches, and of what a grammar forces
+FORCED = len(EXPECTED) - 1  # whose text a model may cut into other tokens
 KEPT = 0.98  # of what was known, with each draft that was checked
 FADED = 0.995  # and with each step that might have drafted and did not, so that it is tried again
 WEIGHT = 4.0  # of what is expected, in drafts
@@ -12,7 +13,7 @@ SUREST = 0.98
 
 def level_of(length: int) -> int:
     """Return which estimate a match of so many tokens belongs to."""
-    return min(length.bit_length() - GRAM.bit_length(), len(EXPECTED) - 1)
+    return min(length.bit_length() - GRAM.bit_length(), FORCED - 1)
 
 
 class Acceptance:

@@ -35,7 +35,11 @@ class DraftModel(NamedTuple):
 
 
 class ModelSpeculation:
-    """Drafts up to ``most`` tokens a decode. ``find`` returns the draft model; None: it is not here."""
+    """Drafts up to ``most`` tokens a decode. ``find`` returns the draft model; None: it is not here. It writes under
+    grammars itself, so what they force is among its drafts.
+    """
+
+    num_forced = 0
 
     def __init__(self, most: int, find: Callable[[], DraftModel | None]) -> None:
         self.counts = SpeculationCounts(0, 0, 0)

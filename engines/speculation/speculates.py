@@ -29,6 +29,7 @@ class Speculates(Protocol):
     """The speculation of one service."""
 
     counts: SpeculationCounts
+    num_forced: int  # tokens that a grammar forces are wanted as drafts, so many of a request at most
 
     def drafted(
         self,

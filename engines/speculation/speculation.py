@@ -1,4 +1,7 @@
-"""Gives the decodes of a step drafts that are found in their requests, and learns from what becomes of them."""
+"""Gives the decodes of a step drafts that cost no model, and learns from what becomes of them.
+
+These are the tokens that a request's grammar forces next, or else what is found in the request.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -7,7 +10,7 @@ from engines.engine_request import EngineRequest
 from engines.scheduling.batch import ChunkResult
 from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.scheduler import Share
-from engines.speculation.acceptance import EXPECTED, FADED, KEPT, WEIGHT, Acceptance, level_of
+from engines.speculation.acceptance import EXPECTED, FADED, FORCED, KEPT, WEIGHT, Acceptance, level_of
 from engines.speculation.choice import Candidate, drafts_for
 from engines.speculation.drafter import Drafter, Lookup
 from engines.speculation.prompt_lookup import PromptLookup
@@ -20,7 +23,7 @@ def lookup_in_prompt(request: EngineRequest) -> Lookup:
 
 
 class _Place(NamedTuple):
-    """A share that may be given drafts. ``level``: of its match."""
+    """A share that may be given drafts. ``level``: of `Acceptance`."""
 
     share: int
     drafter: Drafter
@@ -33,7 +36,7 @@ class Speculation:
     def __init__(self, most: int, make_lookup: Callable[[EngineRequest], Lookup] = lookup_in_prompt) -> None:
         self._make_lookup = make_lookup
         self.counts = SpeculationCounts(0, 0, 0)
-        self._most = most
+        self._most = self.num_forced = most
         self._acceptance = Acceptance(KEPT, FADED)
 
     def __repr__(self) -> str:
@@ -57,8 +60,8 @@ class Speculation:
             drafter = request.drafter
             if not isinstance(drafter, Drafter):
                 drafter = request.drafter = Drafter(self._make_lookup(request))
-            if length := drafter.lookup.look():
-                level = level_of(length)
+            if (level := _level(request, drafter.lookup.look())) is not None:
+                most = min(most, len(request.forced)) if level == FORCED else most
                 chance = drafter.chance(level, self._expected(level))
                 places.append(_Place(index, drafter, level))
                 candidates.append(Candidate(chance, most, len(request.tokens)))
@@ -83,7 +86,8 @@ class Speculation:
         for (index, drafter, level), count in zip(places, counts, strict=True):
             request = shares[index].request
             if number := num_held_for(request, count, queue):
-                drafted[index] = Share(request, 1, drafter.lookup.draft(number))
+                drafts = request.forced[:number] if level == FORCED else drafter.lookup.draft(number)
+                drafted[index] = Share(request, 1, drafts)
             else:
                 drafter.acceptance.fade(level)
                 self._acceptance.fade(level)
@@ -93,8 +97,8 @@ class Speculation:
         """Note what became of the drafts of a share (`Speculates`)."""
         num_accepted = len(result.further)
         self.counts = self.counts.plus(result.num_checked, num_accepted)
-        if isinstance(drafter := share.request.drafter, Drafter):
-            level = level_of(drafter.lookup.length)
+        drafter = share.request.drafter
+        if isinstance(drafter, Drafter) and (level := _level(share.request, drafter.lookup.length)) is not None:
             drafter.acceptance.checked(level, result.num_checked, num_accepted)
             self._acceptance.checked(level, result.num_checked, num_accepted)
 
@@ -108,3 +112,10 @@ class Speculation:
 
     def make_room(self) -> None:
         """Nothing is to be given up."""
+
+
+def _level(request: EngineRequest, length: int) -> int | None:
+    """The level of the drafts that a request may have, with a match of ``length``; None: there is nothing to draft."""
+    if request.forced:
+        return FORCED
+    return level_of(length) if length else None

@@ -111,7 +111,10 @@ class TorchExecutor:
         self.threads.begin_step(sum([len(chunk.tokens) for chunk in batch.chunks]))
         with torch.inference_mode(), self._on_device():
             drafted = write_drafts(batch.chunks, lambda service: self._models[service].step, time.perf_counter)
-            results = compute_verified(drafted.chunks, self._models[batch.service].step)
+            model = self._models[batch.service]
+            results = compute_verified(drafted.chunks, model.step)
+            if batch.num_forced and isinstance(model, _Model):
+                results = model.forced(drafted.chunks, results, batch.num_forced, time.perf_counter() - started)
             if self._device.type == "cuda":  # what is told as computed is there, for every stream and process
                 torch.cuda.current_stream().synchronize()
         return StepResult(results, time.perf_counter() - started, self.threads.has_extra, drafted.steps_s)
@@ -231,6 +234,12 @@ class _Model:
             prompt = None if chunk.prompt_logprobs is None else self._prompts.compute(chunk, hidden[span])
             results[i] = _result(own, prompt)
         return [results[i] for i in range(len(chunks))]
+
+    def forced(
+        self, chunks: Sequence[Chunk], results: Sequence[ChunkResult], most: int, step_s: float
+    ) -> Sequence[ChunkResult]:
+        """Return the results with what grammars force next (`Sampler.forced`)."""
+        return self._sampler.forced(chunks, results, most, step_s)
 
     def _draw(self, hidden: Tensor, chunks: Sequence[Chunk], spans: Sequence[slice]) -> Iterator[SampledToken]:
         """Token and log-probabilities of every chunk that draws, in order."""

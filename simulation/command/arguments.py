@@ -201,6 +201,12 @@ def _add_physics(group: argparse._ArgumentGroup) -> None:
         help="probability that what a grammar allows is known too late, and a token is computed again (default: 0)",
     )
     group.add_argument(
+        "--forced-tokens",
+        type=_share,
+        metavar="P",
+        help="probability that a grammar allows one next token alone, which services that speculate draft (default: 0)",
+    )
+    group.add_argument(
         "--draft-acceptance",
         type=_share,
         metavar="P",

@@ -85,6 +85,7 @@ def _physics(options: argparse.Namespace) -> Physics:
         options.kv_gb_s * 1e9,
         weight_bytes_per_s=weight_bytes_per_s,
         late_masks=options.late_masks or 0.0,
+        forced_tokens=options.forced_tokens or 0.0,
         noise=options.noise or 0.0,
         **({} if options.draft_acceptance is None else {"draft_acceptance": options.draft_acceptance}),
     )
@@ -107,8 +108,9 @@ def _check_options(options: argparse.Namespace) -> None:
     check_load(options)
     if options.mix is not None and options.service is not None:
         raise UserError("--mix and --service: give one of them")
-    if options.late_masks is not None and options.structured is None:
-        raise UserError("--late-masks: is of requests that follow a grammar; say with --structured how many do")
+    for name, value in (("--late-masks", options.late_masks), ("--forced-tokens", options.forced_tokens)):
+        if value is not None and options.structured is None:
+            raise UserError(f"{name}: is of requests that follow a grammar; say with --structured how many do")
     if options.timeline is not None and options.out is None:
         raise UserError("--timeline: is written with --out; say where")
 

@@ -82,7 +82,7 @@ class SimulatedEngine:
         self._coasts = coasts
         self._coast: Coast | None = None
         random = kernel.random(f"masks of {me.process}@{me.incarnation}")
-        self._sampler = TokenSampler(models.late_masks, models.draft_acceptance, random)
+        self._sampler = TokenSampler(models.late_masks, models.forced_tokens, models.draft_acceptance, random)
         self._drafting_s: Sequence[float] = ()  # of the running step
         self._num_started = 0  # steps, and coasts that were cut short
         self._followed: set[str] = set()

@@ -81,6 +81,11 @@ class SimulatedModels:
         return self._physics.late_masks
 
     @property
+    def forced_tokens(self) -> float:
+        """The probability that a structured answer's next token is the only one that its grammar allows."""
+        return self._physics.forced_tokens
+
+    @property
     def draft_acceptance(self) -> float:
         """The probability that a draft is right if those before it are, mean over requests."""
         return self._physics.draft_acceptance

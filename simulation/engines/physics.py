@@ -28,6 +28,7 @@ class Physics:
     boot_s: float = 10.0  # of an engine's process, before the weights of its services come
     noise: float = 0.0  # standard deviation of the logarithm of step times
     late_masks: float = 0.0  # probability that what a grammar allows is not known when a token is to be sampled
+    forced_tokens: float = 0.0  # probability that a structured answer's next token is the one that its grammar allows
     draft_acceptance: float = 0.6  # probability that a draft is right if those before it are, mean over requests
     step_s: float = 0.0  # that an engine's process spends between two steps
     shared_decode: float = 1.0  # times as long as alone: steps of decodes while another engine of the host computes

@@ -13,13 +13,14 @@ from collections.abc import Iterable, Sequence
 from math import gcd
 from pathlib import Path
 
+import msgspec
 import torch
 from torch import Tensor
 
-from engines.grammars.masks import Allowed, Masks
+from engines.grammars.masks import Allowed, AnswerSoFar, Masks
 from engines.grammars.process import WALL_S, Vocabulary
 from engines.models.files.model_config import ModelConfig
-from engines.scheduling.batch import Draw, Unsampled
+from engines.scheduling.batch import Chunk, ChunkResult, Draw, Unsampled
 from engines.torch_engine.sampling.histories import Histories, Tally
 from engines.torch_engine.sampling.randomness import uniform
 from mesh.wire.requests import FailureCode, Sampling
@@ -54,6 +55,29 @@ class Sampler:
     def expect(self, draws: Sequence[Draw]) -> None:
         """Announce what will be sampled, so that what its grammars allow is worked out meanwhile."""
         self._masks.ask(draws)
+
+    def forced(
+        self, chunks: Sequence[Chunk], results: Sequence[ChunkResult], most: int, step_s: float
+    ) -> list[ChunkResult]:
+        """Return the results of a step of ``step_s`` with what grammars force next, at most ``most`` tokens each."""
+        answers = {
+            place: AnswerSoFar(draw.request, draw.sampling.grammar, tokens)
+            for place, (chunk, result) in enumerate(zip(chunks, results, strict=True))
+            if (draw := chunk.draw) is not None
+            and draw.sampling.grammar
+            and self._goes_on(draw.sampling, tokens := [*draw.generated, *result.drawn])
+        }
+        told = list(results)
+        if answers:
+            forced = self._masks.forced(list(answers.values()), most, step_s, len(chunks))
+            for place, found in zip(answers, forced, strict=True):
+                told[place] = msgspec.structs.replace(told[place], forced=found)
+        return told
+
+    def _goes_on(self, sampling: Sampling, tokens: Sequence[int]) -> bool:
+        """Whether an answer with these tokens, of which the last was drawn just now, is not known to be over."""
+        ends = (*sampling.stop_token_ids, *self._eos_token_ids)
+        return bool(tokens) and len(tokens) < sampling.max_tokens and tokens[-1] not in ends
 
     def draw(self, logits: Tensor, draws: Sequence[Draw]) -> list[int | Unsampled]:
         """One token per row of ``logits`` [rows, vocabulary] (float32; changed in place), or why there is none."""

@@ -18,7 +18,7 @@ class Scripted:
         self._steps = steps
         self._clock = clock
 
-    def generate(self, prompts: Sequence[list[int]], num_tokens: int) -> Iterator[Mapping[str, int]]:
+    def generate(self, prompts: Sequence[list[int]], num_tokens: int, grammar: str = "") -> Iterator[Mapping[str, int]]:
         for step in self._steps:
             self._clock.now += 1.0
             yield step
@@ -43,6 +43,7 @@ def test_the_rate_counts_only_steps_in_which_all_requests_decode():
     measured = run(steps, Round(num_requests=2, prompt_tokens=5, new_tokens=4, seed=1))
     assert measured.ttft_ms == 2500.0  # one after 2 s, one after 3
     assert measured.decode_rate == 2.0
+    assert measured.num_steps == 2
 
 
 def test_one_token_has_no_rate():

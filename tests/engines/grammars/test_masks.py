@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 from llguidance import LLMatcher
 
-from engines.grammars import masks
-from engines.grammars.masks import Masks
+from engines.grammars import accounts, masks
+from engines.grammars.accounts import FORCED_AT_FIRST, GrammarAccount
+from engines.grammars.masks import AnswerSoFar, Masks
 from engines.grammars.process import Vocabulary
 from engines.grammars.protocol import Answer, Bad
 from engines.models.files.model_config import ModelConfig
@@ -229,8 +230,8 @@ def test_all_requests_of_a_grammar_that_is_too_dear_fail_at_its_first_death(gram
 def test_a_grammar_that_stays_dear_fails(grammars: Masks, monkeypatch: pytest.MonkeyPatch):
     """One that passes any check, and takes more time for each token of an answer."""
     ambiguous = LLMatcher.grammar_from_lark('start: s\ns: s s s | s s | "a" | ""')
-    monkeypatch.setattr(masks, "CPU_S_AT_FIRST", 0.01)
-    monkeypatch.setattr(masks, "CPU_S_PER_MASK", 0.0)
+    monkeypatch.setattr(accounts, "CPU_S_AT_FIRST", 0.01)
+    monkeypatch.setattr(accounts, "CPU_S_PER_MASK", 0.0)
     for length in range(2000):
         [answer] = grammars.take([draw(ambiguous, [97] * length, "r")])
         if isinstance(answer, Unsampled):
@@ -241,7 +242,7 @@ def test_a_grammar_that_stays_dear_fails(grammars: Masks, monkeypatch: pytest.Mo
 
 
 def test_a_grammar_that_is_cheap_never_uses_up_its_account():
-    account = masks._Account()
+    account = GrammarAccount()
     for _ in range(10_000):
         account.book(0.004)
     assert account.refusal is None
@@ -275,10 +276,50 @@ def test_drafts_are_followed_as_far_as_the_grammar_allows_them(grammars: Masks):
 
 
 def test_drafts_of_a_dear_grammar_are_not_followed(grammars: Masks, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(masks, "CHEAP_S", 0.0)
+    monkeypatch.setattr(accounts, "CHEAP_S", 0.0)
     found = grammars.take(with_drafts(draw(NUMBER, [], "dear"), b"12"))
     assert not isinstance(found[0], Unsampled)
     assert list(found[1:]) == [masks.LATE, masks.LATE]
+
+
+WORDS = LLMatcher.grammar_from_regex("-?[0-9](elephants|elevators|mice)!")
+LONG_S = 1e3  # of a step: what is asked for is waited for
+
+
+def forced(grammars: Masks, text: bytes, most: int = 9, request: str = "f", step_s: float = LONG_S) -> bytes:
+    [found] = grammars.forced([AnswerSoFar(request, WORDS, list(text))], most, step_s, 1)
+    return bytes(found)
+
+
+def test_what_a_grammar_forces_is_known_with_the_masks_after_it(grammars: Masks, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(masks, "FORCED_S", masks.WALL_S)
+    assert forced(grammars, b"-", request="other") == b""
+    assert forced(grammars, b"7", most=5) == b""
+    assert forced(grammars, b"7e", most=5) == b"le"
+    assert forced(grammars, b"7elep", most=5) == b"hants"
+    found = grammars.take(with_drafts(draw(WORDS, list(b"7elep"), "f"), b"hants"))
+    assert [set(np.flatnonzero(mask).tolist()) for mask in found] == [{letter} for letter in b"hants!"]
+
+
+def test_drafts_that_were_not_forced_are_followed_anew(grammars: Masks, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(masks, "FORCED_S", masks.WALL_S)
+    assert forced(grammars, b"7e") == b"le"
+    found = grammars.take(with_drafts(draw(WORDS, list(b"7e"), "f"), b"levat"))
+    assert [set(np.flatnonzero(mask).tolist()) for mask in found[2:4]] == [{ord("v"), ord("p")}, {ord("a")}]
+    assert all(mask is not masks.LATE for mask in found)
+
+
+def test_what_is_forced_is_not_waited_for_where_that_saves_little(grammars: Masks):
+    grammars.take([draw(WORDS, [], "f")])
+    assert forced(grammars, b"7m", step_s=1e-6) == b""
+    assert allowed(grammars, WORDS, "7m", request="f") == {ord("i")}
+
+
+def test_a_grammar_that_forces_nothing_is_expected_to_go_on_so():
+    account = GrammarAccount()
+    for _ in range(200):
+        account.book_forced(0)
+    assert account.num_forced < 0.05 * FORCED_AT_FIRST
 
 
 def test_masks_that_nobody_takes_any_more_are_kept_as_bits(grammars: Masks):

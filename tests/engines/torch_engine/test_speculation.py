@@ -10,6 +10,7 @@ from llguidance import LLMatcher
 
 from engines.costs.learning import LearntCost
 from engines.costs.step_cost import StepCost
+from engines.grammars import masks
 from engines.speculation.model_speculation import ModelSpeculation
 from engines.speculation.speculation import Speculation
 from mesh.wire.requests import Sampling
@@ -19,6 +20,7 @@ from tests.engines.torch_engine.test_shared_memory import Engine
 
 TEXT = [*b"the cat sat on the mat, the cat sat on the mat, the cat sat on the "]
 LISTS = LLMatcher.grammar_from_regex(r"(the (cat|dog|mat), ){99}")
+FIELDS = LLMatcher.grammar_from_regex(r'(\{"name": "(ab|cd)", "size": [0-9]\}, ){99}')
 SAMPLINGS = {
     "greedy": Sampling(max_tokens=1, seed=1, temperature=0.0),
     "sampled": Sampling(max_tokens=1, seed=2, temperature=0.5),
@@ -28,6 +30,7 @@ SAMPLINGS = {
 STRUCTURED = {
     "list": Sampling(max_tokens=1, seed=5, temperature=0.0, grammar=LISTS),
     "sampled list": Sampling(max_tokens=1, seed=6, temperature=0.8, grammar=LISTS),
+    "fields": Sampling(max_tokens=1, seed=7, temperature=0.8, grammar=FIELDS),
     "told list": Sampling(max_tokens=1, seed=6, temperature=0.8, grammar=LISTS, logprobs=1),
 }
 
@@ -84,6 +87,18 @@ def test_structured_answers_are_those_without_drafts(tmp_path: Path):
     looked_up, engine = answers(7, STRUCTURED)
     written, with_model = answers(5, STRUCTURED, first_layers(tmp_path, 4))
     assert looked_up == written == without
-    assert all(re.match(rb"the (cat|dog|mat), ", bytes(tokens)) for tokens in without.values())
+    assert all(re.match(rb'the (cat|dog|mat), |\{"name": "', bytes(tokens)) for tokens in without.values())
     for one in (engine, with_model):
         assert one.core._services["one"].speculation.counts.num_accepted > 0
+
+
+def test_what_a_grammar_forces_is_drafted_and_right(monkeypatch: pytest.MonkeyPatch):
+    """Little of it came before, so few other drafts are found."""
+    monkeypatch.setattr(masks, "FORCED_S", masks.WALL_S)
+    monkeypatch.setattr(masks, "FORCED_SHARE", 1e6)
+    fields = dict.fromkeys("fg", STRUCTURED["fields"])
+    without, _ = answers(0, fields)
+    drafted, engine = answers(7, fields)
+    assert drafted == without
+    counts = engine.core._services["one"].speculation.counts
+    assert counts.num_accepted == counts.num_drafted > 40

@@ -76,6 +76,17 @@ def test_a_full_engine_loses_nothing_to_a_draft_model():
     assert drafted < 1.02 * plain
 
 
+def test_what_grammars_force_saves_steps_of_their_requests():
+    structured = [replace(request, is_structured=True) for request in APART]
+    times = {
+        chance: mean_tpot_s(run(speculating(), structured, physics=Physics(draft_acceptance=0.0, forced_tokens=chance)))
+        for chance in (0.0, 0.5)
+    }
+    assert times[0.5] < 0.75 * times[0.0]
+    free = mean_tpot_s(run(speculating(), APART, physics=Physics(draft_acceptance=0.0, forced_tokens=0.5)))
+    assert free == times[0.0]
+
+
 def test_answers_are_as_long_as_their_trace_says():
     assert {record.output_tokens for record in with_acceptance(0.8, APART)} == {60}
 

@@ -1,11 +1,15 @@
-"""Tells gateways which prefixes an engine's pools hold, so that they need not guess. Pure.
+"""Tells gateways which prefixes an engine's pools and its host's tiers hold, so that they need not guess. Pure.
 
 A prefix is noted when a request with it ends: until then its gateway counts on it anyway. What was noted and what the
 pool gave up since goes out with the next status, as one message for all services. A gateway asks for all of it when it
 is new, or when a message is missing (`mesh.wire.prefixes`).
+
+What the pool gave up is looked for in the tiers, a few prefixes with each status, those first that were looked for the
+longest ago. Any process of a host may evict there, and only who noted a prefix knows its name: so each engine looks for
+its own.
 """
 
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -14,18 +18,25 @@ from engines.memory.block_pool import BlockPool
 from engines.memory.chains import Digest
 from engines.status import Service
 from kvtransfer.protocol import Send
+from kvtransfer.tiers.tier import TierIndex
 from mesh.prefix_names import prefix_end, prefix_names
 from mesh.wire.prefixes import MOST_NAMES, PrefixesHeld, ServicePrefixes
+
+LOOKS = 16  # in tiers for prefixes of a service, with each status: microseconds each
 
 
 @dataclass(slots=True)
 class _Noted:
-    """Prefixes of one service by the block that completes each. ``new``: of those, what nobody was told."""
+    """Prefixes of one service by the block that completes each. ``new``: of those, what nobody was told. ``below``:
+    those that the pool gave up and tiers may have, the longest not looked for first.
+    """
 
     names: dict[Digest, int] = field(default_factory=dict)
     new: dict[Digest, int] = field(default_factory=dict)
+    below: OrderedDict[Digest, int] = field(default_factory=OrderedDict)
 
     def note(self, digest: Digest, name: int) -> None:
+        self.below.pop(digest, None)
         if digest not in self.names:
             self.names[digest] = self.new[digest] = name
 
@@ -37,7 +48,23 @@ class _Noted:
 
     def _forget(self, digest: Digest) -> int:
         self.new.pop(digest, None)
-        return self.names.pop(digest)
+        name = self.names.pop(digest)
+        self.below[digest] = name
+        self.below.move_to_end(digest, last=False)
+        if len(self.below) > MOST_NAMES:
+            self.below.popitem()
+        return name
+
+    def take_lost(self, tiers: TierIndex) -> list[int]:
+        """Look for some of what the pool gave up. Return the names of what tiers do not have, and forget them."""
+        lost = []
+        for _ in range(min(LOOKS, len(self.below))):
+            digest, name = self.below.popitem(last=False)
+            if tiers.find(digest) is None:
+                lost.append(name)
+            else:
+                self.below[digest] = name
+        return lost
 
     def take_new(self) -> list[int]:
         """Return the names that nobody was told; the last ones, if there are too many."""
@@ -89,11 +116,12 @@ class HeldPrefixes:
             service = self._services.get(name)
             if service is None:  # it was unloaded
                 del self._noted[name]
-                gone, kept = [*noted.names.values()], []
+                gone, kept, lost = [*noted.names.values()], [], []
             else:
                 gone, kept = noted.take_gone(service.pool), noted.take_new()
-            if gone or kept:
-                changes.append(ServicePrefixes(name, kept, gone[:MOST_NAMES]))
+                lost = [] if service.tiers is None else noted.take_lost(service.tiers)
+            if gone or kept or lost:
+                changes.append(ServicePrefixes(name, kept, gone[:MOST_NAMES], lost))
         return changes
 
     def subscribe(self, gateway: str) -> list[Send]:

@@ -12,11 +12,14 @@ Names = Annotated[list[Annotated[int, msgspec.Meta(ge=0, lt=2**48)]], msgspec.Me
 
 
 class ServicePrefixes(msgspec.Struct, frozen=True):
-    """Prefixes of one service (`mesh.prefix_names`) that the engine's pool holds now, and that it has given up."""
+    """Prefixes of one service (`mesh.prefix_names`) that the engine's pool holds now, and that it has given up.
+    ``lost``: those that it gave up and that KV tiers of its host do not hold, either, or not any more.
+    """
 
     service: Name
     kept: Names
     gone: Names = []
+    lost: Names = []
 
 
 class PrefixesHeld(msgspec.Struct, frozen=True, tag=True):

@@ -110,7 +110,7 @@ class KnownPrefixes:
     def hear(self, engine: str, news: PrefixesHeld) -> None:
         """An engine says which prefixes came and went. What follows a gap is left out: the engine will be asked.
 
-        What it has now is soon in the tiers of its host, too.
+        What it has now is soon in the tiers of its host, too, until it says that these have lost it.
         """
         if not self._news.follows(engine, news):
             return
@@ -119,6 +119,7 @@ class KnownPrefixes:
             index.hear(engine, of.kept, of.gone, is_all=news.is_all)
             for holder, num_tokens in self._holders(engine, of.service):
                 if holder != engine:
+                    index.lose(of.lost, holder)
                     index.add_steps(of.kept, holder, num_tokens)
 
     def forget(self, engine: str) -> None:

@@ -116,6 +116,11 @@ class PrefixIndex:
             held.told.add(name)
             self._holders[name].add(engine)
 
+    def lose(self, names: Iterable[int], holder: str) -> None:
+        """What was guessed of these is wrong."""
+        for name in names:
+            self._drop_guess(name, holder)
+
     def cached_tokens(self, names: Sequence[int]) -> dict[str, int]:
         """Return how many of a prompt's first tokens each engine is likely to hold; engines without any are
         left out.

@@ -1,5 +1,6 @@
-"""What an engine tells gateways of its pools' prefixes: what it holds, and nothing else."""
+"""What an engine tells gateways of prefixes: what its pools hold and its host's tiers have lost, and nothing else."""
 
+from engines.tiers.held_prefixes import LOOKS, _Noted
 from kvtransfer.protocol import Send
 from mesh.prefix_names import prefix_names
 from mesh.wire.prefixes import PrefixesHeld, TellPrefixes
@@ -102,3 +103,38 @@ def test_salts_are_part_of_names(make_spec: MakeSpec):
     mesh.settle()
     [of] = subscribe(engine).services
     assert tuple(of.kept) == prefix_names(spec.prompt, spec.prefix_salt) != prefix_names(spec.prompt)
+
+
+def lost(engine: VirtualEngine) -> set[int]:
+    """Names that are told to be lost, by messages until nothing is new."""
+    found = set[int]()
+    while told := news(engine):
+        found |= {name for one in told for of in one.services for name in of.lost}
+    return found
+
+
+def test_what_tiers_gave_up_is_told_once_the_pool_has_not_got_it(make_spec: MakeSpec):
+    mesh, tier = VirtualMesh(), VirtualTier()
+    engine = mesh.add("only", num_blocks=70, tier=tier)
+    one = prefix_names(ask(mesh, make_spec, "one", 0))
+    subscribe(engine)
+    for number in range(2):
+        ask(mesh, make_spec, f"more-{number}", 1000 * (number + 1))
+    assert set(one) <= {name for told in news(engine) for of in told.services for name in of.gone}
+    assert tier.contents
+    assert not set(one) & lost(engine)  # they are in the tier
+    tier.contents.clear()
+    assert set(one) <= lost(engine)
+    assert lost(engine) == set()
+    ask(mesh, make_spec, "again", 0)
+    assert set(one) <= {name for told in news(engine) for of in told.services for name in of.kept}
+
+
+def test_tiers_are_looked_into_for_a_few_prefixes_with_each_status():
+    tier, noted = VirtualTier(), _Noted()
+    for number in range(3 * LOOKS):
+        noted.below[bytes([number])] = number
+        tier.contents[bytes([number])] = {}
+    assert [noted.take_lost(tier) for _ in range(4)] == [[]] * 4
+    tier.contents.clear()
+    assert [len(noted.take_lost(tier)) for _ in range(4)] == [LOOKS, LOOKS, LOOKS, 0]

@@ -224,11 +224,11 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
     ),
     (TellPrefixes(), {"type": "TellPrefixes"}),
     (
-        PrefixesHeld(2, [ServicePrefixes("chat", [1, 2**48 - 1], [3])]),
+        PrefixesHeld(2, [ServicePrefixes("chat", [1, 2**48 - 1], [3], [4])]),
         {
             "type": "PrefixesHeld",
             "number": 2,
-            "services": [{"service": "chat", "kept": [1, 2**48 - 1], "gone": [3]}],
+            "services": [{"service": "chat", "kept": [1, 2**48 - 1], "gone": [3], "lost": [4]}],
             "is_all": False,
         },
     ),

@@ -145,6 +145,8 @@ def test_what_an_engine_says_is_in_the_tiers_of_its_host_as_far_as_these_have_ro
     assert prefixes.warm("chat", NAMES).loadable == {"two": 4 * PREFIX_STEP}
     prefixes.hear("one", PrefixesHeld(2, [ServicePrefixes("chat", [], [*NAMES])]))
     assert prefixes.warm("chat", NAMES).loadable == {"one": 4 * PREFIX_STEP, "two": 4 * PREFIX_STEP}
+    prefixes.hear("one", PrefixesHeld(3, [ServicePrefixes("chat", [], [], [*NAMES[2:]])]))
+    assert prefixes.warm("chat", NAMES).loadable == {"one": 2 * PREFIX_STEP, "two": 2 * PREFIX_STEP}
     small = known(one=Told("a", tier_tokens=2 * LONG_STEP), two=Told("a"))
     small.hear("one", PrefixesHeld(1, [ServicePrefixes("chat", [*NAMES])], is_all=True))
     assert small.warm("chat", NAMES).loadable == {"two": 2 * PREFIX_STEP}

@@ -252,8 +252,10 @@ class EngineCore:
         return self._finish_event([*self._handovers.expire(now), *self.tiering.expire(now)], now)
 
     def next_deadline(self) -> float | None:
-        leaving = [self._moves.next_retry(), self._unloading.next_deadline()] if self._moves.must_leave() else []
-        return min_or_none([self._handovers.next_deadline(), *leaving, self.tiering.next_deadline()])
+        transfers, loads = self._handovers.next_deadline(), self.tiering.next_deadline()
+        if self._moves.must_leave():
+            return min_or_none([transfers, loads, self._moves.next_retry(), self._unloading.next_deadline()])
+        return transfers if loads is None else min_or_none([transfers, loads])
 
     @property
     def moves(self) -> Moves:
@@ -275,7 +277,7 @@ class EngineCore:
 
     def _finish_event(self, outcomes: Sequence[EngineOutcome], now: float) -> list[Effect]:
         """Draw the consequences of what an event came to, and of how things are after it."""
-        effects = self._owned.resolve(outcomes, now)
+        effects = self._owned.resolve(outcomes, now) if outcomes else list[Effect]()
         for service in self._services.values():
             if service.queue.unreserved:
                 effects += self._owned.resolve(self._reserve_ahead(service, now), now)

@@ -156,7 +156,7 @@ class EngineNode:
         """A message to this engine."""
         if (reason := why_not(sender.process, message, self._gateways)) is not None:
             return [Refuse(sender, message, reason)]
-        effects = self._follow({sender.process})
+        effects = self._follow([sender.process]) if sender.process in self._unfollowed else list[NodeEffect]()
         if (
             sender.process in self._gateways or sender.process in self._others
         ):  # else it is a command, which has no lease to keep
@@ -225,8 +225,8 @@ class EngineNode:
 
     def _follow_if_needed(self, effects: Sequence[Effect]) -> list[NodeEffect]:
         """Follow whoever is written to, and to whom requests may go."""
-        to = [effect.to for effect in effects if isinstance(effect, Send) and effect.to in self._unfollowed]
         partners = self._look_at()
+        to = [effect.to for effect in effects if isinstance(effect, Send) and effect.to in self._unfollowed]
         return self._follow([*partners, *to]) if partners or to else []
 
     def _look_at(self) -> frozenset[str]:

@@ -75,14 +75,11 @@ class Service:
     factor_dtype: str = ""  # of their weights; empty: that of KV
     speculation: Speculates | None = None  # None: its decodes are given no drafts
     tiers: TierIndex | None = None  # of its blocks; None: no tier keeps them
+    name: str = field(init=False)
+    pool: BlockPool = field(init=False)
 
-    @property
-    def name(self) -> str:
-        return self.queue.service
-
-    @property
-    def pool(self) -> BlockPool:
-        return self.queue.pool
+    def __post_init__(self) -> None:
+        self.name, self.pool = self.queue.service, self.queue.pool
 
     @property
     def adapter_sizes(self) -> AdapterSizes:

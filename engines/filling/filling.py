@@ -68,7 +68,10 @@ class Filling:
     @property
     def is_needed(self) -> bool:
         """Return whether there are any."""
-        return any(service.queue.fillers for service in self._services.values())
+        for service in self._services.values():
+            if service.queue.fillers.waiting or service.queue.fillers.running:
+                return True
+        return False
 
     # --- memory -------------------------------------------------------------------------------------------------------
 

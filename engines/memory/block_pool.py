@@ -156,8 +156,12 @@ class BlockPool:
     def allocate(self, count: int) -> list[int]:
         """Hold ``count`` blocks with undefined content. Raise `OutOfBlocksError` (and hold none) if there are fewer."""
         free, holders, content = self._free, self._holders, self._content
-        if count > len(free) or count > self.num_of_quota:
-            self._check_room(count)
+        if count == 1 and free and content is None and self._num_here < self.num_blocks:  # as decodes need them
+            self._num_here, block = self._num_here + 1, free.pop()
+            holders[block] = 1
+            return [block]
+        if (count > len(free) or count > self.num_of_quota) and count > self.num_free:
+            raise OutOfBlocksError(f"{count} blocks wanted, {self.num_free} of {self.num_blocks} can be had")
         blocks = free[: -count - 1 : -1].tolist()
         del free[-len(blocks) or len(free) :]
         while len(blocks) < count:
@@ -200,10 +204,6 @@ class BlockPool:
         block = self._cached.pop()
         self._forget(block)
         return block
-
-    def _check_room(self, count: int) -> None:
-        if count > self.num_free:
-            raise OutOfBlocksError(f"{count} blocks wanted, {self.num_free} of {self.num_blocks} can be had")
 
     def _forget(self, block: int) -> None:
         name = self._names[block]

@@ -4,7 +4,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from math import inf
 
-from engines.memory.block_pool import BlockPool, Content
+from engines.memory.block_pool import BlockPool, Content, OutOfBlocksError
 from engines.memory.pages import PagePool
 
 
@@ -43,7 +43,8 @@ class PackedBlockPool(BlockPool):
         return self._num_open + len(self._free) * self.slots
 
     def allocate(self, count: int) -> list[int]:
-        self._check_room(count)
+        if count > self.num_free:
+            raise OutOfBlocksError(f"{count} blocks wanted, {self.num_free} of {self.num_blocks} can be had")
         blocks: list[int] = []
         while len(blocks) < count:
             if not self._open and not self._add_page():

@@ -56,7 +56,7 @@ class Account:
         requests = [request for request in requests if request.spec.priority > PRIORITY_BATCH]  # no fillers
         standing.seq += 1
         standing.has_news = False
-        has_expectations = bool([request for request in requests if request.spec.expected])
+        has_expectations = bool([1 for request in requests if request.spec.expected])
         if has_expectations:
             for service in services:
                 service.queue.book()

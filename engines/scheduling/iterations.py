@@ -68,8 +68,8 @@ class Iterations:
     @property
     def _holding(self) -> list[Speculates]:
         """Speculations that hold blocks of their own."""
-        found = [service.speculation for service in self._services.values()]
-        return [speculation for speculation in found if speculation is not None and speculation.holds_blocks]
+        services = self._services.values()
+        return [one for service in services if (one := service.speculation) is not None and one.holds_blocks]
 
     # --- choosing -----------------------------------------------------------------------------------------------------
 
@@ -132,8 +132,9 @@ class Iterations:
     def _choices(self, now: float) -> Iterator[tuple[Service, Sequence[Share], list[EngineOutcome]]]:
         """What could be computed next: what is planned for each turn."""
         for turn in self._discipline.turns(now):
-            if not self._services[turn.service].is_paused:
-                yield self._services[turn.service], *self._plan(turn, now)
+            service = self._services[turn.service]
+            if not (service.is_paused or service.queue.is_empty):
+                yield service, *self._plan(turn, now)
 
     def _plan(self, turn: Turn, now: float) -> tuple[Sequence[Share], list[EngineOutcome]]:
         service = self._services[turn.service]

@@ -54,6 +54,11 @@ class ServiceQueue:
         return self.num_away + len(self.loading)
 
     @property
+    def is_empty(self) -> bool:
+        """Return whether none of its requests runs, can begin, or has KV that is elsewhere."""
+        return not (self.running or self.waiting or self.loading or self.offloading or self.offloaded or self.restoring)
+
+    @property
     def away(self) -> list[EngineRequest]:
         """Sequence whose KV is in host memory, or on its way there or back."""
         return [*self.offloading, *self.offloaded, *self.restoring]

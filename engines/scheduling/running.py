@@ -92,22 +92,22 @@ class RunningStep:
         Only those that end before `steady_until`.
         """
         step = self.step
-        if step is None or self.failed_parts or [1 for queue in self._others(step) if queue.unreserved]:
-            return 0
-        if [1 for service in self._services.values() if service.queue.fillers]:
+        if step is None or self.failed_parts:
             return 0
         queue = step.service.queue
+        for service in self._services.values():
+            other = service.queue
+            if other.fillers.waiting or other.fillers.running or (other is not queue and other.unreserved):
+                return 0
         may_change = queue.unreserved or queue.num_coming or len(queue.running) != len(step.shares)
-        if (may_change or not self._stay_waiting(step.service)) and not self._is_static:
+        if (may_change or (queue.waiting and not self._stay_waiting(step.service))) and not self._is_static:
             return 0
         steady = self._steady or self._find_steady(step)
         return 0 if steady is None else steady.num_steps_left()
 
     def _stay_waiting(self, service: Service) -> bool:
-        """Whether nobody who waits for the running step's service can join what it decodes."""
+        """Whether none of those who wait for the running step's service can join what it decodes."""
         queue = service.queue
-        if not queue.waiting:
-            return True
         is_plain = isinstance(self._discipline, InTurns) and len(self._services) == 1 and service.tiers is None
         return is_plain and _is_blocked(queue, self._max_running)
 
@@ -129,8 +129,9 @@ class RunningStep:
     def steady_until(self) -> float:
         """Return until when it stays the turn of the running step's service, if nothing happens."""
         step = self.step
-        others = [] if step is None else self._others(step)
-        if step is None or not [1 for queue in others if queue.waiting or queue.running or queue.num_coming]:
+        if step is None or len(self._services) == 1:
+            return inf
+        if not [1 for queue in self._others(step) if queue.waiting or queue.running or queue.num_coming]:
             return inf
         requests = [share.request for share in step.shares]
         return self._discipline.steady_until(Turn(step.service.name, IterationPhase.DECODE), requests, step.started_at)

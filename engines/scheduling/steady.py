@@ -143,15 +143,16 @@ class SteadyBatch:
 
     def _fill(self, index: int) -> None:
         """Book one. Its next token needs a block, and others may find those that are full."""
-        request, num_steps = self.members[index], self._num_passed - self._booked[index]
+        request, pool, passed = self.members[index], self._pool, self._num_passed
+        num_steps = passed - self._booked[index]
         request.tokens += [self._token] * num_steps
         request.num_computed += num_steps
-        self._booked[index] = self._num_passed
+        self._booked[index] = passed
         self._num_booked += num_steps
-        missing = -(-len(request.tokens) // self._pool.block_size) - len(request.blocks)
+        missing = -(-len(request.tokens) // pool.block_size) - len(request.blocks)
         if missing > 0:
-            request.blocks += self._pool.allocate(missing)
-        request.publish_full_blocks(self._pool)
+            request.blocks += pool.allocate(missing)
+        request.publish_full_blocks(pool)
 
     def book(self) -> None:
         """Let the members have all their tokens."""
@@ -185,15 +186,17 @@ class SteadyBatch:
     def _find_tightest(self) -> "list[_Tightest]":
         """Of each promise that can be kept, who is late first, now and after any number of steps."""
         tightest: dict[float, _Tightest] = {}
+        late_at: dict[float, float] = {}
         for index, request in enumerate(self.members):
             first, promise_s = request.first_token_at, request.spec.slo_tpot_s
             assert first is not None, "who decodes steadily has a first token"
             if request.is_hopeless:
                 continue
             num_generated = len(request.tokens) - len(request.spec.prompt) - self._booked[index]
-            known, one = tightest.get(promise_s), _Tightest(promise_s, first, num_generated, index)
-            if known is None or one.paid_until(0) < known.paid_until(0):
-                tightest[promise_s] = one
+            until = first + num_generated * promise_s
+            if until < late_at.get(promise_s, inf):
+                late_at[promise_s] = until
+                tightest[promise_s] = _Tightest(promise_s, first, num_generated, index)
         return list(tightest.values())
 
     def _give_up(self, tightest: "list[_Tightest]", now: float, alone: Callable[[int], float]) -> bool:

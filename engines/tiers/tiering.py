@@ -320,6 +320,8 @@ class Tiering:
 
     def status(self) -> list[TierStatus]:
         """Nothing where there are no tiers."""
+        if not (self._has_peers or [1 for service in self._services.values() if service.tiers]):
+            return []
         tiers = {tier: None for service in self._services.values() if service.tiers for tier in service.tiers.tiers}
         from_peers = [_status(PEERS, self._pulls.use, TierUse())] if self._has_peers else []
         return [*(_status(str(tier), self._loaded[tier], self._stored[tier]) for tier in tiers), *from_peers]

@@ -5,6 +5,7 @@ begun has nothing to take along: if it is to leave, its gateway gets it back.
 """
 
 from collections.abc import Collection
+from typing import Final
 
 import structlog
 
@@ -63,6 +64,7 @@ class Moves:
             self._departures.costs,
         )
         self._rescheduler = Rescheduler(here, self._peers, settings.rescheduling)
+        self.has_rules: Final = settings.rescheduling is not None  # a request may leave that need not
 
     def __repr__(self) -> str:
         return f"<Moves of {self._settings.id}{' emptying it' * self.is_emptying}>"
@@ -95,11 +97,6 @@ class Moves:
     def services(self) -> Collection[str]:
         """Return the names of the services that are here."""
         return self._residency.services.keys()
-
-    @property
-    def has_rules(self) -> bool:
-        """Return whether a request may leave that need not."""
-        return self._rescheduler.has_rules
 
     def must_leave(self) -> bool:
         """Return whether something is to leave, whatever the rules say."""

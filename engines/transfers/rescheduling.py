@@ -127,11 +127,6 @@ class Rescheduler:
                 return True
         return False
 
-    @property
-    def has_rules(self) -> bool:
-        """Return whether a request may leave that need not: without rules `next_move` need not be asked."""
-        return self._rules is not None
-
     def next_move(self, role: Role, now: float) -> Move | Withdrawal | None:
         """Ask again after each: what is on its way changes what is next."""
         self._peers.forgive(now)

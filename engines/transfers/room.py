@@ -20,11 +20,11 @@ class Room:
     def freeness(self, service: Service, now: float) -> float:
         """Return the freeness of one service here: tokens of head room for each running request."""
         running, capacity = service.queue.running, service.pool.num_blocks * service.pool.block_size
-        headroom = 0
-        if [request for request in running if request.spec.priority > 0]:
-            service.queue.book()
-            cost, most_running = service.step_cost().decode, self._settings.limits.max_running
-            headroom = headroom_tokens(cost, capacity, running, most_running, IDEAL_SLOWDOWN)
+        if not [1 for request in running if request.spec.priority > 0]:
+            return self.bare_freeness(service, now)
+        service.queue.book()
+        cost, most_running = service.step_cost().decode, self._settings.limits.max_running
+        headroom = headroom_tokens(cost, capacity, running, most_running, IDEAL_SLOWDOWN)
         free = in_all(self.bare_freeness(service, now), len(running))
         return freeness(free - headroom, len(running))
 

@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import takewhile
+from math import inf
 
 import msgspec
 
@@ -105,7 +106,8 @@ class Membership:
 
     def _renew_lease(self, process: str, now: float) -> None:
         self._leases[process] = now + self._lease_s
-        self._leases.move_to_end(process)
+        if self._lease_s < inf:
+            self._leases.move_to_end(process)
 
     def _persists(self, sender: Sender, now: float) -> bool:
         """Whether an incarnation that ought to be over has been heard for so long that it cannot be."""
@@ -152,8 +154,8 @@ class Membership:
         return Lost(Sender(process, self._newest[process]))
 
     def next_deadline(self) -> float | None:
-        """Return when the next lease ends; None: nobody is alive."""
-        return next(iter(self._leases.values()), None)
+        """Return when the next lease ends; None: none does."""
+        return None if self._lease_s == inf else next(iter(self._leases.values()), None)
 
     def is_alive(self, process: str) -> bool:
         return process in self._leases

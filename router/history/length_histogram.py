@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from math import ceil
-from operator import add
+from operator import add, mul
 
 EXACT = 32  # lengths up to here have a bin each
 GROWTH = 1.08
@@ -28,6 +28,7 @@ def _lows() -> list[int]:
 LOWS = _lows()  # the shortest length of each bin, and where the last one ends
 NUM_BINS = len(LOWS) - 1
 WIDTHS = [after - low for low, after in pairwise(LOWS)]
+MIDDLES = [low + (width - 1) / 2 for low, width in zip(LOWS, WIDTHS, strict=False)]
 CUT_EXPOSURE = [(width + 1) / (2 * width) for width in WIDTHS]  # the share of its last bin that a cut answer survived
 
 
@@ -79,12 +80,12 @@ class LengthDistribution:
         ended = _weighted([(part.ended, scale) for part, scale in parts])
         tokens = _weighted([(part.tokens, scale) for part, scale in parts])
         cut = _weighted([(part.cut, scale) for part, scale in parts])
-        mids = [low + (width - 1) / 2 for low, width in zip(LOWS, WIDTHS, strict=False)]
-        self._means = [total / count if count else mid for total, count, mid in zip(tokens, ended, mids, strict=True)]
+        self._means = [
+            total / count if count else middle for total, count, middle in zip(tokens, ended, MIDDLES, strict=True)
+        ]
         self._mass = _masses(ended, cut)
         self._below = list(accumulate(self._mass, initial=0.0))  # of each bin: the mass before it
-        products = (mass * mean for mass, mean in zip(self._mass, self._means, strict=True))
-        self._tokens_below = list(accumulate(products, initial=0.0))
+        self._tokens_below = list(accumulate(map(mul, self._mass, self._means), initial=0.0))
         self._unknown = 1 / (1 + num_seen) ** 2
 
     def mean(self, limit: int, longer_than: int = 0) -> float:
@@ -137,9 +138,11 @@ def _masses(ended: Sequence[float], cut: Sequence[float]) -> list[float]:
     at_risk = sum(ended) + sum(cut)
     alive, masses = 1.0, []
     for ends, cuts, exposure in zip(ended, cut, CUT_EXPOSURE, strict=True):
-        exposed = at_risk - cuts * (1 - exposure)
-        share = ends / max(ends, exposed) if ends else 0.0  # more cannot end than are there: what is more is rounding
-        masses.append(alive * share)
-        alive -= masses[-1]
+        mass = 0.0
+        if ends:
+            exposed = at_risk - cuts * (1 - exposure)
+            mass = alive * (ends / max(ends, exposed))  # more cannot end than are there: what is more is rounding
+        masses.append(mass)
+        alive -= mass
         at_risk -= ends + cuts
     return masses

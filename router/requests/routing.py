@@ -190,6 +190,8 @@ class Routing:
     def fill(self, now: float) -> list[Effect]:
         """Send requests without promises where there is something to spare, those first whose time is over first."""
         effects: list[Effect] = []
+        if not self._in_flight.num_fillers:
+            return effects
         if self._in_flight.filling:
             self._filling.count(one.engines[0] for one in self._in_flight.fillers if one.engines and not one.has_begun)
         full: set[str] = set()  # services

@@ -182,7 +182,7 @@ class SimulatedEngine:
         self._armed_at = inf
         deadline = self._node.next_deadline()
         if deadline is None or deadline > self._kernel.now:
-            self._rearm()  # what was to be answered was
+            self._arm(deadline)  # what was to be answered was
         else:
             self._catch_up()
             self._carry_out(self._node.expire(self._kernel.now))
@@ -212,8 +212,8 @@ class SimulatedEngine:
                     self._use_tiers(effect)
                 case _:
                     self._carry_out_rare(effect)
-        self._rearm()
-        if coast is not None and coast is self._coast:
+        self._arm(self._node.next_deadline())
+        if coast is not None and coast is self._coast and coast.num_left:
             self._land_if_unsteady(coast)
 
     def _carry_out_rare(self, effect: NodeEffect) -> None:
@@ -299,8 +299,7 @@ class SimulatedEngine:
         else:
             self._carry_out(self._node.loaded(job, result, self._kernel.now))
 
-    def _rearm(self) -> None:
-        deadline = self._node.next_deadline()
+    def _arm(self, deadline: float | None) -> None:
         if deadline is not None and deadline < self._armed_at:
             self._armed_at = deadline
             self._kernel.at(deadline, self._expire, deadline)
@@ -378,8 +377,6 @@ class SimulatedEngine:
                     self._network.send(self._me.process, effect.to, effect.message)
 
     def _land_if_unsteady(self, coast: Coast) -> None:
-        if not coast.num_left:
-            return
         if self.core.num_steady_steps() < coast.num_left or not coast.ends_before(self.core.steady_until()):
             coast.land()
             self._end_coast(coast)

@@ -40,9 +40,9 @@ def register(subparsers: "Subparsers") -> None:
         help="show or change which engines hold which services",
         description="Show which engines hold which services, and what the placement daemon, if there is one, found "
         "last. apply: bring the engines to what another topology says, or to what the daemon found, without dropping a "
-        "request: services are loaded where they are wanted, then roles change, then services leave. resume: finish a "
-        "plan whose command ended before it was done. search: say what a search for a better placement would change, "
-        "for what is asked for meanwhile; nothing is changed.",
+        "request: devices go to the engines that are to have them, services are loaded where they are wanted, then "
+        "roles change, then services leave. resume: finish a plan whose command ended before it was done. search: say "
+        "what a search for a better placement would change, for what is asked for meanwhile; nothing is changed.",
     )
     parser.add_argument(
         "words", nargs="*", metavar="FILE apply NEW.toml", help="the deployment; what to do; one with the same engines"
@@ -94,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
         case Action.APPLY:
             return _apply(topology, wanted, options.timeout)
         case Action.RESUME:
-            asyncio.run(_carry_out(topology, None, options.timeout, is_all=False))
+            asyncio.run(carry_out(topology, None, options.timeout, is_all=False))
             return 0
     heard = asyncio.run(_hear_all(topology))
     if options.json:
@@ -132,7 +132,7 @@ def _apply(topology: "Topology", wanted: "Mapping[str, EnginePlace] | None", tim
     if not wanted:
         print_line("the engines hold the best plan that was found: nothing is to be done")
         return 0
-    asyncio.run(_carry_out(topology, wanted, timeout_s, is_all=is_all))
+    asyncio.run(carry_out(topology, wanted, timeout_s, is_all=is_all))
     return 0
 
 
@@ -206,11 +206,9 @@ def _proposed(topology: "Topology", heard: HeardPlacement) -> dict[str, "EngineP
         due = f"its next decision is in {heard.daemon.next_decision_s:.0f} s"
         raise CommandError(f"{topology.placement.id} has found no plan: {decision.reason if decision else due}")
     states = {engine: status.state for engine, status in heard.engines.items()}
-    spanning = {name for spec in topology.engines if spec.spans for name in (spec.id, *spec.spans)}
-    if resting := [engine for engine in decision.places if engine in spanning and engine not in states]:
-        starts = " and ".join(f"`mesh start {engine}`" for engine in resting)
-        raise CommandError(f"the plan that was found gives devices to {', '.join(resting)}: {starts} first")
-    if gone := [engine for engine in decision.places if states.get(engine) is not ProcessState.READY]:
+    resting = _sharing(topology) - states.keys()
+    needed = decision.places.keys() - resting
+    if gone := sorted(engine for engine in needed if states.get(engine) is not ProcessState.READY):
         raise CommandError(f"{gone[0]} is not ready, and the plan that was found needs it; wait for the next decision")
     print_line(f"interval {decision.interval}: {decision.verdict}: {decision.reason}")
     return dict(proposal(decision, heard.engines))
@@ -219,7 +217,7 @@ def _proposed(topology: "Topology", heard: HeardPlacement) -> dict[str, "EngineP
 # --- carrying out -----------------------------------------------------------------------------------------------------
 
 
-async def _carry_out(
+async def carry_out(
     topology: "Topology", wanted: Mapping[str, "EnginePlace"] | None, timeout_s: float, *, is_all: bool
 ) -> None:
     """``wanted`` None: the plan that the engines know of. ``is_all``: what it has no place for is to leave."""
@@ -231,7 +229,8 @@ async def _carry_out(
 
     timing, clock = topology.timing, asyncio.get_running_loop().time
     async with visitor(topology) as sockets:
-        statuses = _engines(await collect(topology, sockets))
+        heard = await collect(topology, sockets)
+        statuses = _engines(heard)
         number = newest_plan(statuses)
         if wanted is None:
             places = announced(statuses)
@@ -239,36 +238,48 @@ async def _carry_out(
                 raise CommandError("there is no plan that all engines know of: nothing to resume")
         else:
             number += 1
-            of_running = _without_resting(topology, wanted, statuses)
-            new = {"number": number, "num_engines": len(of_running)}
-            places = {engine: msgspec.structs.replace(place, **new) for engine, place in of_running.items()}
+            if is_all:
+                resting = _sharing(topology) - statuses.keys()
+                wanted = {engine: place for engine, place in wanted.items() if engine not in resting}
+            new = {"number": number, "num_engines": len(wanted)}
+            places = {engine: msgspec.structs.replace(place, **new) for engine, place in wanted.items()}
         patience = Patience(timing.reply_s, timing.lease_s + timing.reply_s, timeout_s)
         drops = {service.name for status in statuses.values() for service in status.services} if is_all else ()
-        change = Changeover(number, places, patience, clock(), drops)
-        print_line(f"plan {number}: {change.stage}")
-        await _until_over(sockets, change, Alive(statuses, timing.lease_s, clock()))
+        alive = Alive(topology, heard, clock())
+        regroup = alive.devices.change(statuses, places, clock(), timing.reply_s)
+        change = Changeover(number, places, patience, clock(), drops, regroup=regroup)
+        print_line(f"plan {number}: {change.doing}")
+        await _until_over(sockets, change, alive)
     if change.reason:
         raise CommandError(f"plan {number} was given up: {change.reason}; what was loaded stays")
     print_line(f"plan {number} is carried out")
 
 
-def _without_resting(
-    topology: "Topology", wanted: Mapping[str, "EnginePlace"], statuses: Mapping[str, "EngineStatus"]
-) -> dict[str, "EnginePlace"]:
-    """The places of all engines but those that rest because others have their devices."""
-    sharing = {name for spec in topology.engines if spec.spans for name in (spec.id, *spec.spans)}
-    return {engine: place for engine, place in wanted.items() if engine in statuses or engine not in sharing}
+def _sharing(topology: "Topology") -> set[str]:
+    """Return the engines that share devices with others: some of them rest."""
+    return {name for spec in topology.engines if spec.spans for name in (spec.id, *spec.spans)}
 
 
 class Alive:
-    """The last statuses of engines that were heard within their lease."""
+    """The last statuses of engines that were heard within their lease, and what became of devices that are shared."""
 
-    def __init__(self, statuses: Mapping[str, "EngineStatus"], lease_s: float, now: float) -> None:
-        self._heard = {engine: (status, now) for engine, status in statuses.items()}
-        self._lease_s = lease_s
+    def __init__(self, topology: "Topology", heard: Mapping[str, object], now: float) -> None:
+        from router.placement.observe.devices import Devices
 
-    def hear(self, engine: str, status: "EngineStatus", now: float) -> None:
-        self._heard[engine] = status, now
+        self.devices = Devices(topology)
+        self._heard: dict[str, tuple[EngineStatus, float]] = {}
+        self._lease_s = topology.timing.lease_s
+        for process, status in heard.items():
+            self.hear(process, status, now)
+
+    def hear(self, process: str, status: object, now: float) -> None:
+        from mesh.wire.status import EngineStatus, SupervisorStatus
+
+        match status:
+            case EngineStatus():
+                self._heard[process] = status, now
+            case SupervisorStatus():
+                self.devices.hear(status)
 
     def statuses(self, now: float) -> dict[str, "EngineStatus"]:
         return {engine: status for engine, (status, at) in self._heard.items() if now <= at + self._lease_s}
@@ -280,11 +291,11 @@ async def _until_over(sockets: "Sockets[SupervisorMessage]", change: "Changeover
     try:
         while not change.is_over:
             doing = change.doing
-            orders = change.orders(alive.statuses(clock()), clock())
+            orders = change.orders(alive.statuses(clock()), clock(), alive.devices.children)
             lines = [] if change.doing == doing or change.is_over else [f"plan {change.number}: {change.doing}"]
-            for engine, order in orders:
-                sockets.send(engine, order)
-                lines += _line(engine, order)
+            for process, order in orders:
+                sockets.send(process, order)
+                lines += _line(process, order)
             for line in lines:
                 if line not in said:  # orders are repeated until they are seen to be heard
                     print_line(line)
@@ -297,21 +308,20 @@ async def _until_over(sockets: "Sockets[SupervisorMessage]", change: "Changeover
 
 
 async def _hear(sockets: "Sockets[SupervisorMessage]", alive: Alive) -> None:
-    from mesh.wire.status import EngineStatus
-
     async for sender, status in sockets.broadcasts():
-        if isinstance(status, EngineStatus):
-            alive.hear(sender.process, status, asyncio.get_running_loop().time())
+        alive.hear(sender.process, status, asyncio.get_running_loop().time())
 
 
 def _line(engine: str, order: "Order") -> Iterator[str]:
-    from mesh.wire.control import LoadService, SetRole, StageService, UnloadService
+    from mesh.wire.control import LoadService, SetRole, SetRunning, StageService, UnloadService
 
     match order:
         case LoadService(service):
             yield f"{engine}: loading {service}"
         case StageService(service):
             yield f"{engine}: reading {service} into its host's memory"
+        case SetRunning(other):
+            yield f"{other}: is to take its devices"
         case SetRole(role):
             yield f"{engine}: is to be a {role} engine"
         case UnloadService(service, pauses):

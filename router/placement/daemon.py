@@ -366,7 +366,7 @@ class PlacementDaemon:
         return max(self.plan.number, self._settled) + 1
 
     def _changeover(self, number: int, wanted: Mapping[str, EnginePlace], now: float) -> Changeover:
-        regroup = self._devices.change(self.plan, wanted, now, self._patience.repeat_s)
+        regroup = self._devices.change(self.plan.engines, wanted, now, self._patience.repeat_s)
         return Changeover(number, wanted, self._patience, now, lengths=self._seen.usual_lengths(), regroup=regroup)
 
     def _change_to(self, change: Changeover, why: str, now: float) -> list[Effect]:

@@ -10,7 +10,6 @@ from mesh.wire.status import ChildStatus, EngineStatus, SupervisorStatus
 from router.placement.change.regroup import RegroupChange
 from router.placement.observe.device_ways import DeviceWays
 from router.placement.observe.failures import FORGIVEN_AFTER
-from router.placement.search.plan import Plan
 from router.placement.search.span import regroupings
 
 UNDER_WAY = ("starting", "restarting", "leaving")  # states of a process
@@ -44,10 +43,10 @@ class Devices:
         return replace(self._ways, failed=frozenset(failed))
 
     def change(
-        self, present: Plan, places: Mapping[str, EnginePlace], now: float, repeat_s: float
+        self, here: Collection[str], places: Mapping[str, EnginePlace], now: float, repeat_s: float
     ) -> RegroupChange | None:
-        """Return what leads to the engines that have ``places``; None if they are the present ones."""
-        found = regroupings(present.engines, places, self._ways.spans)
+        """Return what leads from the engines that are ``here`` to those that have ``places``; None if they are here."""
+        found = regroupings(here, places, self._ways.spans)
         return RegroupChange(found, places, self._supervisor_of, now, repeat_s=repeat_s) if found else None
 
     def did_not_begin(self, engines: Collection[str], interval: int) -> None:

@@ -542,8 +542,10 @@ class VirtualMesh:
             engine = self.engines[name]
             if engine.batch is None:
                 engine.batch, effects = engine.core.next_batch(self.now)
+                if engine.batch is None and not effects:
+                    return False  # what does not hold now, the next event that comes to something finds
                 self.perform(name, effects)
-                return engine.batch is not None or bool(effects)
+                return True
             batch, engine.batch = engine.batch, None
             assert batch.service not in engine.weightless, "a service is computed whose weights are gone"
             self.now += STEP_S

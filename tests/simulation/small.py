@@ -62,11 +62,15 @@ def simulation(
     noise: float = 0.0,
     profile: Profile | None = None,
     physics: Physics | None = None,
+    coasts: bool | None = None,
     **options: object,
 ):
+    """Engines coast where they may, which changes nothing but the time that a test takes."""
     profiles = {engine.id: profile or Profile() for engine in what.engines}
     physics = physics or Physics(noise=noise)
-    return Simulation(what, profiles, seed=seed, physics=physics, slo=SloRule(), **options)
+    if coasts is None:
+        coasts = what.rescheduling is None
+    return Simulation(what, profiles, seed=seed, physics=physics, slo=SloRule(), coasts=coasts, **options)
 
 
 def run(what: Topology, trace: list[TraceRequest], **options: object) -> list[Record]:

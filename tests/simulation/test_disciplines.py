@@ -112,7 +112,7 @@ def test_engines_coast_beside_others_that_wait(scheduling: Scheduling, options: 
 
     monkeypatch.setattr(Coast, "pass_until", count)
     exact, coasting = (
-        {record.id: record for record in shared(mixed(1, 4.0, 3.0), scheduling, coasts=coasts, **options)}
+        {record.id: record for record in shared(mixed(1, 4.0, 2.0), scheduling, coasts=coasts, **options)}
         for coasts in (False, True)
     )
     assert exact.keys() == coasting.keys()

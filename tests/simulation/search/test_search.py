@@ -43,7 +43,7 @@ def search(candidates, effort, requests, place=HERE):
 
 
 def test_the_search_finds_what_simulating_everything_finds():
-    requests = recording(120, 12.0)
+    requests = recording(80, 12.0)
     lengths = Lengths.of((one.num_input, one.num_output) for one in requests)
     candidates = space(["elastic"]).candidates(lengths, PROMISE, 12.0)[::3]
     effort = SearchEffort(0.9, 0.9, len(requests), 10)

@@ -41,13 +41,13 @@ def test_a_run_tells_the_latencies_of_the_same_requests_for_every_contender():
 
 
 def test_preemptions_are_seen():
-    busy = run_case(Case("M-M", 12.0, ROUND_ROBIN, 0, 250, num_engines=2))
+    busy = run_case(Case("M-M", 12.0, ROUND_ROBIN, 0, 250, num_engines=2, coasts=True))
     assert busy.preempted > 0
     assert busy.moves == 0
 
 
 def test_without_a_cache_and_with_time_between_steps_everything_takes_longer():
-    case = Case("M-M", 12.0, ROUND_ROBIN, 0, 200, num_engines=2)
+    case = Case("M-M", 12.0, ROUND_ROBIN, 0, 200, num_engines=2, coasts=True)
     slow, fast = run_case(case), run_case(replace(case, step_s=0.0, caches=True))
     assert slow.tpot_s[0] > fast.tpot_s[0] + 0.9 * case.step_s
     assert slow.ttft_s[1] > fast.ttft_s[1]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.model, pytest.mark.timeout(900)]
 
 MODEL = "smollm2"
-QUESTIONS = ["What is the capital of France?", "Write one sentence about the sea.", "Count from one to ten in words."]
+QUESTIONS = ["What is the capital of France?"]
 LONG = "Summarise this. " + " ".join(f"Item {index} is worth {index * 3} coins." for index in range(28))
 NUM_TOKENS = 16
 REFERENCE = """

@@ -202,12 +202,9 @@ def stated(config: bytes) -> bytes:
     ("service", "file", "damage", "complaint"),
     [
         ("other", "model.safetensors", lambda whole: whole[:-1], "damaged: it has"),
-        ("other", "model.safetensors", lambda whole: b"\xff" * len(whole), "damaged, or no safetensors file"),
         ("other", "model.safetensors", None, "neither model.safetensors nor"),
         ("other", "config.json", stated, "by config.json it should be"),
         ("converted", "", lambda whole: whole[: len(whole) // 2], "not a readable GGUF file"),
-        ("converted", "", lambda whole: b"GGML" + whole[4:], "not a readable GGUF file"),
-        ("converted", "", None, "No such file"),
     ],
 )
 def test_weights_that_are_missing_or_damaged_are_told_in_a_line_and_the_mesh_goes_on(

@@ -16,7 +16,7 @@ from mesh.topology.parse import load
 DEPLOY = Path(__file__).parents[3] / "deploy"
 FOLDER = DEPLOY / "models/byte-llama"
 PROMPTS = ["Return the", "", "The following functions are", "x" * 300, "naïve 狐狸 🦊", "Raise ValueError if "]
-COUNT = 120
+COUNT = 60
 # Written for this test; a byte in English takes a model of single bytes more than 4 bits.
 UNSEEN = "Return a list of the names of all files in the folder. If the folder does not exist, an error is raised."
 

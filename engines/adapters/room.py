@@ -223,7 +223,7 @@ class AdapterRoom:
 
     def check_invariants(self) -> None:
         """Raise AssertionError unless memory suffices and each request uses its adapter, or waits for one to come."""
-        if not (self._held or self._closed or self._num_users or self._using or self._waiting):
+        if self.is_empty and not (self._closed or self._num_users or self._using or self._waiting):
             return
         assert self.held_bytes <= self.memory_bytes, "adapters take more than their memory"
         assert self._closed <= self._held.keys(), "an adapter is closed that is not here"

@@ -378,10 +378,7 @@ class BlockPool:
         return set(compress(count(), self._holders))
 
     def check_invariants(self) -> None:
-        """Raise AssertionError unless every block is in exactly one state and the prefix index is consistent.
-
-        Tests call it after every event.
-        """
+        """Raise AssertionError unless every block is in one state and the prefix index is right; after every event."""
         held, cached, free = self._held(), set(self._cached), self._free_blocks()
         assert cached.isdisjoint(held | free), "a cached block is held or free"
         assert held.isdisjoint(free), "a held block is free"
@@ -393,9 +390,8 @@ class BlockPool:
         runs = [name for name in names if type(name) is Run]
         assert len(published) - len(runs) == len(digests), "a digest is not indexed"
         assert all(run.is_alone and digest in digests for digest, run in self._alone.items()), "a run is lost"
-        if runs:
-            counts = Counter(runs).items()
-            assert all(run.is_alone and run.num_pending == num for run, num in counts), "a run is miscounted"
+        counts = Counter(runs).items() if runs else ()
+        assert all(run.is_alone and run.num_pending == num for run, num in counts), "a run is miscounted"
         self._pages.check_invariants()
 
     def _free_blocks(self) -> set[int]:

@@ -28,6 +28,7 @@ from router.servers.load.steps import TOGETHER_S, ServerSteps
 UNKNOWN_TOKENS: Final = 2**22  # of KV memory, where a server does not say how much it has
 LEAST_LEFT: Final = 0.1  # of a prefill that takes longer than predicted
 LEARNT_AT_ONCE: Final = 16  # tokens of a request
+LEARN_GAP_S: Final = 0.01  # from one measurement that is learnt to the next: those of one moment say the same
 STEPS_WAITED: Final = 1.5  # by a first token, beside its prompt: half of the step that runs, and the decodes of its own
 PACE_PART: Final = 0.1  # of a new gap, in the mean of gaps
 RATIO_PART: Final = 0.1  # of a new ratio of tokens, in the mean of them
@@ -62,6 +63,7 @@ class ServerAccount:
         self._together_at = 0.0
         self._num_prefills = 0  # iterations with prompts until now
         self._prompt_tokens = 0  # computed in those
+        self._prompts_learnt_at = self._decodes_learnt_at = -inf
         self._capacity = UNKNOWN_TOKENS
         self._ratio = 1.0  # of the server's tokens to those that the gateway counts
         self._used = 0  # tokens of KV memory that the server says are in use
@@ -121,15 +123,24 @@ class ServerAccount:
         window.num_tokens += num_tokens
         if window.num_tokens < LEARNT_AT_ONCE:
             return
-        elapsed_s, num_tokens = now - window.since, window.num_tokens
-        gap_s = elapsed_s / num_tokens
+        gap_s = (now - window.since) / window.num_tokens
         self._pace_s += PACE_PART * (gap_s - self._pace_s) if self._pace_s else gap_s
-        num_running, context = self._beside(0)
-        num_prefills = self._num_prefills - window.num_prefills
-        prompt_tokens = self._prompt_tokens - window.prompt_tokens
-        mean_running = (window.num_running + num_running) / 2
-        self.costs.decoded(DecodesSeen(num_tokens, elapsed_s, mean_running, context, num_prefills, prompt_tokens))
         request.unlearnt = self._window(now)
+        if now - self._decodes_learnt_at >= LEARN_GAP_S:
+            self._decodes_learnt_at = now
+            self.costs.decoded(self._seen_of(window, now))
+
+    def _seen_of(self, window: AnswerWindow, now: float) -> DecodesSeen:
+        """Return what an answer's newest tokens tell of decodes."""
+        num_running, context = self._beside(0)
+        return DecodesSeen(
+            window.num_tokens,
+            now - window.since,
+            (window.num_running + num_running) / 2,
+            context,
+            self._num_prefills - window.num_prefills,
+            self._prompt_tokens - window.prompt_tokens,
+        )
 
     def _window(self, now: float) -> AnswerWindow:
         return AnswerWindow(now, self._num_decodes, self._num_prefills, self._prompt_tokens)
@@ -153,7 +164,7 @@ class ServerAccount:
             known.first = first._replace(num_tokens=num_tokens, num_cached=num_cached)
             known.number += 1
             return
-        self._learn_prompts()
+        self._learn_prompts(now)
         self._num_prefills += 1
         context = self._context - sum([one.num_tokens for one in self._prefills.values()])
         begun_at = max(self._busy_since, request.sent_at) if request.begun_at is None else request.begun_at
@@ -162,14 +173,16 @@ class ServerAccount:
             request.step, begun_at, PromptsSeen(request.num_tokens, num_cached, now - begun_at, *beside)
         )
 
-    def _learn_prompts(self) -> None:
+    def _learn_prompts(self, now: float) -> None:
         """Those that were computed together, once no others can."""
         known, self._together = self._together, None
         if known is None:
             return
         waited = [one for one in self._prefills.values() if one.begun_at is not None and one.begun_at <= known.begun_at]
         self._steps.computed(known.number, are_all=not waited)
-        self.costs.first_token(known.first)
+        if now - self._prompts_learnt_at >= LEARN_GAP_S:
+            self._prompts_learnt_at = now
+            self.costs.first_token(known.first)
 
     def _assume_begun(self, now: float) -> None:
         """Nobody tells when the first token of a whole answer is there: it is taken to be when it was predicted."""
@@ -243,7 +256,7 @@ class ServerAccount:
     def status(self, seq: int, state: ProcessState, now: float) -> EngineStatus:
         self._assume_begun(now)
         if now - self._together_at > TOGETHER_S:
-            self._learn_prompts()
+            self._learn_prompts(now)
         num_decodes, num_prefills = len(self._decodes) + self._other_running, len(self._prefills)
         step_s = decode_step_s(self.costs.current.decode, num_decodes, self._context)
         slack_s, promise_s = self._slack(now, step_s)

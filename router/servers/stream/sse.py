@@ -25,7 +25,7 @@ class EventReader:
         if b"\r" in data:
             data = _plain(data)
         *events, self._rest = data.split(b"\n\n")
-        if len(self._rest) > MAX_EVENT or any(len(event) > MAX_EVENT for event in events):
+        if len(data) > MAX_EVENT and any(len(event) > MAX_EVENT for event in (*events, self._rest)):
             raise BadStreamError(f"an event has more than {MAX_EVENT} bytes")
         return [event for event in events if event]
 

@@ -1,10 +1,11 @@
 """The seam between the API and the router: a request goes in, its tokens come out.
 
-A `Generation` is one request on its way. Iterating it yields batches in order, each token once, whatever engines moved,
-refused or died underneath; it ends with the one batch whose ``finish`` is set, or raises a `RouterError`.
+A `Generation` is one request on its way. Its batches are taken in order, each token once, whatever engines moved,
+refused or died underneath; the last one is that whose ``finish`` is set, unless the request fails with a `RouterError`.
 """
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Protocol
 
@@ -40,7 +41,7 @@ class TokenBatch(msgspec.Struct, frozen=True):
 
 
 class Generation(Protocol):
-    """One request in flight, for one consumer. Whoever stops iterating early calls `cancel` or `finish`."""
+    """One request in flight, for one consumer. Whoever stops taking early calls `cancel` or `finish`."""
 
     @property
     def route(self) -> Route | None:
@@ -52,8 +53,15 @@ class Generation(Protocol):
     def ttft_s(self) -> float | None:
         """Seconds from the request's arrival to its first token; None until that has come."""
 
-    def __aiter__(self) -> AsyncIterator[TokenBatch]:
-        """Batches, the last one with ``finish`` set. Raises `RouterError`, before the first batch or after any."""
+    def listen(self, tell: Callable[[], None]) -> None:
+        """Let ``tell`` know that there is something to take: in a turn of the event loop of its own, once for all that
+        came until then. It replaces who listened before, and hears nothing after `cancel` or `finish`.
+        """
+
+    def take(self) -> TokenBatch | None:
+        """Take the next batch, the last one with ``finish`` set; None: it is not here yet. Raises `RouterError` if the
+        request failed, once all that came before is taken.
+        """
 
     @property
     def has_more(self) -> bool:
@@ -64,6 +72,15 @@ class Generation(Protocol):
 
     def finish(self) -> None:
         """The consumer has its whole answer, perhaps before the engine's end of it: stop what still runs."""
+
+
+async def next_batch(generation: Generation) -> TokenBatch:
+    """Wait for the next batch of a request that goes on. Raises `RouterError` if it fails."""
+    while (batch := generation.take()) is None:
+        news = asyncio.Event()
+        generation.listen(news.set)
+        await news.wait()
+    return batch
 
 
 class RequestRouter(Protocol):

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Final
 
 from router.generation import Route, RouterError, TokenBatch
@@ -12,7 +12,7 @@ TOKEN_BYTES: Final = 64
 LOGPROB_BYTES: Final = 128  # a pair of a token and its number, as objects
 
 
-class LiveGeneration(AsyncIterator[TokenBatch]):
+class LiveGeneration:
     """A `Generation` that the router feeds. For one consumer, in the event loop of the router."""
 
     __slots__ = (
@@ -22,8 +22,9 @@ class LiveGeneration(AsyncIterator[TokenBatch]):
         "_finish",
         "_is_over",
         "_loop",
+        "_tell",
+        "_tells_soon",
         "_timeline",
-        "_waiter",
         "has_more",
         "id",
         "pending_bytes",
@@ -40,7 +41,8 @@ class LiveGeneration(AsyncIterator[TokenBatch]):
         self._error: RouterError | None = None
         self._is_over = False
         self._loop: asyncio.AbstractEventLoop | None = None  # to ask asyncio for it is a system call
-        self._waiter: asyncio.Future[None] | None = None
+        self._tell: Callable[[], None] | None = None  # who listens
+        self._tells_soon = False
 
     def __repr__(self) -> str:
         return f"<LiveGeneration {self.id} pending={self.pending_bytes}{' over' * self._is_over}>"
@@ -57,20 +59,19 @@ class LiveGeneration(AsyncIterator[TokenBatch]):
     def trace_id(self) -> str | None:
         return self._timeline.trace_id
 
-    def __aiter__(self) -> "LiveGeneration":
-        return self
+    # --- the consumer's side ------------------------------------------------------------------------------------------
 
-    async def __anext__(self) -> TokenBatch:
+    def listen(self, tell: Callable[[], None]) -> None:
+        self._tell, self._loop = tell, asyncio.get_running_loop()
+        if self._batches or self._error is not None:
+            self._tell_soon()
+
+    def take(self) -> TokenBatch | None:
         batches = self._batches
-        while not batches:
+        if not batches:
             if self._error is not None:
                 raise self._error
-            if self._is_over:
-                raise StopAsyncIteration
-            if self._loop is None:
-                self._loop = asyncio.get_running_loop()
-            self._waiter = self._loop.create_future()
-            await self._waiter
+            return None
         batch = batches.popleft()
         self.pending_bytes -= _size(batch)
         self.has_more = bool(batches)
@@ -82,31 +83,38 @@ class LiveGeneration(AsyncIterator[TokenBatch]):
     def finish(self) -> None:
         self._leave(self._finish)
 
-    def _leave(self, tell: Callable[[str], None]) -> None:
+    def _leave(self, end: Callable[[str], None]) -> None:
+        self._tell = None
         if not self._is_over:
             self._is_over = True
-            tell(self.id)
-            self._wake()
+            end(self.id)
+
+    # --- the router's side --------------------------------------------------------------------------------------------
 
     def put(self, batch: TokenBatch) -> None:
-        """The router's side: more tokens."""
+        """Add tokens."""
         self._batches.append(batch)
         self.pending_bytes += _size(batch)
         self.has_more = True
         self._is_over = batch.finish is not None
-        waiter = self._waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+        if not self._tells_soon:
+            self._tell_soon()
 
     def fail(self, error: RouterError) -> None:
-        """The router's side: there will be no more tokens. Those that came are still the consumer's."""
+        """There will be no more tokens. Those that came are still the consumer's."""
         self._error = error
         self._is_over = True
-        self._wake()
+        self._tell_soon()
 
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+    def _tell_soon(self) -> None:
+        if self._loop is not None and not self._tells_soon:
+            self._tells_soon = True
+            self._loop.call_soon(self._tell_now)
+
+    def _tell_now(self) -> None:
+        self._tells_soon = False
+        if self._tell is not None:
+            self._tell()
 
 
 def _size(batch: TokenBatch) -> int:

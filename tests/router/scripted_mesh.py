@@ -18,6 +18,7 @@ from mesh.wire.messages import EngineMessage, GatewayMessage
 from mesh.wire.requests import Accepted, Delta, Epoch, FinishReason, StepTokens, Submit
 from mesh.wire.status import GatewayStatus
 from router.gateway import Router
+from router.generation import next_batch
 from router.history.records import Record
 from router.history.summary import record_of
 from router.history.tallies import Tallies
@@ -164,9 +165,14 @@ def spec(id_="r", **fields):
 
 async def first(generation):
     async with asyncio.timeout(DEADLINE_S):
-        return await anext(aiter(generation))
+        return await next_batch(generation)
 
 
 async def rest(generation):
     async with asyncio.timeout(DEADLINE_S):
-        return [token async for batch in generation for token in batch.tokens]
+        tokens = list[int]()
+        while True:
+            batch = await next_batch(generation)
+            tokens += batch.tokens
+            if batch.finish is not None:
+                return tokens

@@ -13,7 +13,7 @@ from mesh.wire.control import PolicyChoice, ProcessState, SetPolicy
 from mesh.wire.frames import Sender
 from mesh.wire.status import GatewayStatus
 from tests.router.cluster import M0
-from tests.router.scripted_mesh import DEADLINE_S, TIMING, Mesh, spec, wait_until_serving
+from tests.router.scripted_mesh import DEADLINE_S, TIMING, Mesh, first, spec, wait_until_serving
 
 OTHER = "gateway-other"
 
@@ -57,7 +57,7 @@ async def test_a_switch_lets_running_requests_run(mesh, other):
     await until_it_runs(mesh, "colocated", 1)
     mesh.engines[M0].say_tokens(submit, 10)
     async with asyncio.timeout(DEADLINE_S):
-        assert (await anext(aiter(generation))).tokens == (10,)
+        assert (await first(generation)).tokens == (10,)
     mesh.router.submit(spec("next"))
     await mesh.engines[M0].accept()
     assert [one.policy for one in mesh.router.timelines.of("next").decisions] == ["colocated"]

@@ -20,16 +20,12 @@ async def run_until(work: Coroutine[Any, Any, T], gone: Coroutine[Any, Any, None
     that calls waits in ``gone`` itself, out of which it is called by its own cancellation once the work is done: a task
     group with a second task takes three times as long.
     """
-    watch = _Watch()
+    watch = TaskWatch()
     working = asyncio.get_running_loop().create_task(work)
     working.add_done_callback(watch.call_back)
     try:
-        await gone
-    except asyncio.CancelledError:
-        if not watch.ends():
-            raise
+        await watch.wait(gone)
     finally:
-        watch.is_over = True
         if not working.done():
             working.cancel()
             await asyncio.wait((working,))
@@ -41,21 +37,32 @@ async def run_until(work: Coroutine[Any, Any, T], gone: Coroutine[Any, Any, None
         raise first_of(group) from None
 
 
-class _Watch:
+class TaskWatch:
     """Calls the task that makes it out of what it waits for."""
 
-    __slots__ = ("_caller", "_has_called", "is_over")
+    __slots__ = ("_caller", "_has_called", "_is_over")
 
     def __init__(self) -> None:
         self._caller = asyncio.current_task()
-        self._has_called = self.is_over = False
+        self._has_called = self._is_over = False
 
     def call_back(self, _: object = None) -> None:
-        if not self.is_over and self._caller is not None:
+        """Let `wait` return, now or as soon as it is called. Later than that it does nothing, nor a second time."""
+        if not self._is_over and not self._has_called and self._caller is not None:
             self._has_called = True
             self._caller.cancel()
 
-    def ends(self) -> bool:
+    async def wait(self, gone: Coroutine[Any, Any, None]) -> None:
+        """Return when ``gone`` does, or when the task is called back."""
+        try:
+            await gone
+        except asyncio.CancelledError:
+            if not self._ends():
+                raise
+        finally:
+            self._is_over = True
+
+    def _ends(self) -> bool:
         """Say whether that was its only cancellation, which is taken back."""
         return self._has_called and self._caller is not None and self._caller.uncancel() == 0
 
@@ -96,21 +103,18 @@ class Outlet:
 
         The latter is noticed after twice that at the latest.
         """
-        watch = _Watch()
+        watch = TaskWatch()
         self._look_again(watch, limit_s)
         try:
-            await disconnected(receive)
-        except asyncio.CancelledError:
-            if not watch.ends():
-                raise
+            await watch.wait(disconnected(receive))
         finally:
             if self._timer is not None:
                 self._timer.cancel()
 
-    def _look_again(self, watch: "_Watch", limit_s: float) -> None:
+    def _look_again(self, watch: TaskWatch, limit_s: float) -> None:
         self._timer = asyncio.get_running_loop().call_later(limit_s, self._look, watch, limit_s)
 
-    def _look(self, watch: "_Watch", limit_s: float) -> None:
+    def _look(self, watch: TaskWatch, limit_s: float) -> None:
         if self._was_sending and self._num_done < self._num_before:
             watch.call_back()
             return

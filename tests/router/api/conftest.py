@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -97,17 +98,35 @@ class ScriptedGeneration:
     has_more: bool = False
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     finished: asyncio.Event = field(default_factory=asyncio.Event)
+    _here: deque[TokenBatch] = field(default_factory=deque)
+    _error: Exception | None = None
+    _tell: Callable[[], None] | None = None
+    _playing: asyncio.Task[None] | None = None
 
-    async def __aiter__(self) -> AsyncIterator[TokenBatch]:
+    def listen(self, tell: Callable[[], None]) -> None:
+        self._tell = tell
+        if self._playing is None:
+            self._playing = asyncio.get_running_loop().create_task(self._play())
+
+    def take(self) -> TokenBatch | None:
+        if not self._here and self._error is not None:
+            raise self._error
+        return self._here.popleft() if self._here else None
+
+    async def _play(self) -> None:
         for step in self.steps:
-            if isinstance(step, Exception):
-                raise step
             if isinstance(step, asyncio.Event):
                 await step.wait()
                 continue
             await asyncio.sleep(0)
-            self._deliver(step)
-            yield step
+            if isinstance(step, Exception):
+                self._error = step
+            else:
+                self._deliver(step)
+                self._here.append(step)
+            if self._tell is None:
+                return
+            self._tell()
 
     def _deliver(self, batch: TokenBatch) -> None:
         seen = Seen(self.timeline.arrived_at + 0.001, VIEW, ClusterView({}), ())
@@ -127,11 +146,18 @@ class ScriptedGeneration:
 
     def cancel(self) -> None:
         self.cancelled.set()
+        self._stop()
         self._leave(Outcome.CANCELLED, "no longer wanted")
 
     def finish(self) -> None:
         self.finished.set()
+        self._stop()
         self._leave(Outcome.FINISHED, "stop")
+
+    def _stop(self) -> None:
+        self._tell = None
+        if self._playing is not None:
+            self._playing.cancel()
 
     def _leave(self, outcome: Outcome, reason: str) -> None:
         if self.timeline.ended is None:

@@ -10,6 +10,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
+from mesh.wire.requests import FinishReason
 from router.api.http import connections
 from router.api.http.callers import ClientPeers
 from router.api.http.connections import Connections
@@ -42,7 +43,7 @@ async def raw(gateway, monkeypatch):
 def stuck(gateway):
     """From now on answers stop after two tokens, until the event is set."""
     event = asyncio.Event()
-    gateway.router.script = lambda spec: [batch(10), batch(11), event]
+    gateway.router.script = lambda spec: [batch(10), batch(11), event, batch(12, finish=FinishReason.LENGTH)]
     return event
 
 

@@ -1,27 +1,19 @@
 """One API call: its choices run side by side until all have ended, one fails, or the client is gone."""
 
-import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
 from mesh.wire.requests import FailureCode
 from router.api.access.rates import Charge
 from router.api.errors import ApiError, ClientGoneError, api_error
-from router.api.http.disconnect import run_until
 from router.api.metrics.gateway import BatchMetrics, ServiceMetrics
-from router.api.openai.answers.choice import Choice, Piece
+from router.api.openai.answers.choice import Choice
+from router.api.openai.answers.pump import Pump, Sink
 from router.api.openai.input.grammar_checks import CheckedGrammar
 from router.generation import RequestFailed, Route, RouterError
-
-
-class Sink(Protocol):
-    """Takes the pieces of an answer. A choice's pieces come in order; choices interleave."""
-
-    async def take(self, choice: Choice, piece: Piece, *, more: bool) -> None:
-        """Take a piece of the answer. ``more``: the next piece, or the end of the call, comes without waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,17 +79,13 @@ class Call:
             num_reasoning=sum(choice.num_reasoning_tokens for choice in self.choices) if firsts[0].is_read else None,
         )
 
-    @property
-    def _is_over(self) -> bool:
-        return all(choice.finish is not None for choice in self.choices)
-
     async def run(self, sink: Sink, gone: Coroutine[Any, Any, None]) -> None:
         """Run until all choices have ended, or ``gone`` returns. However it ends, nothing of the call goes on.
 
         Raise the first `RouterError`, or `ClientGoneError` after ``gone``.
         """
         try:
-            await run_until(self._run(sink), gone)
+            await Pump(self.choices, sink).run(gone)
             self._log("answered")
         except (ApiError, RouterError) as error:
             failure = self._failure(error)
@@ -116,25 +104,6 @@ class Call:
         if self.grammar and isinstance(error, RequestFailed) and error.code is FailureCode.GRAMMAR:
             return self.grammar.refuse(str(error))
         return error
-
-    def _run(self, sink: Sink) -> Coroutine[Any, Any, None]:
-        if len(self.choices) == 1:
-            return self._pump(self.choices[0], sink)
-        return self._run_all(sink)
-
-    async def _run_all(self, sink: Sink) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            for choice in self.choices:
-                tasks.create_task(self._pump(choice, sink))
-
-    async def _pump(self, choice: Choice, sink: Sink) -> None:
-        generation = choice.generation
-        async for batch in generation:
-            piece = choice.feed(batch)
-            await sink.take(choice, piece, more=self._is_over if piece.finish else generation.has_more)
-            if piece.finish is not None:
-                generation.finish()
-                return
 
     def _log(self, event: str, **more: str) -> None:
         route, usage = self.route, self.usage

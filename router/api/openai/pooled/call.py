@@ -22,7 +22,16 @@ from router.api.http.disconnect import run_until
 from router.api.metrics.gateway import BatchMetrics, ServiceMetrics
 from router.api.openai.input.ids import CallId
 from router.api.openai.pooled.model import PooledModel
-from router.generation import Fault, Generation, Overloaded, RequestFailed, RequestRouter, Route, RouterError
+from router.generation import (
+    Fault,
+    Generation,
+    Overloaded,
+    RequestFailed,
+    RequestRouter,
+    Route,
+    RouterError,
+    next_batch,
+)
 from router.traces.call_trace import CallFacts, CallTrace
 
 FIRST_IN_FLIGHT: Final = 16  # texts of one call; as many more as have come early, up to the most
@@ -178,10 +187,8 @@ class PooledCall:
 
 async def vector_of(generation: Generation) -> bytes:
     """Return what a generation of a pooled prompt came to. Raise `RouterError` if it fails."""
-    async for batch in generation:
-        if batch.vector is not None:
-            generation.finish()
-            return batch.vector
+    while (batch := await next_batch(generation)).vector is None:
         if batch.finish is not None:
-            break
-    raise RequestFailed("the engine answered without a vector; is it of an older version?", Fault.SERVER)
+            raise RequestFailed("the engine answered without a vector; is it of an older version?", Fault.SERVER)
+    generation.finish()
+    return batch.vector

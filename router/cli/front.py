@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
 
     found = asyncio.run(_ask_all(options.urls, _key(options.api_key_env)))
     if not found:
-        sys.stderr.write("no server answered, so there is nothing to serve\n")
+        sys.stderr.write("none of the servers can be used, so there is nothing to serve\n")
         return EXIT_FAILURE
     draft = FrontDraft(
         found,

@@ -97,7 +97,12 @@ class Calling:
             if headers.get("content-type", "").startswith("text/event-stream"):
                 self._reader = EventReader()
             else:
-                self._fail(BadStreamError("the answer is not a stream of events"))
+                self._fail(BadStreamError(f"the answer is not a stream of events, but {self._kind}"))
+
+    @property
+    def _kind(self) -> str:
+        """Say what the server says that its answer is, for people."""
+        return f"{self._headers.get('content-type', '')[:64]!r}"
 
     @property
     def _comes_in_events(self) -> bool:
@@ -172,8 +177,13 @@ class Calling:
             self._ends.failed(reason, FailureCode.INVALID if status < 500 else FailureCode.STEP)
 
     def _take_whole(self, body: bytes) -> None:
+        """Raise `BadStreamError` on what is no object of JSON, such as the page of somebody's proxy."""
+        try:
+            rewritten = self._call.rewriter.rewrite(body)
+        except BadStreamError as error:
+            raise BadStreamError(f"the answer is {self._kind}: {error}") from None
         usage = self._call.usage = read_usage(body)
-        self._call.answer = ServerAnswer(200, self._passed(), self._call.rewriter.rewrite(body))
+        self._call.answer = ServerAnswer(200, self._passed(), rewritten)
         num_tokens = min(1 if usage is None else usage.completion_tokens or 1, self._call.bound + MOST_EXTRA)
         self._call.num_tokens = num_tokens
         self._ends.got([0] * num_tokens, FinishReason.STOP, 0 if usage is None else usage.num_cached)

@@ -25,6 +25,7 @@ VERSIONS: Final[Mapping[ServerKind, tuple[tuple[str, str], ...]]] = {
     ServerKind.LLAMA_CPP: (("/props", "build_info"),),
     ServerKind.OPENAI: (("/version", "version"), ("/api/version", "version")),
 }
+IS_IT_OPENAI: Final = "is it the address of an OpenAI server?"
 RETURNS_IDS_SINCE: Final = (0, 10, 2)  # of vLLM
 
 
@@ -98,7 +99,7 @@ def _models(base: str, listed: object) -> tuple[tuple[ServedName, ...], str]:
     """The models, and who the first one is owned by. Raise `ServerError` if that is no list of models."""
     data = listed.get("data") if isinstance(listed, dict) else None
     if not isinstance(data, list):
-        raise ServerError(f"{base}/v1/models does not list models: is it the address of an OpenAI server?")
+        raise ServerError(f"{base}/v1/models does not list models: {IS_IT_OPENAI}")
     entries = [entry for entry in data[:MOST_MODELS] if isinstance(entry, dict) and _is_name(entry.get("id"))]
     if not entries:
         raise ServerError(f"{base} serves no model")
@@ -125,13 +126,14 @@ async def _ask(session: aiohttp.ClientSession, base: str, path: str) -> object:
             if 300 <= answer.status < 400 and (place := answer.headers.get("location")):
                 raise ServerError(f"{base}{path} redirects to {place[:200]!r}: name the server that is meant")
             if answer.status != 200:
-                raise ServerError(f"{base}{path} answers with status {answer.status}")
+                hint = f": {IS_IT_OPENAI}" if answer.status == 404 else ""
+                raise ServerError(f"{base}{path} answers with status {answer.status}{hint}")
             body = await _read(answer, base + path)
             return msgspec.json.decode(body)
     except (aiohttp.ClientError, OSError) as error:
         raise ServerError(f"{base} cannot be reached: {_reason(error)}") from None
     except msgspec.DecodeError:
-        raise ServerError(f"{base}{path} does not answer with JSON: is it the address of an OpenAI server?") from None
+        raise ServerError(f"{base}{path} does not answer with JSON: {IS_IT_OPENAI}") from None
 
 
 async def _read(answer: aiohttp.ClientResponse, url: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Runs a coroutine without a task as far as it does not wait: most that write to a client never do."""
+"""Runs a coroutine without waiting for it as far as it does not wait itself: most never do."""
 
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial

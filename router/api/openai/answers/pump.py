@@ -1,18 +1,20 @@
 """Hands the pieces of a call's choices to its sink, in the turn of the event loop in which their tokens came.
 
 No task waits for tokens: to wake one takes longer than to write what came. Only what a slow client holds up becomes
-one, and what comes meanwhile stays with the generations, whose bounds cut such a client off.
+one, for a while; what comes meanwhile stays with the generations, whose bounds cut such a client off.
 """
 
 import asyncio
 from collections.abc import Coroutine, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from router.api.errors import ClientGoneError
 from router.api.http.disconnect import TaskWatch
 from router.api.http.eager import begin
 from router.api.openai.answers.choice import Choice, Piece
+
+HELD_UP_S: Final = 30.0  # that a client may let one message wait to leave
 
 
 class Sink(Protocol):
@@ -66,7 +68,7 @@ class Pump:
             self._fail(error)
             return
         if left is not None:
-            task = self._held_up[choice.index] = asyncio.get_running_loop().create_task(left)
+            task = self._held_up[choice.index] = asyncio.get_running_loop().create_task(_in_time(left))
             task.add_done_callback(partial(self._go_on, choice))
         elif choice.finish is not None and self._is_over:
             self._watch.call_back()
@@ -82,8 +84,9 @@ class Pump:
             self._hand_on(choice)
 
     async def _drain(self, choice: Choice) -> None:
+        """Hand on all that came, or up to what the client held up: it has its time for each piece."""
         generation = choice.generation
-        while choice.finish is None and (batch := generation.take()) is not None:
+        while choice.finish is None and choice.index not in self._held_up and (batch := generation.take()) is not None:
             piece = choice.feed(batch)
             await self._sink.take(choice, piece, more=self._is_over if piece.finish else generation.has_more)
             if piece.finish is not None:
@@ -92,3 +95,12 @@ class Pump:
     def _fail(self, error: BaseException) -> None:
         self._error = self._error or error
         self._watch.call_back()
+
+
+async def _in_time(left: Coroutine[Any, Any, None]) -> None:
+    """Raise `ClientGoneError` if the client does not let it leave."""
+    try:
+        async with asyncio.timeout(HELD_UP_S):
+            await left
+    except TimeoutError:
+        raise ClientGoneError from None

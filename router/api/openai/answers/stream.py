@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from router.api.errors import ApiError, ClientGoneError, api_error, internal_error
-from router.api.http.disconnect import Outlet
+from router.api.http.disconnect import disconnected
 from router.api.http.headers import route_headers
 from router.api.openai.answers.call import Call, Usage
 from router.api.openai.answers.choice import Choice, Piece
@@ -59,7 +59,7 @@ class EventStream(Response):
         """Raise `ApiError` or `RouterError` if the call fails before its first piece."""
         sink = _EventSink(self, self._call, self._events, send, self._done)
         try:
-            await self._call.run(sink, sink.abandoned(receive))
+            await self._call.run(sink, disconnected(receive))
             await sink.finish(await self._last())
         except (ApiError, RouterError) as error:
             if not sink.started:
@@ -82,14 +82,14 @@ def encoded(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
 
 
-class _EventSink(Outlet):
+class _EventSink:
     """Sends pieces that come together in one ASGI message: each message is a system call.
 
     ASGI's `send` holds us back when the client is slow.
     """
 
     def __init__(self, response: EventStream, call: Call, events: Events, send: Send, done: bytes) -> None:
-        super().__init__(send)
+        self._send = send
         self._done = done
         self.started = False
         self._response = response
@@ -113,9 +113,7 @@ class _EventSink(Outlet):
         event = self._unsent + event
         self._unsent = event if more and len(event) < MAX_UNSENT else b""
         if event and not self._unsent:
-            self._num_started += 1  # `send`, but for each token
             await self._send({"type": "http.response.body", "body": event, "more_body": True})
-            self._num_done += 1
 
     async def _start(self) -> None:
         async with self._opening:
@@ -123,10 +121,10 @@ class _EventSink(Outlet):
                 return
             if route := self._call.route:
                 self._response.raw_headers += encoded(route_headers(route))
-            await self.send({"type": "http.response.start", "status": 200, "headers": self._response.raw_headers})
+            await self._send({"type": "http.response.start", "status": 200, "headers": self._response.raw_headers})
             self.started = True
 
     async def finish(self, last: bytes) -> None:
         if not self.started:
             await self._start()
-        await self.send({"type": "http.response.body", "body": self._unsent + last + self._done, "more_body": False})
+        await self._send({"type": "http.response.body", "body": self._unsent + last + self._done, "more_body": False})

@@ -10,6 +10,7 @@ from starlette.types import Receive
 from router.api.errors import ApiError, ClientGoneError, body_too_large
 from router.api.http.admission import AdmissionEntry
 from router.api.http.callers import caller_of
+from router.api.http.eager import begin
 from router.api.http.headers import headers_of
 from router.api.openai.input.background import Background
 from router.api.openai.input.bodies import Body
@@ -43,17 +44,20 @@ async def read_bytes(request: Request, max_bytes: int, entry: AdmissionEntry) ->
     declared = headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > max_bytes:
         raise body_too_large(max_bytes)
-    try:
-        async with asyncio.timeout(BODY_TIMEOUT_S):
-            return await _read(request.receive, max_bytes, entry)
-    except TimeoutError:
-        message = f"The body did not arrive within {BODY_TIMEOUT_S:g} s"
-        raise ApiError(408, message, code="body_timeout", headers={"connection": "close"}) from None
-
-
-async def _read(receive: Receive, max_bytes: int, entry: AdmissionEntry) -> bytes:
-    """Counts what arrives, so that a chunked body without a length cannot grow past the limit."""
     pieces: list[bytes] = []
+    left = begin(_read(request.receive, max_bytes, entry, pieces))
+    if left is not None:  # most bodies are here with their heads
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT_S):
+                await left
+        except TimeoutError:
+            message = f"The body did not arrive within {BODY_TIMEOUT_S:g} s"
+            raise ApiError(408, message, code="body_timeout", headers={"connection": "close"}) from None
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+async def _read(receive: Receive, max_bytes: int, entry: AdmissionEntry, pieces: list[bytes]) -> None:
+    """Counts what arrives, so that a chunked body without a length cannot grow past the limit."""
     num_bytes, more = 0, True
     while more:
         message = await receive()
@@ -66,4 +70,3 @@ async def _read(receive: Receive, max_bytes: int, entry: AdmissionEntry) -> byte
         if num_bytes > max_bytes:
             raise body_too_large(max_bytes)
         more = message.get("more_body", False)
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -125,3 +125,21 @@ async def test_the_first_failure_ends_all_choices_after_what_came(run, sink, gen
     with pytest.raises(RequestFailed):
         await running
     assert sink.taken == [(0, "1", False)]
+
+
+async def test_each_piece_has_its_time_to_leave(run, sink, generations, monkeypatch):
+    monkeypatch.setattr("router.api.openai.answers.pump.HELD_UP_S", 0.2)
+    running = asyncio.create_task(run(asyncio.Event()))
+    await settle()
+    for token in (1, 2, 3):
+        sink.door.clear()
+        generations[0].put(batch(token))
+        await asyncio.sleep(0.1)
+        sink.door.set()
+        await settle()
+    assert [text for _, text, _ in sink.taken] == ["1", "2", "3"]
+    sink.door.clear()
+    generations[0].put(batch(4))
+    with pytest.raises(ClientGoneError):
+        await running
+    assert len(sink.taken) == 3

@@ -121,7 +121,10 @@ class Connection(asyncio.Transport):
 class Gateway:
     """One without sockets, which ``topology`` has as its first one."""
 
-    def __init__(self, topology: Topology, callers: Callers, *, has_traces: bool = False) -> None:
+    def __init__(
+        self, topology: Topology, callers: Callers, *, has_traces: bool = False, models: Models | None = None
+    ) -> None:
+        """``models``: None: those of the mesh's own engines."""
         self.wire, clock, registry, tallies = Wire(), SystemClock(), CollectorRegistry(), Tallies()
         spec = topology.gateways[0]
         policy = PolicyInForce(topology.policy, Random(0), clock.now())
@@ -138,13 +141,13 @@ class Gateway:
         timelines = Timelines(TimelineReaders((tallies.arrived,), (metrics.delivered,), readers))
         sockets = cast(Sockets[GatewayMessage], self.wire)
         self.router = Router(topology, spec.id, sockets, clock, policy, timelines, tallies)
-        models = Models(ServedModel.load(service, prepared_dir(service.model)) for service in topology.services)
+        own = models or Models(ServedModel.load(service, prepared_dir(service.model)) for service in topology.services)
         sources = FeedSources(topology, spec.id, timelines, self.router.report, lambda: None, lambda at: at)
         app = create_apps(
             ApiConfig(
                 gateway=spec.id,
                 router=self.router,
-                models=models,
+                models=own,
                 view=self.router.view,
                 timelines=timelines,
                 metrics=metrics,
@@ -159,6 +162,7 @@ class Gateway:
                 broadcast=FeedBroadcast(sources, clock),
                 has_page=False,
                 tracer=tracer,
+                calls=self.router.calls,
             )
         ).public
         self._config = uvicorn.Config(app, http="httptools", ws="none", lifespan="off", log_config=None)

@@ -86,6 +86,7 @@ class Simulation:
         self._load: LoadPlay = OpenPlay(())
         self._default = topology.services[0]
         self._numbers: dict[str, int] = {}  # of requests that are open, in their load
+        self._blocks: dict[str, tuple[int, ...]] = {}  # likewise, where the load names any
         self._num_to_follow = 0  # requests that arrive because others have ended
         self._num_submitted = 0
         self._has_more = True
@@ -226,6 +227,8 @@ class Simulation:
         self._num_submitted += 1
         self.open[spec.id] = name
         self._numbers[spec.id] = arrival.number
+        if request.blocks:
+            self._blocks[spec.id] = blocks_of(request)
         self._submit(name, spec, request.tenant)
 
     def _submit(self, name: str, spec: RequestSpec, tenant: str) -> None:
@@ -249,7 +252,7 @@ class Simulation:
     def _ended(self, record: Record, spec: RequestSpec) -> None:
         assert record.outcome is not Outcome.FINISHED or record.output_tokens <= spec.sampling.max_tokens, record
         del self.open[spec.id]
-        blocks = blocks_of(spec.prompt)
+        blocks = self._blocks.pop(spec.id, ())
         self._on_record(replace(record, hash_ids=blocks) if blocks else record)
         follower = self._load.ended(self._numbers.pop(spec.id), self.kernel.now)
         if follower is not None:

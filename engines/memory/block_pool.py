@@ -16,7 +16,7 @@ from math import inf
 from typing import Protocol
 
 from engines.memory.cached_blocks import CachedBlocks
-from engines.memory.chains import ROOT, Digest, chain, digests_of
+from engines.memory.chains import ROOT, Digest, chain, digests_of, packed
 from engines.memory.pages import Claimant, PagePool, Precedence
 
 
@@ -55,7 +55,7 @@ class Run:
         """The sequence goes, or begins anew. Keep those of its first tokens whose digests may be asked for: they stay
         for as long as its blocks are cached, and are a tenth as large so.
         """
-        self.tokens = array("I", self.tokens[:num_tokens]) if self.is_alone else ()
+        self.tokens = packed(self.tokens[:num_tokens]) if self.is_alone else ()
 
 
 class BlockPool:
@@ -77,7 +77,7 @@ class BlockPool:
         self._content = content
         self._free = pages.free
         self._cached = CachedBlocks(num_all)
-        self._holders = [0] * num_all
+        self._holders = array("H", bytes(2 * num_all))  # how many, of each block
         self._num_here = 0  # that somebody holds
         self._names: list[Digest | Run | None] = [None] * num_all  # published; a run: not computed yet
         self._by_digest: dict[Digest, int] = {}
@@ -94,7 +94,7 @@ class BlockPool:
     @property
     def num_free(self) -> int:
         """Blocks that can be allocated now: free ones, cached ones, and those of pages that others would give up."""
-        num_all, num_of_quota = len(self._free) + len(self._cached), self.num_blocks - self._num_here
+        num_all, num_of_quota = len(self._free) + self._cached.num, self.num_blocks - self._num_here
         if self._pages.is_shared:
             num_all += self._pages.num_idle_beside(self)
         return num_all if num_all < num_of_quota else num_of_quota
@@ -167,7 +167,7 @@ class BlockPool:
         while len(blocks) < count:
             if free:  # to give up one cached block can free others
                 blocks.append(free.pop())
-            elif not self._pages.reclaim(self):
+            elif not (self._pages.is_shared and self._pages.reclaim(self)):
                 blocks += self._give_up_own(count - len(blocks))
         self._num_here += count
         for block in blocks:
@@ -180,7 +180,7 @@ class BlockPool:
     def _give_up_own(self, most: int) -> list[int]:
         """Cached blocks, one at least: those that nobody has held for longer than any page of another pool."""
         cached, free, names = self._cached, self._free, self._names
-        idle_since = self._pages.idle_since_beside(self)
+        idle_since = self._pages.idle_since_beside(self) if self._pages.is_shared else inf
         blocks: list[int] = []
         while not blocks or (
             len(blocks) < most and not free and cached and (idle_since == inf or cached.since < idle_since)

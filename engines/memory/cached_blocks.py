@@ -20,13 +20,13 @@ class CachedBlocks:
     def __init__(self, num_blocks: int) -> None:
         self._since = [0] * num_blocks  # the last release of each, which it may have been taken out of since
         self._released: OrderedDict[int, array[int]] = OrderedDict()  # by moment, in the order of their tables
-        self._num = 0
+        self.num = 0
 
     def __repr__(self) -> str:
-        return f"<CachedBlocks {self._num} in {len(self._released)} releases>"
+        return f"<CachedBlocks {self.num} in {len(self._released)} releases>"
 
     def __len__(self) -> int:
-        return self._num
+        return self.num
 
     def __iter__(self) -> Iterator[int]:
         return chain.from_iterable(self._released.values())
@@ -44,7 +44,7 @@ class CachedBlocks:
         for block in blocks:
             since[block] = now
         self._released[now] = array("I", blocks)
-        self._num += len(blocks)
+        self.num += len(blocks)
 
     def first(self, most: int) -> Iterable[int]:
         """Return so many of those that go first and were released together; none if there is none."""
@@ -58,7 +58,7 @@ class CachedBlocks:
         del together[-num_blocks:]
         if not together:
             del self._released[since]
-        self._num -= num_blocks
+        self.num -= num_blocks
         return last
 
     def remove(self, block: int) -> None:
@@ -68,4 +68,4 @@ class CachedBlocks:
         together.remove(block)
         if not together:
             del self._released[since]
-        self._num -= 1
+        self.num -= 1

@@ -13,6 +13,14 @@ def chain(parent: Digest, tokens: Sequence[int]) -> Digest:
     return blake2b(parent + array("I", tokens).tobytes(), digest_size=16).digest()
 
 
+def packed(tokens: Sequence[int]) -> "array[int]":
+    """Return the same tokens in as little memory as may be: a byte each where that is enough, else four."""
+    try:
+        return array("B", tokens)
+    except OverflowError:
+        return array("I", tokens)
+
+
 def root_of(salt: bytes) -> Digest:
     """Where the chains of prefixes begin that are not to be found without this ``salt``; empty: `ROOT`."""
     return blake2b(salt, digest_size=16).digest() if salt else ROOT

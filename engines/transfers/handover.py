@@ -85,11 +85,13 @@ class Handovers:
 
     def exported(self, transfer: str, event: Exported, now: float) -> list[EngineOutcome]:
         """Blocks are ready to leave."""
-        return self.departures.exported(transfer, event, now) + self.sources.exported(transfer, event, now)
+        outcomes = self.departures.exported(transfer, event, now)
+        return outcomes if self.sources.is_idle else outcomes + self.sources.exported(transfer, event, now)
 
     def imported(self, transfer: str, event: Imported, now: float) -> list[EngineOutcome]:
         """Blocks are copied, or could not be."""
-        return self.arrivals.imported(transfer, event, now) + self.pulls.imported(transfer, event, now)
+        outcomes = self.arrivals.imported(transfer, event, now)
+        return outcomes if self.pulls.is_idle else outcomes + self.pulls.imported(transfer, event, now)
 
     def expire(self, now: float) -> list[EngineOutcome]:
         return list(chain.from_iterable(way.expire(now) for way in self._ways))

@@ -73,7 +73,7 @@ class IncomingTransfers:
 
     @property
     def num_migrating(self) -> int:
-        return sum(incoming.reserve.is_migration for incoming in self._incoming.values())
+        return sum([incoming.reserve.is_migration for incoming in self._incoming.values()]) if self._incoming else 0
 
     def machines(self) -> list[ReceiveTransfer]:
         return [incoming.machine for incoming in self._incoming.values()]

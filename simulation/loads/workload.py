@@ -18,7 +18,8 @@ from simulation.loads.trace_request import TraceRequest
 
 MOST_ASKED = 2048  # tokens of an answer that clients allow, unless it is longer: Aladdin's (section 6.1)
 ANY_GRAMMAR = "%llguidance {}"  # of structured answers: none is followed, their lengths are the trace's
-FIRST_UNIQUE = 2**31  # token ids from here on belong to one request each
+FIRST_UNIQUE = 2**31  # token ids from here on belong to one request each, in traces with blocks
+UNIQUE = 255  # begins the name that a prompt repeats where there are no blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +116,15 @@ def prompt_of(request: TraceRequest, origin: int) -> list[int]:
     """Token ids: equal for blocks that the trace says are the same, else like those of its conversation only, which
     ``origin`` names.
     """
-    unique = FIRST_UNIQUE + origin
-    if not request.blocks:
-        return [unique] * request.num_input
+    if not request.blocks:  # small ids, of which prefix caches keep a byte each (`engines.memory.chains.packed`)
+        name = [UNIQUE, *origin.to_bytes(4, "little")]
+        return (name * -(-request.num_input // len(name)))[: request.num_input]
     prompt = [block for block in request.blocks for _ in range(PROMPT_BLOCK)]
     del prompt[request.num_input :]
-    prompt += [unique] * (request.num_input - len(prompt))
+    prompt += [FIRST_UNIQUE + origin] * (request.num_input - len(prompt))
     return prompt
 
 
-def blocks_of(prompt: Sequence[int]) -> tuple[int, ...]:
-    """The blocks that `prompt_of` made a prompt of."""
-    return tuple(token for token in prompt[::PROMPT_BLOCK] if token < FIRST_UNIQUE)
+def blocks_of(request: TraceRequest) -> tuple[int, ...]:
+    """The blocks that its prompt is made of: those that it is long enough for."""
+    return request.blocks[: -(-request.num_input // PROMPT_BLOCK)]

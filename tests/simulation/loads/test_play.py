@@ -8,7 +8,7 @@ from simulation.loads.closed_loop import ClosedLoop, asked_requests
 from simulation.loads.mix import Mix
 from simulation.loads.play import TURNAROUND_S, ClosedPlay, OpenPlay, most_turns
 from simulation.loads.trace_request import TraceRequest
-from simulation.loads.workload import FIRST_UNIQUE, prompt_of
+from simulation.loads.workload import prompt_of
 
 
 def one(num_input=10, **fields):
@@ -36,7 +36,7 @@ def test_a_turn_waits_for_the_answer_before_it_and_for_its_time():
 
 def test_prompts_of_a_conversation_begin_with_those_before():
     first, second = prompt_of(TALK, 3), prompt_of(TALK.then[0], 3)
-    assert second[:10] == first == [FIRST_UNIQUE + 3] * 10
+    assert second[:10] == first == [255, 3, 0, 0, 0, 255, 3, 0, 0, 0]
     assert len(second) == 30
 
 

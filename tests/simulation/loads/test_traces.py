@@ -147,5 +147,5 @@ def test_prompts_share_what_the_trace_says_is_shared():
     assert (len(first), len(second)) == (600, 700)
     assert first[:512] == second[:512]
     assert first[512] != second[512]
-    assert prompt_of(TraceRequest(0.0, 3, 1), 5) == [FIRST_UNIQUE + 5] * 3
+    assert prompt_of(TraceRequest(0.0, 6, 1), 5) == [255, 5, 0, 0, 0, 255]
     assert prompt_of(TraceRequest(0.0, 514, 1, (9,)), 5)[512:] == [FIRST_UNIQUE + 5] * 2

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from mesh.errors import UserError
-from simulation.compiled.sources import compilable
+from simulation.compiled.sources import STRUCTS, sources
 
 PACKAGES = "mesh", "kvtransfer", "engines", "router", "simulation", "bench"
 KEPT_BUILDS = 2  # the newest: of this state of the sources and the one before
@@ -86,7 +86,10 @@ def _copy(root: Path, folder: Path) -> None:
 def _prepare(folder: Path, module: str) -> str:
     """Write what is to be compiled. Return its path."""
     path = Path(*module.split(".")).with_suffix(".py")
-    (folder / path).write_text(compilable((folder / path).read_text()))
+    compiled, structs = sources((folder / path).read_text(), module)
+    (folder / path).write_text(compiled)
+    if structs is not None:
+        (folder / path.with_stem(path.stem + STRUCTS)).write_text(structs)
     return str(path)
 
 

@@ -10,8 +10,7 @@ from mesh.errors import UserError
 from simulation.compiled import build
 from simulation.compiled.__main__ import ROOT
 from simulation.compiled.build import compile_modules, compiled_tree
-from simulation.compiled.modules import COMPILED
-from simulation.compiled.sources import compilable
+from simulation.compiled.sources import sources
 from tests.seeds import is_night
 
 POOL = "class Pool:\n    __slots__ = ('num',)\n\n    def __init__(self) -> None:\n        self.num = 1\n"
@@ -41,7 +40,7 @@ def builder(tmp_path: Path) -> Builder:
 
 def test_the_same_sources_are_compiled_once(builder: Builder):
     assert builder.tree() == builder.tree()
-    assert builder.texts == [compilable(POOL)]
+    assert builder.texts == [sources(POOL, "mesh.pool").compiled]
     assert builder.said == ["compiling 1 modules, once for these sources: a minute or two of CPU"]
 
 
@@ -68,9 +67,11 @@ def test_a_build_that_fails_leaves_nothing_and_says_why(builder: Builder, monkey
     assert not list((builder.root / "builds").iterdir())
 
 
-def test_every_module_that_is_named_can_be_compiled():
-    for module in COMPILED:
-        compilable(ROOT.joinpath(*module.split(".")).with_suffix(".py").read_text())
+def test_structs_lie_beside_what_is_compiled(builder: Builder):
+    said = "import msgspec\n\nclass Said(msgspec.Struct):\n    num: int"
+    (builder.root / "mesh" / "pool.py").write_text(said)
+    assert "class Said(msgspec.Struct)" in (builder.tree() / "mesh" / "pool_structs.py").read_text()
+    assert builder.texts == ["import msgspec\nfrom mesh.pool_structs import Said"]
 
 
 @pytest.mark.skipif(not is_night(), reason="compiling takes minutes")

@@ -41,7 +41,8 @@ from tests.defences.attacks import (
     unsupervised,
 )
 from tests.defences.recorded import a_move_after_the_end
-from tests.kvtransfer.test_protocol import Link, test_blocks_read_after_the_sender_gave_up_are_still_what_was_promised
+from tests.kvtransfer.link import Link
+from tests.kvtransfer.test_protocol import test_blocks_read_after_the_sender_gave_up_are_still_what_was_promised
 
 SHAPE = KVShape(1, 1, 4, 4, "float32")
 

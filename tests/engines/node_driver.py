@@ -15,7 +15,8 @@ from mesh.wire.frames import Sender
 from mesh.wire.messages import EngineMessage, Message
 from mesh.wire.requests import Epoch, RequestSpec, Submit
 from mesh.wire.status import EngineStatus
-from tests.engines.virtual import SERVICE, VirtualMesh
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_memory import SERVICE
 
 E = TypeVar("E")
 

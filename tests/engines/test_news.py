@@ -6,7 +6,8 @@ from mesh.wire.control import Drain, Migrate, ProcessState, Role, SetRole
 from mesh.wire.requests import Accepted, Refused
 from mesh.wire.status import EngineStatus
 from tests.engines.conftest import MakeSpec
-from tests.engines.virtual import GATEWAY, VirtualMesh
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_memory import GATEWAY
 from tests.seeds import each_seed
 
 SEEDS = range(12)

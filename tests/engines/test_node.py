@@ -17,7 +17,8 @@ from mesh.wire.status import ChildStatus, SupervisorStatus
 from mesh.wire.transfers import Reserve
 from tests.engines.conftest import MakeSpec
 from tests.engines.node_driver import GATEWAY, OTHER, SUPERVISOR, TIMING, TOPOLOGY, NodeDriver, messages, those
-from tests.engines.virtual import SERVICE, SHAPE, VirtualMesh
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_memory import SERVICE, SHAPE
 
 
 @pytest.fixture

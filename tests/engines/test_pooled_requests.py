@@ -21,7 +21,9 @@ from mesh.wire.requests import (
 )
 from tests.engines.conftest import MakeSequence, MakeSpec
 from tests.engines.scheduling.test_scheduler import OneSecondAToken, queue, taken
-from tests.engines.virtual import GATEWAY, OTHER, SERVICE, VirtualEngine, VirtualMesh, absorb, continuation
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_engine import VirtualEngine
+from tests.engines.virtual_memory import GATEWAY, OTHER, SERVICE, absorb, continuation
 
 POOLED = {"sampling": Sampling(max_tokens=1, seed=0, ignore_eos=True), "pooling": Pooling()}
 

@@ -7,7 +7,7 @@ import pytest
 from mesh.wire.control import PrefillMode, PrefillOrder
 from mesh.wire.requests import Epoch, RequestSpec, Sampling, Submit
 from tests.engines.test_prefill_modes import CHUNK_TOKENS, Run
-from tests.engines.virtual import GATEWAY, SERVICE
+from tests.engines.virtual_memory import GATEWAY, SERVICE
 from tests.seeds import each_seed
 
 CHUNK_S = 0.001 * CHUNK_TOKENS

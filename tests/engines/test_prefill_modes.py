@@ -24,7 +24,8 @@ from kvtransfer.protocol import Send, TransferLimits
 from mesh.wire.control import PrefillMode, Role
 from mesh.wire.requests import Epoch, RequestSpec, Sampling, StepTokens, Submit
 from mesh.wire.status import DecodeCost, PrefillCost
-from tests.engines.virtual import GATEWAY, SERVICE, SHAPE, VirtualMesh
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_memory import GATEWAY, SERVICE, SHAPE
 from tests.seeds import each_seed
 
 COST = StepCost(PrefillCost(0.0, 0.001), DecodeCost(0.005, 0.001))  # of engines in a `VirtualMesh`

@@ -10,7 +10,8 @@ from mesh.wire.control import Announce, EnginePlace, PrefillMode, Role, SetRole,
 from mesh.wire.requests import Epoch, Submit
 from mesh.wire.status import EngineStatus
 from tests.engines.conftest import MakeSpec
-from tests.engines.virtual import GATEWAY, VirtualMesh, continuation
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_memory import GATEWAY, continuation
 from tests.seeds import each_seed
 
 SEEDS = range(25)

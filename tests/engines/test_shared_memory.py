@@ -7,7 +7,8 @@ import pytest
 from mesh.wire.control import Migrate
 from mesh.wire.requests import RequestSpec
 from tests.engines.conftest import MakeSpec
-from tests.engines.virtual import BLOCK_SIZE, OTHER, SERVICE, SLOTS, VirtualMesh, continuation
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_memory import BLOCK_SIZE, OTHER, SERVICE, SLOTS, continuation
 from tests.seeds import each_seed
 
 BOTH = (SERVICE, OTHER)

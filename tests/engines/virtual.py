@@ -1,23 +1,13 @@
-"""Engine cores on a virtual network: seeded order of events, lost messages, an executor whose tokens depend on the KV.
-
-The executor stores at each position a hash of everything up to it, and draws tokens from the hash at the last position.
-A block that was lost, mixed up, reused too early or copied wrongly therefore changes the tokens that come out. The
-services of an engine share its memory by the page, and their blocks are of different sizes.
-"""
+"""Engine cores on a virtual network: seeded order of events, lost messages, KV whose content is followed."""
 
 import random
-import zlib
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from hashlib import blake2b
 from math import inf
 from typing import Any
 
 from engines.core import EngineCore
-from engines.costs.learning import LearntCost
-from engines.costs.step_cost import StepCost
 from engines.effects import (
     Copied,
     DropAdapter,
@@ -34,214 +24,20 @@ from engines.effects import (
     StopLoading,
     StoreBlocks,
 )
-from engines.images.form import ImageForm
-from engines.memory.block_pool import BlockPool
-from engines.memory.packed_pool import block_pool
-from engines.memory.pages import PagePool
-from engines.scheduling.batch import Batch, Chunk, ChunkResult, StepResult
-from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.scheduler import Limits
 from engines.settings import EngineSettings
-from engines.speculation.drafting import write_drafts
 from engines.speculation.model_speculation import DraftModel, ModelSpeculation
-from engines.speculation.speculates import Speculates
 from engines.speculation.speculation import Speculation
-from engines.speculation.verification import compute_verified
 from engines.status import Service
 from kvtransfer.layout import block_bytes
 from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Imported, Send, TransferLimits
 from kvtransfer.tiers.tier import BlocksLoaded, BlocksStored, Tier, TierUse
 from mesh.topology.schema import Rescheduling, Scheduling
 from mesh.wire.control import Role
-from mesh.wire.images import PlacedImage
 from mesh.wire.messages import Message
-from mesh.wire.requests import POOLED_TOKEN, Accepted, Epoch, Failed, Refused, RequestSpec, StepTokens, Submit
-from mesh.wire.status import DecodeCost, PrefillCost
-from mesh.wire.transfers import KVShape, MemoryRef
-
-SERVICE, OTHER = "tiny", "other"
-SLOTS = {SERVICE: 1, OTHER: 3}  # blocks in a page
-BLOCK_SIZE = 4
-STEP_S = 0.01
-GATEWAY = "gateway"
-SHAPE = KVShape(1, 1, 1, BLOCK_SIZE, "float32")
-GREY = (0.5, 0.5, 0.5)
-SIGHT = ImageForm(3, 1, 2, 2, True, 1, 1 / 255, GREY, GREY)  # a tile of one pixel is two tokens
-
-
-def absorb(state: bytes, token: int) -> bytes:
-    return blake2b(state + token.to_bytes(4, "little"), digest_size=8).digest()
-
-
-def token_after(state: bytes, num_tokens: int = 1000) -> int:
-    """Of a vocabulary of so many tokens."""
-    return 10 + int.from_bytes(state[:4], "little") % num_tokens
-
-
-def sight_of(image: PlacedImage) -> int:
-    """What a model sees of an image."""
-    return zlib.crc32(image.pixels)
-
-
-def continuation(
-    prompt: list[int],
-    num_tokens: int,
-    adapter: str = "",
-    images: Sequence[PlacedImage] = (),
-    vocabulary: int = 1000,
-) -> list[int]:
-    """What an undisturbed run generates, with the adapter of that key if it has one."""
-    state, generated = adapter.encode(), []
-    shown = {image.start: image for image in images}
-    for position, token in enumerate(prompt):
-        state = absorb(state, token)
-        if position in shown:
-            state = absorb(state, sight_of(shown[position]))
-    for _ in range(num_tokens):
-        generated.append(token_after(state, vocabulary))
-        state = absorb(state, generated[-1])
-    return generated
-
-
-class VirtualMemory:
-    """What is in each block, and its generation. A service that writes to a page overwrites what others had there."""
-
-    def __init__(
-        self, num_pages: int, slots: Mapping[str, int] = SLOTS, quotas: Mapping[str, float] | None = None
-    ) -> None:
-        self.pages = PagePool(num_pages)
-        self.slots = slots
-        self.quotas = quotas or {}
-        self.generations: dict[tuple[str, int], int] = defaultdict(int)
-        self._content: dict[tuple[str, int], dict[int, bytes]] = defaultdict(dict)
-        self._writers: dict[int, str] = {}  # of pages
-
-    def write(self, service: str, block: int, offset: int, state: bytes) -> None:
-        page = block // self.slots[service]
-        if self._writers.get(page, service) != service:
-            for gone in self.blocks_in(page, self._writers[page]):
-                self._content.pop(gone, None)
-        self._writers[page] = service
-        self._content[service, block][offset] = state
-
-    def read(self, service: str, block: int) -> dict[int, bytes]:
-        """By offset."""
-        return self._content[service, block]
-
-    def blocks_in(self, page: int, service: str) -> list[tuple[str, int]]:
-        slots = self.slots[service]
-        return [(service, block) for block in range(page * slots, (page + 1) * slots)]
-
-    def pool(self, service: str) -> BlockPool:
-        quota = self.quotas.get(service)
-        return block_pool(self.pages, BLOCK_SIZE, self.slots[service], VirtualContent(service, self), quota=quota)
-
-
-@dataclass
-class VirtualContent:
-    """Implements `engines.memory.block_pool.Content` for one service."""
-
-    service: str
-    memory: VirtualMemory
-
-    def take_page(self, page: int) -> None:
-        for service in self.memory.slots:
-            for block in self.memory.blocks_in(page, service):
-                self.memory.generations[block] += 1
-
-    def reuse(self, block: int) -> None:
-        self.memory.generations[self.service, block] += 1
-
-
-class HashingExecutor:
-    def __init__(self, memory: VirtualMemory, vocabulary: int = 1000) -> None:
-        self.adapters: set[str] = set()  # keys
-        self._memory = memory
-        self._vocabulary = vocabulary
-
-    def execute(self, batch: Batch) -> StepResult:
-        drafted = write_drafts(batch.chunks, lambda service: partial(self._guess, service), lambda: 0.0)
-        return StepResult(compute_verified(drafted.chunks, partial(self._compute, batch.service)), STEP_S)
-
-    def _guess(self, service: str, chunks: Sequence[Chunk]) -> list[ChunkResult]:
-        """A draft model is wrong about every fifth token."""
-        results = self._compute(service, chunks)
-        is_wrong = [chunk.draw is not None and (chunk.start + len(chunk.request)) % 5 == 0 for chunk in chunks]
-        return [
-            ChunkResult((one.token or 0) + 1) if wrong else one for one, wrong in zip(results, is_wrong, strict=True)
-        ]
-
-    def _compute(self, service: str, chunks: Sequence[Chunk]) -> list[ChunkResult]:
-        results = []
-        for chunk in chunks:
-            assert not chunk.adapter or chunk.adapter in self.adapters, "an adapter that is not there is computed"
-            state = chunk.adapter.encode()
-            state = self._at(service, chunk.blocks, chunk.start - 1) if chunk.start else state
-            shown = {image.start: image for image in chunk.images}
-            for position, token in enumerate(chunk.tokens, chunk.start):
-                state = absorb(state, token)
-                if position in shown:
-                    state = absorb(state, sight_of(shown[position]))
-                index, offset = divmod(position, BLOCK_SIZE)
-                self._memory.write(service, chunk.blocks[index], offset, state)
-            if chunk.draw is not None and chunk.draw.pooling is not None:
-                results.append(ChunkResult(POOLED_TOKEN, vector=state))
-            else:
-                results.append(ChunkResult(None if chunk.draw is None else token_after(state, self._vocabulary)))
-        return results
-
-    def _at(self, service: str, blocks: Sequence[int], position: int) -> bytes:
-        index, offset = divmod(position, BLOCK_SIZE)
-        return self._memory.read(service, blocks[index])[offset]
-
-
-class VirtualTier:
-    """Blocks that the engines of a host share, by digest: a `TierIndex` with the content of blocks."""
-
-    def __init__(self) -> None:
-        self.contents: dict[bytes, dict[int, bytes]] = {}
-        self.tiers = {Tier.HOST: 2**20}
-
-    def find(self, digest: bytes) -> Tier | None:
-        return Tier.HOST if digest in self.contents else None
-
-
-def make_service(
-    service: str,
-    engine: str,
-    memory: VirtualMemory,
-    tier: VirtualTier | None = None,
-    speculation: Speculates | None = None,
-    speed: float = 1.0,
-) -> Service:
-    """``speed``: at which the engine takes it to be computed."""
-    return Service(
-        ServiceQueue(service, memory.pool(service)),
-        SHAPE,
-        MemoryRef("here", engine, 1, engine),
-        frozenset({0}),
-        4096,
-        LearntCost(StepCost(PrefillCost(0.0, 0.001 / speed), DecodeCost(0.005 / speed, 0.001 / speed))),
-        weight_bytes=1,
-        images=SIGHT,
-        tiers=tier,
-        speculation=speculation,
-    )
-
-
-@dataclass
-class VirtualEngine:
-    core: EngineCore
-    executor: HashingExecutor
-    memory: VirtualMemory
-    dropped: list[str] = field(default_factory=list)
-    weightless: set[str] = field(default_factory=set)  # paused services
-    weight_memory: float = inf  # services whose weights it holds at a time
-    kept: dict[int, list[dict[int, bytes]]] = field(default_factory=dict)  # offloaded blocks, by ticket
-    batch: Batch | None = None
-    dead: bool = False
-    tier: VirtualTier | None = None
-    stopped: set[int] = field(default_factory=set)  # tickets of loads
+from mesh.wire.requests import Accepted, Epoch, Failed, Refused, RequestSpec, StepTokens, Submit
+from tests.engines.virtual_engine import VirtualEngine, VirtualTier, make_service
+from tests.engines.virtual_memory import GATEWAY, OTHER, SERVICE, SHAPE, STEP_S, HashingExecutor, VirtualMemory
 
 
 @dataclass

@@ -15,7 +15,7 @@ from mesh.wire.requests import Moved, Refused, RequestSpec, Sampling
 from mesh.wire.status import EngineStatus
 from mesh.wire.transfers import Commit, Committed, Extend, Extended, Reserve, Reserved, Taken
 from router.history.timeline import Interrupted
-from tests.engines.virtual import BLOCK_SIZE, GATEWAY, SERVICE, continuation
+from tests.engines.virtual_memory import BLOCK_SIZE, GATEWAY, SERVICE, continuation
 from tests.router.test_with_engines import RoutedMesh
 from tests.seeds import each_seed
 

@@ -8,7 +8,7 @@ from mesh.topology.schema import Rescheduling
 from mesh.wire.control import Role
 from mesh.wire.requests import RequestSpec, Sampling
 from mesh.wire.transfers import Reserve
-from tests.engines.virtual import BLOCK_SIZE, GATEWAY, SERVICE
+from tests.engines.virtual_memory import BLOCK_SIZE, GATEWAY, SERVICE
 from tests.router.test_migrations import ENGINES, MigratingMesh, assert_whole, losing, make_mesh, spec
 from tests.seeds import each_seed
 

@@ -5,7 +5,7 @@ from router.effects import Fail, SendToEngine
 from router.policies.capabilities import PlansRounds
 from router.requests.in_flight_request import LOOK_S
 from tests.router.cluster import M0, M1, sender_of
-from tests.router.requests.test_dispatcher import LIMITS, STOP, World, only_submit
+from tests.router.requests.dispatching import LIMITS, STOP, World, only_submit
 
 
 def batches(effects):

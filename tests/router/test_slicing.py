@@ -8,7 +8,7 @@ import pytest
 from kvtransfer.layout import block_bytes
 from mesh.wire.control import Drain, Migrate, Role, UnloadService
 from mesh.wire.requests import RequestSpec, Sampling
-from tests.engines.virtual import GATEWAY, OTHER, SERVICE, SHAPE
+from tests.engines.virtual_memory import GATEWAY, OTHER, SERVICE, SHAPE
 from tests.router.test_migrations import MigratingMesh, assert_whole, losing
 from tests.seeds import each_seed
 

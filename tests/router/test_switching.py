@@ -9,7 +9,7 @@ from router.generation import Overloaded
 from router.policies.registry import make_policy, policies
 from router.requests.limits import DispatchLimits
 from tests.router.cluster import D0, M0, M1, P0, P1
-from tests.router.requests.test_dispatcher import BUSY, World, cancels, submits
+from tests.router.requests.dispatching import BUSY, World, cancels, submits
 from tests.seeds import each_seed
 
 STEPS = 120

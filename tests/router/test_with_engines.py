@@ -19,7 +19,8 @@ from router.policies.registry import make_policy, policies
 from router.requests.dispatcher import Dispatcher
 from router.requests.limits import DispatchLimits
 from router.view.monitor import Monitor
-from tests.engines.virtual import GATEWAY, SERVICE, VirtualMesh, continuation
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_memory import GATEWAY, SERVICE, continuation
 from tests.router.cluster import submit_to
 from tests.seeds import each_seed
 

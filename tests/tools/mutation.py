@@ -26,8 +26,10 @@ from tests.tools.reach import QUIET, Reach, forked, record
 
 SOURCES = ("router/requests", "router/policies", "router/view", "engines/scheduling", "engines/transfers")
 SOURCES += ("engines/memory", "kvtransfer")
+CORES = ("test_core", "test_core_failures", "test_core_questions", "test_core_transfers")
 WHOLE_MESHES = ("test_gateway", "test_lost_messages", "test_migrations", "test_slice_ends", "test_slicing")
-TESTS = tuple(f"tests/{source}" for source in (*SOURCES, "router/history", "engines/admission", "engines/test_core.py"))
+TESTS = tuple(f"tests/{source}" for source in (*SOURCES, "router/history", "engines/admission"))
+TESTS += tuple(f"tests/engines/{name}.py" for name in CORES)
 TESTS += tuple(f"tests/router/{name}.py" for name in WHOLE_MESHES)
 PRELOADED = ("msgspec", "numpy", "structlog", "torch", "zmq")  # once, for all runs
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", "build", "__pycache__", ".*_cache")

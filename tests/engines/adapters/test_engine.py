@@ -7,7 +7,9 @@ from mesh.wire.adapters import ExpectAdapter, LoraAdapter
 from mesh.wire.control import Migrate, Role
 from mesh.wire.requests import Cancel, Epoch, Failed, FailureCode, Submit
 from tests.engines.conftest import MakeSpec
-from tests.engines.virtual import GATEWAY, SERVICE, SHAPE, VirtualEngine, VirtualMesh, continuation
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_engine import VirtualEngine
+from tests.engines.virtual_memory import GATEWAY, SERVICE, SHAPE, continuation
 from tests.seeds import each_seed
 
 SEEDS = range(15)

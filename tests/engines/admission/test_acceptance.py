@@ -7,7 +7,9 @@ from engines.scheduling.backlog import Backlog
 from mesh.wire.control import PrefillMode
 from mesh.wire.requests import Epoch, RefusalCode, Submit
 from tests.engines.conftest import MakeSpec
-from tests.engines.virtual import BLOCK_SIZE, OTHER, SERVICE, VirtualEngine, VirtualMesh
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_engine import VirtualEngine
+from tests.engines.virtual_memory import BLOCK_SIZE, OTHER, SERVICE
 
 NUM_BLOCKS = 8
 

@@ -9,7 +9,9 @@ from mesh.wire.messages import Message
 from mesh.wire.requests import Accepted, Epoch, Failed, FailureCode, RefusalCode, Refused, Submit, SubmitBatch
 from mesh.wire.transfers import Reserve
 from tests.engines.conftest import MakeSpec
-from tests.engines.virtual import GATEWAY, SERVICE, VirtualEngine, VirtualMesh
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_engine import VirtualEngine
+from tests.engines.virtual_memory import GATEWAY, SERVICE
 
 
 def one() -> VirtualEngine:

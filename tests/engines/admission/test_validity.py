@@ -6,7 +6,9 @@ from engines.admission.validity import fault_of
 from engines.status import Service
 from mesh.wire.requests import Failed, FailureCode, Refused, Sampling
 from tests.engines.conftest import MakeSpec
-from tests.engines.virtual import SERVICE, VirtualMemory, VirtualMesh, make_service
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_engine import make_service
+from tests.engines.virtual_memory import SERVICE, VirtualMemory
 
 VOCABULARY = 100
 

@@ -8,7 +8,8 @@ from mesh.wire.control import Drain, Role
 from mesh.wire.requests import PRIORITY_BATCH, Cancel, Epoch, RefusalCode, Refused
 from mesh.wire.status import ServiceStatus
 from tests.engines.conftest import MakeSpec
-from tests.engines.virtual import GATEWAY, SERVICE, VirtualMesh, continuation
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_memory import GATEWAY, SERVICE, continuation
 from tests.seeds import each_seed
 
 FILLER = {"priority": PRIORITY_BATCH, "slo_ttft_s": 86400.0, "slo_tpot_s": 86400.0}

@@ -8,15 +8,9 @@ from mesh.wire.control import Migrate, Role
 from mesh.wire.images import PlacedImage, TokenSpan
 from mesh.wire.requests import RequestSpec
 from tests.engines.conftest import MakeSpec
-from tests.engines.virtual import (
-    BLOCK_SIZE,
-    GATEWAY,
-    SERVICE,
-    VirtualMemory,
-    VirtualMesh,
-    continuation,
-    make_service,
-)
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_engine import make_service
+from tests.engines.virtual_memory import BLOCK_SIZE, GATEWAY, SERVICE, VirtualMemory, continuation
 from tests.seeds import each_seed
 
 SEEDS = range(15)

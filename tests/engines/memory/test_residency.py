@@ -10,7 +10,9 @@ from mesh.wire.requests import Accepted, RefusalCode, Refused
 from mesh.wire.status import ServiceStatus
 from router.view.engine_view import engine_view
 from tests.engines.conftest import MakeSpec
-from tests.engines.virtual import OTHER, SERVICE, VirtualMemory, VirtualMesh, continuation, make_service
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_engine import make_service
+from tests.engines.virtual_memory import OTHER, SERVICE, VirtualMemory, continuation
 from tests.seeds import each_seed
 
 CLI = "mesh-cli"

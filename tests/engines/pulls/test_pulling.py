@@ -9,7 +9,9 @@ from kvtransfer.protocol import ImportBlocks, Send
 from mesh.wire.requests import Cancel, Epoch, PrefixAt, RequestSpec, Submit
 from mesh.wire.transfers import Abort, Declined, Pull, Reserve
 from tests.engines.conftest import MakeSpec
-from tests.engines.virtual import BLOCK_SIZE, GATEWAY, VirtualEngine, VirtualMesh, VirtualTier, continuation
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_engine import VirtualEngine, VirtualTier
+from tests.engines.virtual_memory import BLOCK_SIZE, GATEWAY, continuation
 from tests.seeds import each_seed
 
 SEEDS = 12

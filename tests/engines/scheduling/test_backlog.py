@@ -7,7 +7,8 @@ from engines.scheduling.batch import ChunkResult, StepResult
 from mesh.topology.schema import Scheduling
 from mesh.wire.requests import Epoch, Submit
 from tests.engines.conftest import MakeSpec
-from tests.engines.virtual import GATEWAY, OTHER, SERVICE, VirtualMesh
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_memory import GATEWAY, OTHER, SERVICE
 
 TOKEN_S = 0.001  # of a prompt
 

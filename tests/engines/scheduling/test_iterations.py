@@ -24,7 +24,8 @@ from mesh.wire.requests import (
     TokenLogprobs,
 )
 from tests.engines.conftest import MakeSpec
-from tests.engines.virtual import GATEWAY, SERVICE, VirtualMesh
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_memory import GATEWAY, SERVICE
 
 TOKEN = ChunkResult(7)
 

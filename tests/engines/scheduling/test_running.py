@@ -10,7 +10,8 @@ from engines.scheduling.running import RunningStep
 from mesh.topology.schema import Scheduling
 from mesh.wire.requests import Epoch, Sampling, Submit
 from tests.engines.conftest import MakeSpec
-from tests.engines.virtual import GATEWAY, OTHER, SERVICE, STEP_S, VirtualMesh
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_memory import GATEWAY, OTHER, SERVICE, STEP_S
 
 RESULT = ChunkResult(7)
 

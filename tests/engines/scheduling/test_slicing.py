@@ -12,7 +12,8 @@ from mesh.topology.schema import Scheduling
 from mesh.wire.control import Role
 from mesh.wire.requests import Epoch
 from tests.engines.conftest import MakeSpec
-from tests.engines.virtual import BLOCK_SIZE, SERVICE, SHAPE, VirtualMesh
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_memory import BLOCK_SIZE, SERVICE, SHAPE
 
 SLICE = 8
 NOW = 100.0

@@ -14,7 +14,8 @@ from kvtransfer.protocol import Send
 from mesh.wire.requests import Cancel, Epoch, StepTokens, Submit
 from mesh.wire.status import EngineStatus
 from tests.engines.conftest import MakeSpec
-from tests.engines.virtual import GATEWAY, SERVICE, VirtualMesh
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_memory import GATEWAY, SERVICE
 from tests.seeds import each_seed
 
 TOKEN = 7

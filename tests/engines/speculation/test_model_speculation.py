@@ -15,7 +15,9 @@ from mesh.wire.control import LoadService, Migrate, Role, UnloadService
 from mesh.wire.requests import Epoch, RequestSpec
 from mesh.wire.status import DecodeCost, PrefillCost
 from tests.engines.conftest import MakeSpec
-from tests.engines.virtual import BLOCK_SIZE, OTHER, SERVICE, VirtualEngine, VirtualMesh, continuation
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_engine import VirtualEngine
+from tests.engines.virtual_memory import BLOCK_SIZE, OTHER, SERVICE, continuation
 from tests.seeds import each_seed
 
 BOTH = (SERVICE, OTHER)

@@ -9,7 +9,8 @@ from engines.speculation.speculation import Speculation
 from mesh.wire.control import Migrate, Role
 from mesh.wire.requests import RequestSpec, Sampling
 from tests.engines.conftest import MakeSpec
-from tests.engines.virtual import BLOCK_SIZE, SERVICE, STEP_S, VirtualMesh, continuation
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_memory import BLOCK_SIZE, SERVICE, STEP_S, continuation
 from tests.seeds import each_seed
 
 FEW = 2  # tokens of the vocabulary: what came before comes again

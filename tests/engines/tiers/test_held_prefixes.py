@@ -5,7 +5,9 @@ from kvtransfer.protocol import Send
 from mesh.prefix_names import prefix_names
 from mesh.wire.prefixes import PrefixesHeld, TellPrefixes
 from tests.engines.conftest import MakeSpec
-from tests.engines.virtual import SERVICE, VirtualEngine, VirtualMesh, VirtualTier, continuation
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_engine import VirtualEngine, VirtualTier
+from tests.engines.virtual_memory import SERVICE, continuation
 
 LISTENER = "another-gateway"
 

@@ -11,16 +11,9 @@ from mesh.topology.schema import Scheduling
 from mesh.wire.control import Role
 from mesh.wire.requests import Cancel, Epoch, RequestSpec, Submit
 from tests.engines.conftest import MakeSpec
-from tests.engines.virtual import (
-    BLOCK_SIZE,
-    GATEWAY,
-    OTHER,
-    SERVICE,
-    VirtualEngine,
-    VirtualMesh,
-    VirtualTier,
-    continuation,
-)
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_engine import VirtualEngine, VirtualTier
+from tests.engines.virtual_memory import BLOCK_SIZE, GATEWAY, OTHER, SERVICE, continuation
 from tests.seeds import each_seed
 
 SEEDS = 12

@@ -16,7 +16,8 @@ from engines.transfers.peers import Peers
 from mesh.wire.control import PrefillMode, ProcessState, Role
 from mesh.wire.requests import Epoch, RequestSpec, Sampling
 from mesh.wire.status import DecodeCost, EngineStatus, ForeseenSlack, PendingPrefill, PrefillCost, ServiceStatus
-from tests.engines.virtual import BLOCK_SIZE, GATEWAY, SERVICE, VirtualMesh
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_memory import BLOCK_SIZE, GATEWAY, SERVICE
 
 NOW = 100.0
 STEP_S = 0.01  # for each decode

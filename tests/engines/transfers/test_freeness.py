@@ -17,7 +17,8 @@ from engines.transfers.freeness import (
 from mesh.wire.control import Role
 from mesh.wire.requests import Epoch, RequestSpec, Sampling
 from mesh.wire.status import DecodeCost
-from tests.engines.virtual import BLOCK_SIZE, GATEWAY, SERVICE, VirtualMesh
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_memory import BLOCK_SIZE, GATEWAY, SERVICE
 
 COST = DecodeCost(0.010, 0.001)
 

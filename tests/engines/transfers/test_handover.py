@@ -7,7 +7,9 @@ from mesh.wire.messages import Message
 from mesh.wire.requests import Epoch
 from mesh.wire.transfers import Abort, Commit, Committed, Declined, Reserve, Reserved, Taken
 from tests.engines.conftest import MakeSequence, MakeSpec
-from tests.engines.virtual import OTHER, SERVICE, SHAPE, VirtualEngine, VirtualMesh
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_engine import VirtualEngine
+from tests.engines.virtual_memory import OTHER, SERVICE, SHAPE
 
 
 class World:

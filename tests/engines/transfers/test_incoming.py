@@ -14,7 +14,8 @@ from mesh.wire.messages import Message
 from mesh.wire.requests import Epoch, RefusalCode
 from mesh.wire.transfers import Blocks, Commit, Committed, Declined, MemoryRef, Reserve, Reserved
 from tests.engines.conftest import MakeSpec
-from tests.engines.virtual import BLOCK_SIZE, SERVICE, SHAPE, VirtualMesh
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_memory import BLOCK_SIZE, SERVICE, SHAPE
 
 NUM_BLOCKS = 8
 PEER = "prefill"

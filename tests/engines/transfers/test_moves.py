@@ -11,7 +11,8 @@ from mesh.wire.requests import Epoch, RefusalCode, Refused, Submit
 from mesh.wire.status import EngineStatus
 from mesh.wire.transfers import Declined, Reserve
 from tests.engines.conftest import MakeSpec
-from tests.engines.virtual import GATEWAY, SERVICE, HashingExecutor, VirtualMemory, VirtualMesh
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_memory import GATEWAY, SERVICE, HashingExecutor, VirtualMemory
 
 ORDER = Migrate("r", "there", "a test")
 

@@ -18,7 +18,8 @@ from kvtransfer.protocol import ExportBlocks, Exported, Send
 from mesh.wire.requests import RefusalCode
 from mesh.wire.transfers import Abort, Commit, Committed, Declined, Reserve, Reserved, Taken
 from tests.engines.conftest import MakeSequence
-from tests.engines.virtual import SERVICE, VirtualMesh
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_memory import SERVICE
 
 
 class Sender:

@@ -7,7 +7,8 @@ from engines.status import Service
 from engines.transfers.peers import RETRY_S, Peers
 from mesh.wire.control import ProcessState, Role
 from mesh.wire.requests import Epoch, RequestSpec, Sampling
-from tests.engines.virtual import BLOCK_SIZE, GATEWAY, SERVICE, VirtualMesh
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_memory import BLOCK_SIZE, GATEWAY, SERVICE
 
 HEADROOM = 2
 

@@ -15,7 +15,8 @@ from mesh.topology.schema import Rescheduling
 from mesh.wire.control import ProcessState, Role
 from mesh.wire.requests import Epoch, RequestSpec, Sampling
 from mesh.wire.status import DecodeCost, EngineStatus, PrefillCost, ServiceStatus
-from tests.engines.virtual import BLOCK_SIZE, GATEWAY, SERVICE, VirtualMesh
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_memory import BLOCK_SIZE, GATEWAY, SERVICE
 
 RULES = Rescheduling(give_below=20, take_above=40, rest_s=1.0, at_a_time=2)
 NOW = 100.0

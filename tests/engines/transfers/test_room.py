@@ -9,7 +9,9 @@ from engines.transfers.room import Room
 from mesh.wire.control import Drain
 from mesh.wire.requests import Epoch, Submit
 from tests.engines.conftest import MakeSpec
-from tests.engines.virtual import BLOCK_SIZE, GATEWAY, SERVICE, VirtualEngine, VirtualMesh
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_engine import VirtualEngine
+from tests.engines.virtual_memory import BLOCK_SIZE, GATEWAY, SERVICE
 
 NUM_BLOCKS = 32
 

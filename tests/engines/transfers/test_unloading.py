@@ -7,7 +7,8 @@ from mesh.wire.control import LoadService, UnloadService
 from mesh.wire.requests import RefusalCode, Refused
 from tests.engines.conftest import MakeSpec
 from tests.engines.memory.test_residency import CLI, services, tell, two_engines
-from tests.engines.virtual import OTHER, SERVICE, VirtualMesh, continuation
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_memory import OTHER, SERVICE, continuation
 from tests.seeds import each_seed
 
 

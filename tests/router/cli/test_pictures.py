@@ -20,7 +20,7 @@ from tests.mesh.show.looking import look_at_page, words_in_drawing
 from tests.router.cli.test_standing_tables import HELD, STATUS, TOPOLOGY
 from tests.router.cluster import D0, M0, P0
 from tests.router.placement import test_dry_run
-from tests.router.requests.test_dispatcher import World
+from tests.router.requests.dispatching import World
 
 
 def page_of(world):

@@ -6,7 +6,7 @@ from mesh.wire.requests import FinishReason, Held, Holding, RefusalCode
 from router.cli import story as module
 from router.history.explain import Explanations, explain, memory
 from tests.router.cluster import D0, M0, P0
-from tests.router.requests.test_dispatcher import BUSY, World
+from tests.router.requests.dispatching import BUSY, World
 
 
 @pytest.fixture

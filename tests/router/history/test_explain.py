@@ -7,7 +7,7 @@ from router.history.explain import ExplainedDecision, Explanation, Explanations,
 from router.history.records import Outcome
 from simulation.loads.traces import TraceRequest
 from tests.router.cluster import D0, M0, P0, P1
-from tests.router.requests.test_dispatcher import BUSY, World
+from tests.router.requests.dispatching import BUSY, World
 from tests.simulation.small import SERVICE, pair, simulation
 
 CANDIDATES = {P0, P1, M0}

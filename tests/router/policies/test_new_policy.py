@@ -10,7 +10,7 @@ from mesh.topology.schema import PolicySpec
 from router.policies.catalogue import catalogue
 from router.policies.registry import make_policy, policies
 from tests.router.cluster import P0, P1
-from tests.router.requests.test_dispatcher import World, submits
+from tests.router.requests.dispatching import World, submits
 
 FILE = '''"""Favourite: whatever can be sent to one engine goes there. All else waits."""
 

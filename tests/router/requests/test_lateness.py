@@ -8,7 +8,7 @@ from mesh.wire.status import PendingPrefill
 from router.effects import Fail, SendToEngine
 from router.generation import Overloaded
 from tests.router.cluster import M0, P0
-from tests.router.requests.test_dispatcher import World
+from tests.router.requests.dispatching import World
 
 URGENT = PendingPrefill(60.0, 50.0, priority=5)
 BUSY = {"prefill_remaining_s": 50.0, "num_waiting": 1, "prefills": [URGENT]}

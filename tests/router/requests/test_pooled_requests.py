@@ -6,7 +6,7 @@ from mesh.wire.requests import FinishReason, Pooling, Submit
 from router.effects import Deliver
 from router.generation import TokenBatch
 from tests.router.cluster import D0, M0, M1, P0, P1, make_status
-from tests.router.requests.test_dispatcher import World, only_submit, submits
+from tests.router.requests.dispatching import World, only_submit, submits
 
 VECTOR = b"\0\0\x80?"
 POOLED = {"max_tokens": 1, "pooling": Pooling()}

@@ -17,7 +17,7 @@ from router.traces.exporter import TraceExporter
 from router.traces.sampling import KeptFor
 from router.traces.span import Span
 from tests.router.cluster import M0
-from tests.router.requests.test_dispatcher import World
+from tests.router.requests.dispatching import World
 from tests.router.traces.worlds import call_of, timeline_of
 
 TAKEN, AWAY, REFUSED = (

@@ -13,7 +13,7 @@ from router.traces.call_trace import CallFacts
 from router.traces.context import ParentContext
 from router.traces.span import SpanKind
 from tests.router.cluster import D0, D1, M0, M1, P0, make_request, make_spec, make_view
-from tests.router.requests.test_dispatcher import BUSY, World
+from tests.router.requests.dispatching import BUSY, World
 from tests.router.traces.worlds import FACTS, spans, timeline_of, tree
 
 LENGTH = FinishReason.LENGTH

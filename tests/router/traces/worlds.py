@@ -9,7 +9,7 @@ from router.traces.context import ParentContext
 from router.traces.sampling import KeptFor
 from router.traces.span import Span
 from router.traces.spans import spans_of
-from tests.router.requests.test_dispatcher import World
+from tests.router.requests.dispatching import World
 
 FACTS = CallFacts("mine", "chatcmpl-1", "chat", "chat-alias", is_stream=True, num_choices=1)
 SPEC_SAMPLING = Sampling(max_tokens=16, seed=7, temperature=0.5)

@@ -9,7 +9,7 @@ from engines.models.cache import Cache
 from engines.profiling.store import ProfileStore, server_key
 from mesh.errors import UserError
 from mesh.wire.status import DecodeCost, PrefillCost
-from tests.simulation.command.test_cli import main
+from tests.simulation.command.commands import main
 
 PROFILE = ProfileFile(
     name="m at http://gpu-1:8000",

@@ -12,7 +12,7 @@ from simulation.reports.pages import page_of
 from simulation.reports.plots import distributions_picture, over_time_picture, picture_of, rates_picture, ratios_picture
 from simulation.reports.summary import summarize
 from tests.mesh.show.looking import lines_of, look_at_page, mesh, on_terminal, words_in_drawing
-from tests.simulation.command.test_cli import LENGTHS, TOPOLOGY, simulate
+from tests.simulation.command.commands import LENGTHS, TOPOLOGY, simulate
 
 HOSTILE = "<img src=x>"
 

@@ -7,8 +7,8 @@ import pytest
 from mesh.errors import CommandError, UserError
 from mesh.topology.parse import load
 from tests.mesh.show.looking import words_in_drawing
+from tests.simulation.command.commands import main
 from tests.simulation.command.test_advise import run
-from tests.simulation.command.test_cli import main
 from tests.simulation.command.test_deployments import profile, recording
 
 __all__ = ["profile", "recording"]

@@ -21,15 +21,8 @@ from mesh.wire.control import Role
 from mesh.wire.requests import Cancel, Epoch, Refused, RequestSpec, Sampling, StepTokens, Submit
 from mesh.wire.status import DecodeCost, PrefillCost
 from tests.engines.conftest import MakeSpec
-from tests.engines.virtual import (
-    GATEWAY,
-    SHAPE,
-    HashingExecutor,
-    VirtualContent,
-    VirtualMemory,
-    VirtualMesh,
-    continuation,
-)
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_memory import GATEWAY, SHAPE, HashingExecutor, VirtualContent, VirtualMemory, continuation
 from tests.seeds import each_seed
 
 SEEDS = 2

@@ -11,7 +11,7 @@ from mesh.wire.control import Role
 from mesh.wire.requests import Cancel, Epoch, RequestSpec, Sampling, SlicesEnded, StepTokens, Submit, SubmitBatch
 from mesh.wire.transfers import Declined, Reserve
 from tests.engines.scheduling.disciplines.test_engines import engine
-from tests.engines.virtual import GATEWAY, SHAPE, HashingExecutor, VirtualContent, continuation
+from tests.engines.virtual_memory import GATEWAY, SHAPE, HashingExecutor, VirtualContent, continuation
 
 STATIC, PADDED = Scheduling.STATIC, Scheduling.PADDED
 

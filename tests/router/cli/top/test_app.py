@@ -24,7 +24,7 @@ from router.history.explain import Explanations, explain, memory
 from tests.router.cli.top.feed_server import feed_server
 from tests.router.cli.top.told import engine, event, requests, rows
 from tests.router.cluster import M0
-from tests.router.requests.test_dispatcher import World
+from tests.router.requests.dispatching import World
 
 DEADLINE_S = 10.0
 STEP = re.compile(rb"\x1b\[(\d+);1H\x1b\[0m|\x1b\[K|\x1b\[[0-9;?]*[A-Za-z]")

@@ -10,7 +10,8 @@ from mesh.wire.requests import Refused
 from mesh.wire.status import EngineStatus
 from router.placement.change.changeover import Changeover, Patience, Stage, announced, is_in_force
 from tests.engines.conftest import make_spec as make_spec  # a fixture
-from tests.engines.virtual import OTHER, SERVICE, VirtualMesh, continuation
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_memory import OTHER, SERVICE, continuation
 from tests.seeds import each_seed
 
 PATIENCE = Patience(repeat_s=0.1, silent_s=5.0, plan_s=100.0)

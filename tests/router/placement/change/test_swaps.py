@@ -10,7 +10,8 @@ from mesh.wire.requests import Refused
 from router.placement.change.changeover import Changeover, Stage, announced
 from router.placement.change.swaps import next_swaps
 from tests.engines.conftest import make_spec as make_spec  # a fixture
-from tests.engines.virtual import OTHER, SERVICE, VirtualMesh, continuation
+from tests.engines.virtual import VirtualMesh
+from tests.engines.virtual_memory import OTHER, SERVICE, continuation
 from tests.router.placement.change.test_changeover import PATIENCE, SWAPPED, World, swap
 from tests.seeds import each_seed
 

@@ -48,7 +48,6 @@ class Lines:
         self._num_of[line[0]] += 1
         entry = self._members.setdefault(line, {})[entrant] = _entry(entrant)
         heapq.heappush(self._heaps.setdefault(line, []), entry)
-        self._tidy(line)
 
     def moved(self, entrants: Iterable[Entrant]) -> None:
         """Do as `put` does, for each of those that are here."""

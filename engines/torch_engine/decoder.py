@@ -91,7 +91,6 @@ class Decoder:
             self._embeddings = self._embeddings.to(self._device, self._dtype)
         self._embedding_scale = _embedding_scale(config, getattr(torch, float_dtype(dtype)))
         self._rotaries = [Rotary(rope, config.max_position_embeddings, self._device) for rope in config.ropes]
-        self._rotated = [slice(rope.num_dims) for rope in config.ropes]
         self.windows = frozenset(layer.window for layer in config.layers)
         self.use(pool)
         self._workspace = torch.empty(0, dtype=self._dtype, device=self._device)
@@ -156,12 +155,12 @@ class Decoder:
 
     def _attention(self, number: int, layer: Layer, hidden: Tensor, step: _Step) -> Tensor:
         config = self.config
-        heads = layer.qkv(_normed(layer.attention_norm, hidden)).view(len(hidden), -1, config.head_dim)
+        heads = layer.qkv(_normed(layer.attention_norm, hidden)).view(hidden.shape[0], -1, config.head_dim)
         rotated = heads[:, : config.num_heads + config.num_kv_heads]
         if layer.head_norm is not None:
             layer.head_norm.normalise(rotated)
         if layer.rope is not None:
-            rotate(rotated[..., self._rotated[layer.rope]], step.angles[layer.rope])
+            rotate(rotated, step.angles[layer.rope])
         self._pool.write(number, step.write_index, heads[:, config.num_heads :])
         return step.layout.attend(number, heads[:, : config.num_heads], self._pool, self._workspace, layer.attention)
 

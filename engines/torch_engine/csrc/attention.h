@@ -1,4 +1,4 @@
-/* Attention to KV where it lies, and what else is computed of vectors. Included after compute.h for each instruction set,
+/* Attention to KV where it lies, and how KV is stored. Included after compute.h for each instruction set,
  * and as that needs KERNEL, TARGET and LANES.
  */
 
@@ -313,17 +313,6 @@ TARGET static void KERNEL(attend_rows)(const struct attention *a, const float *q
     }
     for (int m = 0; m < rows; m++)
         for (size_t d = 0; d < dim; d++) out[m * outs + d] /= sums[m];
-}
-
-/* ``x * sigmoid(x) * y`` of ``num`` floats. */
-TARGET static void KERNEL(gate)(const float *x, const float *y, float *out, size_t num) {
-    for (size_t i = 0; i < num; i += LANES) {
-        vec gate = *(vec *)(x + i);
-        ivec is_negative = gate < 0;
-        vec e = KERNEL(exponential)((vec)((is_negative & (ivec)gate) | (~is_negative & (ivec)-gate)));
-        vec numerator = (vec)((is_negative & (ivec)e) | (~is_negative & (ivec)KERNEL(splat)(1.0f)));
-        *(vec *)(out + i) = gate * numerator / (1.0f + e) * *(vec *)(y + i);
-    }
 }
 
 #undef vec

@@ -105,6 +105,7 @@ static inline const char *kv_to_come(const struct attention *a, const int64_t *t
 #define BYTES AVX2_BYTES
 #include "compute.h"
 #include "attention.h"
+#include "rows.h"
 #include "rounded.h"
 #undef BYTES
 #undef KERNEL
@@ -121,6 +122,7 @@ static inline const char *kv_to_come(const struct attention *a, const int64_t *t
 #define BYTES AVX2_BYTES
 #include "compute.h"
 #include "attention.h"
+#include "rows.h"
 #include "rounded.h"
 #undef BYTES
 #undef KERNEL
@@ -137,6 +139,7 @@ static inline const char *kv_to_come(const struct attention *a, const int64_t *t
 #define BYTES PLAIN_BYTES
 #include "compute.h"
 #include "attention.h"
+#include "rows.h"
 #include "rounded.h"
 #undef BYTES
 #undef KERNEL
@@ -167,6 +170,8 @@ struct kernels {
     void (*attend_rows)(const struct attention *, const float *, size_t, const int64_t *, size_t, int, int,
                         const float *, const float *, float *, size_t, float *, size_t);
     void (*store)(int, const float *, size_t, char *);
+    void (*normalise)(const float *, const float *, float, float *, size_t);
+    void (*rotate)(float *, size_t, size_t, size_t, const float *);
     void (*gate)(const float *, const float *, float *, size_t);
 };
 
@@ -176,7 +181,8 @@ struct kernels {
      {product0_##suffix, product1_##suffix, product2_##suffix, product3_##suffix, product4_##suffix},                   \
      round_row_##suffix,                                                                            \
      {dots0_##dots, dots1_##dots, dots2_##dots, dots3_##dots, NULL},                                \
-     attend_##suffix, turn_##suffix, spread_##suffix, attend_rows_##suffix, store_##suffix, gate_##suffix}
+     attend_##suffix, turn_##suffix, spread_##suffix, attend_rows_##suffix, store_##suffix,          \
+     normalise_##suffix, rotate_##suffix, gate_##suffix}
 
 static const struct kernels all[] = {
 #if defined(__x86_64__)
@@ -349,6 +355,21 @@ static void store(const struct kernels *kernels, int kv, const float *from, size
         for (size_t head = 0; head < heads; head++)
             kernels->store(kv, from + token * stride + head * dim, dim,
                            rows + index[token * heads + head] * token_bytes(kv, dim));
+}
+
+static void normalise(const struct kernels *kernels, const float *x, const float *weight, float epsilon, float *out,
+                      size_t rows, size_t num, int threads) {
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+    for (long row = 0; row < (long)rows; row++)
+        kernels->normalise(x + row * num, weight, epsilon, out + row * num, num);
+}
+
+/* ``x`` [rows][heads][head_dim], rows ``stride`` apart; ``angles`` [rows][dims]. */
+static void rotate(const struct kernels *kernels, float *x, size_t stride, size_t rows, size_t heads, size_t head_dim,
+                   size_t dims, const float *angles, int threads) {
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+    for (long row = 0; row < (long)rows; row++)
+        kernels->rotate(x + row * stride, heads, head_dim, dims, angles + row * dims);
 }
 
 static void gate(const struct kernels *kernels, const float *x, float *out, size_t rows, size_t num, int threads) {

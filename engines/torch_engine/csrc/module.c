@@ -9,7 +9,7 @@
 
 #include "kernels.h"
 
-#define INTERFACE 3 /* what functions take: `cpu_kernels.INTERFACE` is that of the Python around */
+#define INTERFACE 4 /* what functions take: `cpu_kernels.INTERFACE` is that of the Python around */
 
 /* The kernels of that name; NULL, with a Python error, if this processor has none. */
 static const struct kernels *find(PyObject *name) {
@@ -140,6 +140,34 @@ static PyObject *py_store(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+static PyObject *py_normalise(PyObject *self, PyObject *args) {
+    PyObject *name;
+    float epsilon;
+    int threads;
+    Py_ssize_t x, weight, out, rows, num;
+    if (!PyArg_ParseTuple(args, "Unnfnnni", &name, &x, &weight, &epsilon, &out, &rows, &num, &threads)) return NULL;
+    const struct kernels *kernels = find(name);
+    if (kernels == NULL) return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    normalise(kernels, (const float *)x, (const float *)weight, epsilon, (float *)out, rows, num, threads);
+    Py_END_ALLOW_THREADS;
+    Py_RETURN_NONE;
+}
+
+static PyObject *py_rotate(PyObject *self, PyObject *args) {
+    PyObject *name;
+    int threads;
+    Py_ssize_t x, stride, rows, heads, dim, dims, angles;
+    if (!PyArg_ParseTuple(args, "Unnnnnnni", &name, &x, &stride, &rows, &heads, &dim, &dims, &angles, &threads))
+        return NULL;
+    const struct kernels *kernels = find(name);
+    if (kernels == NULL) return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    rotate(kernels, (float *)x, stride, rows, heads, dim, dims, (const float *)angles, threads);
+    Py_END_ALLOW_THREADS;
+    Py_RETURN_NONE;
+}
+
 static PyObject *py_gate(PyObject *self, PyObject *args) {
     PyObject *name;
     int threads;
@@ -161,6 +189,8 @@ static PyMethodDef methods[] = {
     {"attend", py_attend, METH_VARARGS, NULL},
     {"attend_chunk", py_attend_chunk, METH_VARARGS, NULL},
     {"store", py_store, METH_VARARGS, NULL},
+    {"normalise", py_normalise, METH_VARARGS, NULL},
+    {"rotate", py_rotate, METH_VARARGS, NULL},
     {"gate", py_gate, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

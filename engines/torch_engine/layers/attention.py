@@ -172,11 +172,13 @@ class GroupedLayout:
     workspace_items: int  # the largest gather of a group
 
     def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor, kind: AttentionKind) -> Tensor:
+        if len(self.groups) == 1:
+            return self.groups[0].attend(layer, queries, pool, workspace, kind)
         out, row = [], 0
         for group in self.groups:
             out.append(group.attend(layer, queries[row : row + group.num_rows], pool, workspace, kind))
             row += group.num_rows
-        return out[0] if len(out) == 1 else torch.cat(out)
+        return torch.cat(out)
 
 
 class Planner:

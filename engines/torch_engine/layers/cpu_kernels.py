@@ -15,7 +15,7 @@ from engines.models.files.block_kinds import Form
 from engines.torch_engine.layers.attention_kind import AttentionKind
 from engines.torch_engine.layers.quantised_weights import Codes, runs, stacked
 
-INTERFACE = 3  # of the functions that are called here, as csrc/module.c has it
+INTERFACE = 4  # of the functions that are called here, as csrc/module.c has it
 
 try:
     from engines.torch_engine import _kernels
@@ -24,6 +24,7 @@ except ImportError:
 if getattr(_kernels, "INTERFACE", None) != INTERFACE:
     _kernels = None  # type: ignore[assignment]  # compiled before what is around it was changed
 
+FLOAT_BYTES = 4
 TILE = 64  # outputs that are packed together
 LANES = 16  # the longest registers
 CODED = ("float32", "bfloat16", "int8")
@@ -72,7 +73,7 @@ class CodeLinear:
         self._bias = bias
 
     def __call__(self, x: Tensor) -> Tensor:
-        out = torch.empty((len(x), self._outs))
+        out = torch.empty((x.shape[0], self._outs))  # the length of a tensor takes longer to ask for
         if self._bias is not None:
             out.copy_(self._bias)
         self._compute(x, out, adds=self._bias is not None)
@@ -84,10 +85,10 @@ class CodeLinear:
         self._compute(x, residual, adds=True)
 
     def _compute(self, x: Tensor, out: Tensor, adds: bool) -> None:
-        x, at = x.contiguous(), out.data_ptr()
+        x, at, stride = x.contiguous(), out.data_ptr(), out.stride(0)
         for run in self._runs:
-            run.compute(x, at, out.stride(0), adds)
-            at += run.num_out * out.element_size()
+            run.compute(x, at, stride, adds)
+            at += run.num_out * FLOAT_BYTES
 
 
 class _Run:
@@ -99,6 +100,7 @@ class _Run:
         self._form = weight.form
         self._kernels = kernels
         self._packed = torch.empty(_kernels.packed_bytes(weight.form, self.num_out, self._ins), dtype=torch.uint8)
+        self._address = self._packed.data_ptr()
         codes, scales = weight.codes.contiguous(), weight.scales.contiguous()
         minima = scales if weight.minima is None else weight.minima.contiguous()  # not read where there are none
         _kernels.pack(
@@ -106,7 +108,7 @@ class _Run:
             codes.data_ptr(),
             scales.data_ptr(),
             minima.data_ptr(),
-            self._packed.data_ptr(),
+            self._address,
             self.num_out,
             self._ins,
         )
@@ -116,11 +118,11 @@ class _Run:
         _kernels.product(
             self._kernels,
             self._form,
-            self._packed.data_ptr(),
+            self._address,
             x.data_ptr(),
             out,
             stride,
-            len(x),
+            x.shape[0],
             self.num_out,
             self._ins,
             self._rounds,
@@ -237,6 +239,41 @@ def store(kv: Tensor, tokens: Tensor, index: Tensor, kernels: str = KERNELS) -> 
         tokens.data_ptr(),
         torch.get_num_threads(),
     )
+
+
+def computes_rows(x: Tensor) -> bool:
+    """Return whether `normalised` and `turn` take such a tensor."""
+    return bool(KERNELS) and x.dtype == torch.float32 and x.device.type == "cpu" and x.shape[-1] % LANES == 0
+
+
+def normalised(x: Tensor, weight: Tensor, epsilon: float, kernels: str = KERNELS) -> Tensor:
+    """Normalise by the root mean square. ``x / sqrt(mean(x ** 2) + epsilon) * weight`` over the last dimension of ``x``
+    [rows, size], for a weight [size].
+    """
+    out = torch.empty(x.shape)
+    _kernels.normalise(
+        kernels,
+        x.contiguous().data_ptr(),
+        weight.data_ptr(),
+        epsilon,
+        out.data_ptr(),
+        x.shape[0],
+        x.shape[1],
+        torch.get_num_threads(),
+    )
+    return out
+
+
+def turn(heads: Tensor, angles: Tensor, kernels: str = KERNELS) -> None:
+    """Multiply the first components of ``heads`` [rows, heads, head_dim], pairs side by side as complex numbers, by
+    ``angles`` [rows, 1, pairs], in place.
+    """
+    num_rows, num_heads, head_dim = heads.shape
+    stride, to_next, _ = heads.stride()
+    assert to_next == head_dim, "heads lie one after the other"
+    num_dims, threads = 2 * angles.shape[-1], torch.get_num_threads()
+    at, by = heads.data_ptr(), angles.data_ptr()
+    _kernels.rotate(kernels, at, stride, num_rows, num_heads, head_dim, num_dims, by, threads)
 
 
 def gates(x: Tensor) -> bool:

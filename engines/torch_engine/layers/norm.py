@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from engines.torch_engine.layers.cpu_kernels import computes_rows, normalised
+
 
 class Norm(Protocol):
     def __call__(self, x: Tensor) -> Tensor:
@@ -30,13 +32,16 @@ def rms_norm(x: Tensor, weight: Tensor, epsilon: Tensor) -> Tensor:
 class RmsNorm:
     """`rms_norm` with its weight ``[size]`` and epsilon, a tensor of none dimension."""
 
-    __slots__ = ("_epsilon", "_weight")
+    __slots__ = ("_epsilon", "_least", "_weight")
 
     def __init__(self, weight: Tensor, epsilon: Tensor) -> None:
         self._weight = weight
         self._epsilon = epsilon
+        self._least = epsilon.item() if computes_rows(weight) else None  # for the kernel, if there is one
 
     def __call__(self, x: Tensor) -> Tensor:
+        if self._least is not None and x.dtype == torch.float32:
+            return normalised(x, self._weight, self._least)
         return rms_norm(x, self._weight, self._epsilon)
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from engines.models.errors import ModelError
 from engines.models.files.model_config import Rope
+from engines.torch_engine.layers.cpu_kernels import computes_rows, turn
 
 
 def interleaved(num_heads: int, head_dim: int, num_dims: int) -> Tensor:
@@ -39,8 +40,12 @@ class Rotary:
 
 
 def rotate(heads: Tensor, angles: Tensor) -> None:
-    """Rotate ``heads`` [n, heads, num_dims], pairs side by side, in place."""
-    pairs = heads.view(*heads.shape[:-1], -1, 2)
+    """Rotate the first ``num_dims`` of ``heads`` [n, heads, head_dim], pairs side by side, in place."""
+    if computes_rows(heads):
+        turn(heads, angles)
+        return
+    rotated = heads[..., : 2 * angles.shape[-1]]
+    pairs = rotated.view(*rotated.shape[:-1], -1, 2)
     if heads.dtype == torch.float32:
         torch.view_as_complex(pairs).mul_(angles)
     else:

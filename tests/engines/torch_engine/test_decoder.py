@@ -9,6 +9,7 @@ from safetensors.torch import load_file, save_file
 from engines.models.errors import ModelError
 from tests.engines.torch_engine.compiled import compiled
 
+CLOSE = 3e-4  # log-probabilities of transformers in float32 are up to 2e-4 from those in float64
 PROMPT = torch.randint(3, 199, (70,), generator=torch.Generator().manual_seed(1)).tolist()
 
 
@@ -25,11 +26,11 @@ def test_every_position_predicts_what_transformers_predicts(variant, make_runner
     assert result.prompt_logprobs[0] is None
     for position, entry in enumerate(result.prompt_logprobs[1:]):
         assert entry.token == PROMPT[position + 1]
-        assert entry.logprob == pytest.approx(expected[position, entry.token].item(), abs=1e-4)
+        assert entry.logprob == pytest.approx(expected[position, entry.token].item(), abs=CLOSE)
     assert result.token == expected[-1].argmax().item() == result.logprobs.token
     values, ids = expected[-1].topk(3)
     assert [token for token, _ in result.logprobs.top] == ids.tolist()
-    assert [value for _, value in result.logprobs.top] == pytest.approx(values.tolist(), abs=1e-4)
+    assert [value for _, value in result.logprobs.top] == pytest.approx(values.tolist(), abs=CLOSE)
 
 
 def test_greedy_tokens_are_those_of_transformers_however_the_prompt_is_split(variant, make_runner, greedy):

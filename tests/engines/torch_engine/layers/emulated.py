@@ -26,7 +26,16 @@ emulated = pytest.mark.skipif(bool(_missing), reason=f"no emulated ARM: install 
 
 def compile_for_arm(folder: Path, *options: str) -> Path:
     program = folder / "harness"
-    flags = ["-O2", "-static", "-Wno-psabi", "-Wno-unknown-pragmas", *TRAPS, *options, f"-I{HEADERS}"]
+    flags = [
+        "-O2",
+        "-static",
+        "-fno-math-errno",
+        "-Wno-psabi",
+        "-Wno-unknown-pragmas",
+        *TRAPS,
+        *options,
+        f"-I{HEADERS}",
+    ]
     subprocess.run([COMPILER, *flags, str(SOURCE), "-o", str(program)], check=True)
     return program
 
@@ -56,6 +65,13 @@ class EmulatedKernels:
         num, heads, dim = kv.shape
         words = ["store", KV_KINDS[tokens.dtype], num, heads, dim, len(tokens)]
         return self._run(words, [kv, index, tokens]).view(tokens.dtype).view(tokens.shape)
+
+    def normalised(self, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+        return self._run(["normalise", *x.shape, float(epsilon).hex()], [x, weight]).view(x.shape)
+
+    def turned(self, heads: Tensor, angles: Tensor) -> Tensor:
+        words = ["rotate", *heads.shape, 2 * angles.shape[-1]]
+        return self._run(words, [heads, torch.view_as_real(angles)]).view(heads.shape)
 
     def gated(self, x: Tensor) -> Tensor:
         rows, width = x.shape

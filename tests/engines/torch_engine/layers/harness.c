@@ -89,6 +89,24 @@ static void do_gate(const struct kernels *kernels) {
     answer(out, rows * num, 4);
 }
 
+static void do_normalise(const struct kernels *kernels) {
+    const size_t rows = number(), num = number();
+    const float epsilon = real();
+    getchar();
+    const float *x = given(rows * num, 4), *weight = given(num, 4);
+    float *out = fresh(rows * num * 4);
+    normalise(kernels, x, weight, epsilon, out, rows, num, 1);
+    answer(out, rows * num, 4);
+}
+
+static void do_rotate(const struct kernels *kernels) {
+    const size_t rows = number(), heads = number(), dim = number(), dims = number();
+    getchar();
+    float *x = given(rows * heads * dim, 4);
+    rotate(kernels, x, heads * dim, rows, heads, dim, dims, given(rows * dims, 4), 1);
+    answer(x, rows * heads * dim, 4);
+}
+
 static void do_store(const struct kernels *kernels) {
     const int kv = number();
     const size_t tokens = number(), heads = number(), dim = number(), rows = number(), num_bytes = token_bytes(kv, dim);
@@ -113,6 +131,8 @@ int main(int argc, char **argv) {
         if (strcmp(task, "attend") == 0) do_attention(kernels, 0);
         if (strcmp(task, "chunk") == 0) do_attention(kernels, 1);
         if (strcmp(task, "store") == 0) do_store(kernels);
+        if (strcmp(task, "normalise") == 0) do_normalise(kernels);
+        if (strcmp(task, "rotate") == 0) do_rotate(kernels);
         if (strcmp(task, "gate") == 0) do_gate(kernels);
     }
     return 0;

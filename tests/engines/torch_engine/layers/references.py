@@ -84,3 +84,18 @@ def held(rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     scales = rows.abs().amax(dim=-1, keepdim=True) / 127
     codes = (rows / scales.clamp(min=1e-30)).round()
     return torch.cat([codes.to(torch.int8).view(torch.uint8), scales.view(torch.uint8)], dim=-1), codes * scales
+
+
+def row_inputs(num_rows: int, num_pairs: int = 16) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Hidden states [rows, 96], the weight of a norm, heads [rows, 3, 32], and angles of their first pairs."""
+    dice = torch.Generator().manual_seed(num_rows)
+    x, weight = 8 * torch.randn(num_rows, 96, generator=dice), torch.randn(96, generator=dice)
+    angles = torch.polar(torch.ones(num_rows, 1, num_pairs), torch.randn(num_rows, 1, num_pairs, generator=dice))
+    return x, weight, torch.randn(num_rows, 3, 32, generator=dice), angles
+
+
+def turned(heads: Tensor, angles: Tensor) -> Tensor:
+    """Return heads whose first components are rotated, pairs side by side."""
+    num_dims = 2 * angles.shape[-1]
+    pairs = torch.view_as_complex(heads[..., :num_dims].reshape(*heads.shape[:-1], -1, 2))
+    return torch.cat([torch.view_as_real(pairs * angles).flatten(-2), heads[..., num_dims:]], dim=-1)

@@ -10,6 +10,7 @@ from torch.nn import functional
 from engines.models.files.block_kinds import Form
 from engines.torch_engine.layers.attention_kind import AttentionKind
 from engines.torch_engine.layers.cpu_kernels import CodeLinear, kernel_sets
+from engines.torch_engine.layers.norm import rms_norm
 from tests.engines.torch_engine.layers.emulated import EMULATOR, EmulatedKernels, compile_for_arm, emulated
 from tests.engines.torch_engine.layers.references import (
     CODED_FORMS,
@@ -18,6 +19,8 @@ from tests.engines.torch_engine.layers.references import (
     held,
     laid_out,
     rounded,
+    row_inputs,
+    turned,
     values_of,
 )
 
@@ -110,3 +113,9 @@ def test_gates(kernels):
     x[0, :4] = torch.tensor([-200.0, 200.0, 0.0, -88.0])
     expected = functional.silu(x[:, :96].double()) * x[:, 96:].double()
     torch.testing.assert_close(kernels.gated(x), expected.float(), rtol=1e-6, atol=1e-30)
+
+
+def test_rows_are_normalised_and_heads_turned(kernels):
+    x, weight, heads, angles = row_inputs(5)
+    torch.testing.assert_close(kernels.normalised(x, weight, 1e-5), rms_norm(x, weight, torch.tensor(1e-5)))
+    torch.testing.assert_close(kernels.turned(heads, angles), turned(heads, angles))

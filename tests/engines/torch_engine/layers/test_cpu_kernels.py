@@ -8,7 +8,6 @@ import pytest
 import torch
 from gguf.quants import dequantize
 from torch import Tensor
-from torch.nn import functional
 
 from engines.models.files.block_kinds import KINDS, Form
 from engines.torch_engine.layers.attention_kind import AttentionKind
@@ -18,8 +17,6 @@ from engines.torch_engine.layers.cpu_kernels import (
     attend_in_place,
     attends,
     attends_chunks,
-    gated,
-    gates,
     kernel_sets,
     packs,
     store,
@@ -316,17 +313,6 @@ def test_numbers_that_are_none_stay_none_in_bfloat16(kernels):
     tokens = torch.zeros(1, 16, dtype=torch.bfloat16)
     store(kv, tokens, torch.tensor([0]), kernels)
     torch.testing.assert_close(tokens, kv[0].bfloat16(), equal_nan=True)
-
-
-@pytest.mark.parametrize("kernels", SETS)
-def test_gates(kernels):
-    x = torch.randn(5, 192, generator=torch.Generator().manual_seed(1)) * 8
-    x[0, :4] = torch.tensor([-200.0, 200.0, 0.0, -88.0])
-    expected = functional.silu(x[:, :96].double()) * x[:, 96:].double()
-    torch.testing.assert_close(gated(x, kernels), expected.float(), rtol=1e-6, atol=1e-30)
-    assert gates(x)
-    assert not gates(x[:, :40])
-    assert not gates(x.bfloat16())
 
 
 @pytest.mark.parametrize("kernels", SETS)

@@ -10,6 +10,7 @@ its blocks are free once no step and no transfer touches them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from engines.adapters.room import AdapterRoom
 from engines.admission.acceptance import Admission, Refusal
@@ -121,8 +122,9 @@ class EngineCore:
             Filling(services, settings.limits, standing, is_static=is_static),
             tiering,
         )
-        self._moves = Moves(settings, residency, backlog, handovers, owned, room, peers, pace, self._running)
-        self._orders = EngineOrders(settings.id, standing, residency, adapters, self._moves, self._requests, usual)
+        # what decides whether something here is to go to another engine
+        self.moves: Final = Moves(settings, residency, backlog, handovers, owned, room, peers, pace, self._running)
+        self._orders = EngineOrders(settings.id, standing, residency, adapters, self.moves, self._requests, usual)
         self._unloading = Unloading(
             residency, handovers, adapters, standing, self._running, self._iterations, owned, is_static=is_static
         )
@@ -244,7 +246,7 @@ class EngineCore:
     def lose_peer(self, process: str, now: float) -> list[Effect]:
         """A gateway or engine died: its requests end here, transfers with it fail. A gateway may live: it is told."""
         given_back = self._owned.lose_gateway(process, now)
-        self._moves.lose_peer(process)
+        self.moves.lose_peer(process)
         return self._finish_event([*given_back, *self._handovers.lose_peer(process, now)], now)
 
     def expire(self, now: float) -> list[Effect]:
@@ -253,18 +255,13 @@ class EngineCore:
 
     def next_deadline(self) -> float | None:
         transfers, loads = self._handovers.next_deadline(), self.tiering.next_deadline()
-        if self._moves.must_leave():
-            return min_or_none([transfers, loads, self._moves.next_retry(), self._unloading.next_deadline()])
+        if self.moves.must_leave():
+            return min_or_none([transfers, loads, self.moves.next_retry(), self._unloading.next_deadline()])
         return transfers if loads is None else min_or_none([transfers, loads])
-
-    @property
-    def moves(self) -> Moves:
-        """Return what decides whether something here is to go to another engine."""
-        return self._moves
 
     def observe(self, process: str, status: EngineStatus, now: float) -> bool:
         """Take another engine's status. Return whether to call `look` now."""
-        return self._moves.observe(process, status, now)
+        return self.moves.observe(process, status, now)
 
     def look(self, now: float) -> list[Effect]:
         """Look for requests that had better run elsewhere."""
@@ -281,12 +278,12 @@ class EngineCore:
         for service in self._services.values():
             if service.queue.unreserved:
                 effects += self._owned.resolve(self._reserve_ahead(service, now), now)
-        if self._moves.must_leave():
+        if self.moves.must_leave():
             effects += self._owned.resolve(self._unloading.pause(now), now)
-            effects += self._owned.resolve(self._moves.empty(self.role, now), now)
+            effects += self._owned.resolve(self.moves.empty(self.role, now), now)
             effects += self._owned.resolve(self._unloading.drop(), now)
-        elif self._moves.has_rules:
-            effects += self._owned.resolve(self._moves.give_away(self.role, now), now)
+        elif self.moves.has_rules:
+            effects += self._owned.resolve(self.moves.give_away(self.role, now), now)
         effects += self.tiering.next_store(is_idle=not self._requests)
         return effects if self._adapters.is_empty else [*effects, *self._adapters.next_orders()]
 
@@ -320,7 +317,7 @@ class EngineCore:
         return self._owned.give_back(request, RefusalCode.RECALLED, "another engine suits it better", now)
 
     def _migrate(self, message: Migrate, now: float) -> list[EngineOutcome]:
-        outcomes = self._moves.migrate(message, self._requests.get(message.request), now)
+        outcomes = self.moves.migrate(message, self._requests.get(message.request), now)
         if outcomes is None:
             self._standing.has_news = True
         return outcomes or []

@@ -74,6 +74,10 @@ class EngineRequest:
     drafter: Drafter | ModelDrafter | None = None  # once it may speculate
     forced: Sequence[int] = ()  # tokens that its grammar forces after those it has, as far as they are known
     foretold: "ForetoldPrefill | None" = None  # of its prompt, when it was asked for last
+    id: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.id = self.spec.id
 
     @classmethod
     def of(
@@ -99,10 +103,6 @@ class EngineRequest:
             came_at=now,
             service_ttft_s=service_ttft_s,
         )
-
-    @property
-    def id(self) -> str:
-        return self.spec.id
 
     @property
     def is_filler(self) -> bool:

@@ -80,6 +80,7 @@ class EngineNode:
         self._timing = timing = topology.timing
         self._pace = StatusPace(timing.heartbeat_s, timing.status_gap_s)
         self._membership = Membership(lease_s)
+        self._others_may_die = lease_s < inf
         self._catching_up = CatchingUp(MAX_LAG_S)
         self._watch = StepWatch(longest_gap_s=1.25 * timing.heartbeat_s)
         self._failures = StepFailures()
@@ -349,7 +350,7 @@ class EngineNode:
         if self._core_due_at is None:
             answer = self.core.next_deadline()
             self._core_due_at = inf if answer is None else answer
-        lease = self._membership.next_deadline()
+        lease = self._membership.next_deadline() if self._others_may_die else None
         return self._core_due_at if lease is None or self._core_due_at < lease else lease
 
     def expire(self, now: float) -> list[NodeEffect]:

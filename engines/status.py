@@ -124,7 +124,7 @@ class Service:
 
     def decoding(self) -> list[EngineRequest]:
         """Everything that decodes now."""
-        return [] if self.is_paused else self.queue.decoding()
+        return [] if self.paused_at is not None else self.queue.decoding()
 
     def decode_step_s(self) -> float:
         """Predicted seconds of the next decode step of everything that decodes now; 0 if nothing does."""
@@ -140,7 +140,7 @@ class Service:
         """Return what a status tells of everything that decodes now. Whose promise is lost keeps nobody else away."""
         count, context, paid_until, tpot_slo_s = 0, 0, inf, inf
         alone = partial(decode_step_s, self.cost.current.decode, 1)
-        others: Sequence[EngineRequest] = () if self.is_paused else self.queue.running
+        others: Sequence[EngineRequest] = () if self.paused_at is not None else self.queue.running
         if (steady := self.queue.steady) is not None:
             count, context, paid_until, tpot_slo_s = steady.summary(now, alone)
             others = others[count:]
@@ -212,7 +212,7 @@ class Service:
             len(fillers.running),
             *((0, 0, 0) if self.speculation is None else self.speculation.counts),
             *tier_room,
-            self.is_paused,
+            self.paused_at is not None,
             *pull_cost,
             line_s,
         )

@@ -133,7 +133,7 @@ class Iterations:
         """What could be computed next: what is planned for each turn."""
         for turn in self._discipline.turns(now):
             service = self._services[turn.service]
-            if not (service.is_paused or service.queue.is_empty):
+            if service.paused_at is None and not service.queue.is_empty:
                 yield service, *self._plan(turn, now)
 
     def _plan(self, turn: Turn, now: float) -> tuple[Sequence[Share], list[EngineOutcome]]:

@@ -51,7 +51,7 @@ class ServiceQueue:
     @property
     def num_coming(self) -> int:
         """Requests whose KV is to come, or on its way: they will run without having been waiting."""
-        return self.num_away + len(self.loading)
+        return len(self.offloading) + len(self.offloaded) + len(self.restoring) + len(self.loading)
 
     @property
     def is_empty(self) -> bool:

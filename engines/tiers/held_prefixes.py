@@ -103,7 +103,7 @@ class HeldPrefixes:
 
     def news(self) -> list[Send]:
         """Return what to tell now, at most one message for each gateway that listens."""
-        changes = self._changes()
+        changes = self._changes() if self._noted else []
         if not changes or not self._listeners:
             return []
         self.number += 1

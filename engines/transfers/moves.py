@@ -65,6 +65,7 @@ class Moves:
         )
         self._rescheduler = Rescheduler(here, self._peers, settings.rescheduling)
         self.has_rules: Final = settings.rescheduling is not None  # a request may leave that need not
+        self.must_leave: Final = self._rescheduler.must_leave
 
     def __repr__(self) -> str:
         return f"<Moves of {self._settings.id}{' emptying it' * self.is_emptying}>"
@@ -97,10 +98,6 @@ class Moves:
     def services(self) -> Collection[str]:
         """Return the names of the services that are here."""
         return self._residency.services.keys()
-
-    def must_leave(self) -> bool:
-        """Return whether something is to leave, whatever the rules say."""
-        return self._rescheduler.must_leave()
 
     def next_retry(self) -> float | None:
         """Return when an engine may be tried again that did not take what must leave."""

@@ -43,6 +43,10 @@ class InFlightRequest:
     contact: Contact = field(default_factory=Contact)
     losses: Losses = field(default_factory=Losses)
     queue: QueueState = field(default_factory=QueueState)
+    id: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.id = self.spec.id
 
     @classmethod
     def of(
@@ -53,10 +57,6 @@ class InFlightRequest:
         view = _view(spec, 0, timeline.arrived_at, deadline.at)
         stream = TokenStream(len(spec.generated))
         return cls(spec, timeline, stream, view, Hints(prediction), deadline, TenantCharge(tenant))
-
-    @property
-    def id(self) -> str:
-        return self.spec.id
 
     @property
     def engines(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from math import inf
+from typing import Final
 
 from engines.core import EngineCore
 from engines.effects import (
@@ -75,6 +76,7 @@ class SimulatedEngine:
         self.on_crash: Callable[[], None] = _stay
         self._me = me
         self._node = node
+        self.core: Final[EngineCore] = node.core  # which decides what becomes of its requests
         self._models = models
         self._kernel = kernel
         self._network = network
@@ -99,11 +101,6 @@ class SimulatedEngine:
 
     def __repr__(self) -> str:
         return f"<SimulatedEngine {self._node!r}{' computing' * self._node.computes}>"
-
-    @property
-    def core(self) -> EngineCore:
-        """The core that decides what becomes of its requests."""
-        return self._node.core
 
     def start(self, at: float) -> None:
         """Be ready at that time, and publish the first status."""
@@ -198,12 +195,12 @@ class SimulatedEngine:
                 case Compute(step):
                     self._compute(step)
                 case EndTurn():
-                    self._kernel.after(0.0, self._end_turn)
+                    self._kernel.at(self._kernel.now, self._end_turn)
                 case Publish():
                     if self._network.is_heard:
                         self._network.publish(self._me, self._node.status(self._kernel.now))
                 case ExportBlocks():
-                    self._kernel.after(0.0, self._exported, effect)
+                    self._kernel.at(self._kernel.now, self._exported, effect)
                 case ImportBlocks():
                     self._import(effect)
                 case OffloadBlocks() | RestoreBlocks():

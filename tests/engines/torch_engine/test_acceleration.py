@@ -85,22 +85,28 @@ def folder(request, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(
-    "sampling",
-    [
-        Sampling(max_tokens=64, seed=0, temperature=0.0),
-        Sampling(max_tokens=64, seed=6, temperature=1.2, top_p=0.9, top_k=40, repetition_penalty=1.1),
-    ],
-)
-def test_tokens_are_those_of_the_plain_engine(folder, make_runner, accelerated, sampling):
-    requests = prompts(7)
+SAMPLINGS = {
+    "greedy": Sampling(max_tokens=64, seed=0, temperature=0.0),
+    "sampled": Sampling(max_tokens=64, seed=6, temperature=1.2, top_p=0.9, top_k=40, repetition_penalty=1.1),
+}
+
+
+@pytest.fixture(scope="module")
+def expected(folder, make_runner):
+    """Answers of the plain engine, each request alone, by sampling."""
     plain = make_runner(folder, seed=1)
-    expected = [plain.generate(f"alone-{i}", prompt, sampling, 12) for i, prompt in enumerate(requests)]
+    return {
+        name: [plain.generate(f"{name}-{i}", prompt, sampling, 12) for i, prompt in enumerate(prompts(7))]
+        for name, sampling in SAMPLINGS.items()
+    }
+
+
+@pytest.mark.parametrize("name", SAMPLINGS)
+def test_tokens_are_those_of_the_plain_engine(folder, make_runner, expected, accelerated, name):
     accelerated.use()
     for chunk_tokens in (6, 100):
-        assert (
-            generate_together(make_runner(folder, seed=chunk_tokens), requests, sampling, 12, chunk_tokens) == expected
-        )
+        runner = make_runner(folder, seed=chunk_tokens)
+        assert generate_together(runner, prompts(7), SAMPLINGS[name], 12, chunk_tokens) == expected[name]
     if ModelConfig.load(folder).experts is None:  # what a router chooses is not in a graph
         assert accelerated.replayed > accelerated.captured > 0
 

@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from engines.memory.block_pool import BlockPool, OutOfBlocksError, Run
 from engines.memory.chains import ROOT, chain
 from engines.memory.pages import PagePool
+from tests.seeds import seeds
 
 SIZE = 4
 
@@ -174,4 +175,4 @@ class PoolMachine(RuleBasedStateMachine):
 
 
 TestPoolMachine = PoolMachine.TestCase
-TestPoolMachine.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestPoolMachine.settings = settings(max_examples=len(seeds(25)), stateful_step_count=40, deadline=None)

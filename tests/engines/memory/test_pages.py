@@ -17,6 +17,7 @@ from engines.memory.pages import PagePool
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import KVMemory, PagedMemory
 from mesh.wire.transfers import KVShape
+from tests.seeds import seeds
 
 SIZE = 2  # tokens in a block
 NUM_PAGES = 6
@@ -257,7 +258,7 @@ class Memory(RuleBasedStateMachine):
 
 
 TestMemory = Memory.TestCase
-TestMemory.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestMemory.settings = settings(max_examples=len(seeds(30)), stateful_step_count=30, deadline=None)
 
 
 def test_whoever_keeps_the_content_is_told_of_each_page_and_block_that_is_taken():

@@ -154,7 +154,7 @@ def test_these_loads_fill_the_pool(scheduling: Scheduling):
 @pytest.mark.parametrize("scheduling", PURE)
 def test_a_step_is_of_one_phase(scheduling: Scheduling, seed: int):
     """A decode is one token, sampled earlier; blocks for all, so that none is cached and computed anew."""
-    run = Run(engine(scheduling, Role.MULTIPLEX, is_strict=False, num_pages=1000), seed)
+    run = Run(engine(scheduling, Role.MULTIPLEX, is_strict=False, num_pages=400), seed)
     for batch in run.batches:
         decodes = [chunk.draw is not None and chunk.draw.num_generated > 0 for chunk in batch.chunks]
         assert all(decodes) or not any(decodes)

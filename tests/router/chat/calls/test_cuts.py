@@ -78,7 +78,7 @@ class CountingReader(AnswerReader):
         return rest
 
 
-LENGTH = 12_000
+LENGTH = 8_000
 
 
 def endless(name: str) -> dict[str, str]:

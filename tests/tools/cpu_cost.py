@@ -1,4 +1,4 @@
-"""Which files of tests take the most CPU time, the processes that they start and wait for included.
+"""Which files and tests take the most CPU time, the processes that they start and wait for included.
 
 So are processes that tests leave, such as those of `mesh up --detach`, in runs whose first process adopts them. The
 time of a fixture that tests share is that of the first test that asks for it.
@@ -11,7 +11,7 @@ from pathlib import PurePath
 
 import pytest
 
-NUM_ROWS = 15  # of files in the table
+NUM_ROWS = 15  # of files in the table, and of tests
 
 
 class CpuCost:
@@ -20,6 +20,7 @@ class CpuCost:
     def __init__(self) -> None:
         self._before_s = 0.0
         self._files: Counter[str] = Counter()  # of CPU seconds
+        self._tests: Counter[str] = Counter()  # with all their parameters, without what they left
 
     def pytest_runtest_logstart(self) -> None:
         self._before_s = _used_s()
@@ -33,7 +34,9 @@ class CpuCost:
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._files[report.nodeid.partition("::")[0]] += vars(report).get("cpu_s", 0.0)
+        cost_s = vars(report).get("cpu_s", 0.0)
+        self._files[report.nodeid.partition("::")[0]] += cost_s
+        self._tests[report.nodeid.partition("[")[0]] += cost_s
 
     def add(self, file: str, cost_s: float) -> None:
         """Count a process that a test of this file has left."""
@@ -44,7 +47,8 @@ class CpuCost:
         for file, cost_s in self._files.items():
             folders[str(PurePath(*PurePath(file).parts[:2]))] += cost_s
         terminalreporter.write_sep("=", f"{self._files.total():.0f} s of CPU time")
-        for name, cost_s in [*folders.most_common(), *self._files.most_common(NUM_ROWS)]:
+        dearest = [*self._files.most_common(NUM_ROWS), *self._tests.most_common(NUM_ROWS)]
+        for name, cost_s in [*folders.most_common(), *dearest]:
             terminalreporter.write_line(f"{cost_s:7.1f} s  {name}")
 
 

@@ -1,4 +1,4 @@
-"""The table of a run names what took CPU time, by folder and by file."""
+"""The table of a run names what took CPU time, by folder, by file and by test."""
 
 import subprocess
 import sys
@@ -31,5 +31,7 @@ def test_what_tests_and_their_processes_compute_is_told(tmp_path: Path):
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=True)
     rows = [line.split() for line in done.stdout.splitlines() if " s  tests/" in line]
     costs_s = {row[2]: float(row[0]) for row in rows}
-    assert list(costs_s) == ["tests/here", "tests/here/test_busy.py", "tests/here/test_idle.py"]
+    busy, idle = "tests/here/test_busy.py", "tests/here/test_idle.py"
+    tests = [f"{busy}::test_has_a_process_compute", f"{busy}::test_computes", f"{idle}::test_waits"]
+    assert list(costs_s) == ["tests/here", busy, idle, *tests]
     assert costs_s["tests/here"] >= costs_s["tests/here/test_busy.py"] >= 0.7

@@ -22,7 +22,7 @@ from simulation.loads.arrival_processes import Arrivals, synthesize
 from simulation.loads.trace_request import TraceRequest
 
 SUSTAINED = 5.5  # requests a second of which 90 % meet both SLOs, with either policy
-DURATION_S, WARM_UP = 25.0, 0.1  # of a run; its beginning, when the mesh is idle, is not counted
+DURATION_S, WARM_UP = 18.0, 0.1  # of a run; its beginning, when the mesh is idle, is not counted
 TTFT_FACTOR, TPOT_SLO_S = 5.0, 0.1
 INPUT, OUTPUT = Bounds(128, 1024, 8192, 0.8), Bounds(16, 64, 256, 0.6)
 SERVICE, PROFILE = "model", "a100-llama2-70b-tp4"
@@ -96,5 +96,5 @@ ADMITTING = ("tropical", "elastic", "foresight", "packing")
 @pytest.mark.parametrize("policy", ADMITTING)
 def test_where_answers_are_long_goodput_stays_near_its_peak_at_four_times_the_load(policy):
     """Decodes are not pushed beyond their promises by those that come later, nor by prompts that are late."""
-    at_once, beyond = (rate * attainment_of(Run(LONG, policy, rate, 0, 250)) for rate in (1.5, 6.0))
+    at_once, beyond = (rate * attainment_of(Run(LONG, policy, rate, 0, 180)) for rate in (1.5, 6.0))
     assert beyond >= 0.85 * max(at_once, beyond), "0.9 in longer runs, which tests have no time for"

@@ -25,7 +25,7 @@ from tests.seeds import each_seed
 
 WORST_GAP_S = 3.0
 TIMING, TRANSFER = Timing(), TransferSpec()
-SEEDS = 3
+SEEDS = 2
 
 
 @dataclass

@@ -62,6 +62,9 @@ class ToServer(Connection):
     def write(self, data: Any) -> None:
         self._ask()
 
+    def abort(self) -> None:
+        """It was idle for too long."""
+
 
 class Loop(uvloop.Loop):
     """Connects to no server, and keeps who asked one."""

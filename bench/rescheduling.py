@@ -9,12 +9,13 @@ same requests, so that rules are compared request by request. The product's own 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
-from math import inf, sqrt
+from math import inf
 from random import Random
-from statistics import fmean, stdev
+from statistics import fmean
 
 from bench.harness.arguments import add_json, add_seeds, script_parser
 from bench.harness.files import write_json
+from bench.harness.paired import difference
 from bench.harness.tables import print_table
 from bench.policies import PROFILE, PROMPTS, SLO
 from bench.simulated import attainment, make_fleet, make_simulation, modelled_engine, run_cases, serve
@@ -23,7 +24,6 @@ from mesh.rules import Trigger
 from mesh.topology.schema import PolicySpec, Rescheduling, ServiceSpec
 from simulation.loads.arrival_processes import Arrivals, synthesize
 from simulation.loads.trace_request import TraceRequest
-from simulation.reports.intervals import CONFIDENCE, t_quantile
 
 NUM_ENGINES = 4
 NUM_LENGTHS = 4000  # of which requests are drawn
@@ -96,14 +96,6 @@ def result_of(run: Run) -> Result:
     return Result(attainment(records), sum(status.migrations_total for status in statuses) / len(records))
 
 
-def paired(gains: Sequence[float]) -> str:
-    """Tell a mean gain in points, and the half of its interval over seeds."""
-    if len(gains) < 2:
-        return f"{fmean(gains):+.1f}"
-    half = t_quantile(0.5 + CONFIDENCE / 2, len(gains) - 1) * stdev(gains) / sqrt(len(gains))
-    return f"{fmean(gains):+.1f} ± {half:.1f}"
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = script_parser("bench.rescheduling", __doc__)
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), metavar="CASE", help=", ".join(CASES))
@@ -132,12 +124,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         if rule == "none":
             return f"{100 * fmean(one.attainment for one in of(rule)):.1f}"
-        gains = [100 * (one.attainment - alone.attainment) for one, alone in zip(of(rule), of("none"), strict=True)]
-        return f"{paired(gains)} ({fmean(one.moves for one in of(rule)):.2f})"
+        ours, alone = ([100 * one.attainment for one in of(name)] for name in (rule, "none"))
+        return f"{difference(ours, alone).text(1)}; {fmean(one.moves for one in of(rule)):.2f}"
 
     for case, policy in product(options.cases, options.policies):
         rows = [[rule, *(cell(case, policy, rule, rate) for rate in rates[case])] for rule in rules]
-        title = f"{case}, {policy}: promises kept, %, then gains in points and moves a request"
+        title = f"{case}, {policy}: promises kept, %, then gains in points (95 %); and moves a request"
         print_table(title, ["rule"], [f"{rate:g}/s" for rate in rates[case]], rows)
     write_json(options.json, [{"run": run, "result": results[run]} for run in runs])
 

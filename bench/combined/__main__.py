@@ -12,73 +12,89 @@ Runs are kept below ``--out``: interrupted, or with another question, the bench 
 """
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Final
 
 from bench.combined.contenders import CONTENDERS, EVERYBODY
 from bench.combined.report import number_rows, share_rows
-from bench.combined.runs import Case, Question, capacity, fewest_engines, measure
+from bench.combined.runs import Case, Result, capacity, fewest_engines, run_case
 from bench.combined.setting import PROMISE, Load
 from bench.harness.arguments import add_out, add_seeds, errors_in_a_line, script_parser
 from bench.harness.files import write_json
-from bench.harness.jobs import run_jobs
+from bench.harness.jobs import grouped
+from bench.harness.long_runs import LongRuns
 from bench.harness.tables import print_table
 from mesh.jobs.arguments import add_jobs
 
-ASKED = ("capacity", "parts", "engines")
 RATE_OF_AN_ENGINE = 1.75  # requests a second, where parts are left out: most promises are kept, and not all
+SECONDS_A_REQUEST, RUNS_OF_A_SEARCH = 0.03, 6  # of one core
 WIDTH = 140
 
-Answer = TypeVar("Answer")
+
+def run_s(case: Case) -> float:
+    """The seconds that a run takes, roughly."""
+    return SECONDS_A_REQUEST * case.load.num_requests
+
+
+def search_s(case: Case) -> float:
+    return RUNS_OF_A_SEARCH * run_s(case)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of contenders, and the table of what comes of it, by contender and seed."""
+
+    runs: LongRuns[Case, Any]
+    contenders: Mapping[str, object]
+    title: str
+    numbers: Sequence[str]
+    rows: Callable[[Mapping[str, Sequence[Any]]], Iterable[Sequence[str]]]
+
+
+SHARES = "kept, %", "everything: more by", "refused, %", "TTFT P99, s", "TPOT P99, ms", "worst service, %"
+QUESTIONS: Final = {
+    "capacity": Question(
+        LongRuns(capacity, float, search_s),
+        CONTENDERS,
+        f"{{engines}} engines: requests/s at which {PROMISE:.0%} keep their promises",
+        ("requests/s", "everything: times that"),
+        number_rows,
+    ),
+    "parts": Question(
+        LongRuns(run_case, Result, run_s), EVERYBODY, "{engines} engines at {rate:g} requests/s", SHARES, share_rows
+    ),
+    "engines": Question(
+        LongRuns(fewest_engines, float, search_s),
+        CONTENDERS,
+        f"engines that keep {PROMISE:.0%} at {{rate:g}} requests/s: engine-hours of an hour",
+        ("engines", "everything: times that"),
+        number_rows,
+    ),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = _parse(arguments)
     rate = options.rate or RATE_OF_AN_ENGINE * options.engines
-    found: dict[str, object] = {}
-    with errors_in_a_line():
-        if "capacity" in options.ask:
-            found["capacity"] = rates = _ask(capacity, CONTENDERS, rate, options)
-            title = f"{options.engines} engines: requests/s at which {PROMISE:.0%} keep their promises"
-            print_table(title, ("contender",), ("requests/s", "everything: times that"), number_rows(rates), WIDTH)
-        if "parts" in options.ask:
-            found["parts"] = shares = _ask(measure, EVERYBODY, rate, options)
-            numbers = (
-                "kept, %",
-                "everything: more by",
-                "refused, %",
-                "TTFT P99, s",
-                "TPOT P99, ms",
-                "worst service, %",
-            )
-            title = f"{options.engines} engines at {rate:g} requests/s"
-            print_table(title, ("contender",), numbers, share_rows(shares), WIDTH)
-        if "engines" in options.ask:
-            found["engines"] = counts = _ask(fewest_engines, CONTENDERS, rate, options)
-            title = f"engines that keep {PROMISE:.0%} at {rate:g} requests/s: engine-hours of an hour"
-            print_table(title, ("contender",), ("engines", "everything: times that"), number_rows(counts), WIDTH)
-    write_json(options.out / "combined.json", found)
-
-
-def _ask(
-    work: Callable[[Question], Answer], contenders: Mapping[str, object], rate: float, options: argparse.Namespace
-) -> dict[str, list[Answer]]:
-    """The answers of each contender by seed: of those that were named, or else of these."""
-    names = options.only or list(contenders)
     loads = [Load(rate, options.requests, seed, options.data) for seed in range(options.seeds)]
-    asked = [Question(Case(name, options.engines, load), options.out / "runs") for load, name in product(loads, names)]
-    answers = run_jobs(work, asked, options.jobs, work.__name__.replace("_", " "))
-    found: dict[str, list[Answer]] = {name: [] for name in names}
-    for question, answer in zip(asked, answers, strict=True):
-        found[question.case.contender].append(answer)
-    return found
+    found: dict[str, Mapping[str, Sequence[Any]]] = {}
+    for asked in (name for name in QUESTIONS if name in options.ask):
+        one = QUESTIONS[asked]
+        cases = [Case(name, options.engines, load) for load, name in product(loads, options.only or one.contenders)]
+        with errors_in_a_line():
+            results = one.runs.run(cases, options.jobs, options.out)
+        found[asked] = grouped(results, lambda case: case.contender)
+        title = one.title.format(engines=options.engines, rate=rate)
+        print_table(title, ("contender",), one.numbers, one.rows(found[asked]), WIDTH)
+    write_json(options.out / "combined.json", found)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = script_parser("bench.combined", __doc__)
-    parser.add_argument("--ask", nargs="+", choices=ASKED, default=list(ASKED), help="(default: all three)")
+    parser.add_argument("--ask", nargs="+", choices=QUESTIONS, default=list(QUESTIONS), help="(default: all three)")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="of traces (default: made-up loads like them)")
     parser.add_argument("--engines", type=int, default=16, metavar="N", help="(default: 16)")
     parser.add_argument("--requests", type=int, default=1000, metavar="N", help="of a run (default: 1000)")

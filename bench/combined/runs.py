@@ -1,16 +1,14 @@
-"""One run of a contender under a load, and the searches that are made of runs. What was run once is not run again."""
+"""One run of a contender under a load, and the searches that are made of runs."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import fmean
 
 import msgspec
 
 from bench.combined.contenders import EVERYBODY
 from bench.combined.setting import PROMISE, Load, make_topology
-from bench.harness.kept import kept
 from bench.simulated import make_simulation, percentile, serve
 from router.history.records import Outcome, Record
 from simulation.capacity import find_capacity
@@ -72,47 +70,26 @@ def _by(named: Iterable[tuple[str, Record]]) -> dict[str, float]:
     return {name: fmean(met[name]) for name in sorted(met)}
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What is asked of one contender: at a case's own rate and engines, or as far as a search goes from there.
-
-    ``folder``: where runs are kept.
-    """
-
-    case: Case
-    folder: Path
-
-    def run(self, case: Case) -> Result:
-        return kept(self.folder, case, run_case, Result)
-
-
-def measure(question: Question) -> Result:
-    """Run the case itself."""
-    return question.run(question.case)
-
-
-def capacity(question: Question) -> float:
+def capacity(case: Case) -> float:
     """Return the requests a second at which the promises are kept, of all services together, on the case's engines."""
-    case = question.case
 
     def attainment_at(rate: float) -> float:
-        return question.run(replace(case, load=replace(case.load, rate=rate))).attainment
+        return run_case(replace(case, load=replace(case.load, rate=rate))).attainment
 
     return find_capacity(
         attainment_at, PROMISE, FIRST_RATE_OF_AN_ENGINE * case.num_engines, PRECISION, most_runs=MOST_RUNS
     ).rate
 
 
-def fewest_engines(question: Question) -> float:
+def fewest_engines(case: Case) -> float:
     """Return how many engines keep the promises at the case's rate: a fraction between one that does and one less.
 
     Fleets have their groups in proportion. Infinite: not even four times the case's engines do.
     """
-    case = question.case
     attained: dict[int, float] = {}
 
     def keeps(number: int) -> bool:
-        attained[number] = question.run(replace(case, num_engines=number)).attainment
+        attained[number] = run_case(replace(case, num_engines=number)).attainment
         return attained[number] >= PROMISE
 
     low, high = LEAST_ENGINES - 1, case.num_engines

@@ -9,36 +9,38 @@ to the first token, SeaLLM's by the mean latency over what a request of its serv
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
 from statistics import fmean
 
 from bench.combined.contenders import ALL_ON, CONTENDERS, EVERYBODY
-from bench.grounds.runs import OWN_NAME, Run, measure
+from bench.grounds.runs import OWN_NAME, Case, measure
 from bench.grounds.settings import GROUNDS, OWN
 from bench.harness.arguments import add_out, add_seeds, errors_in_a_line, script_parser
 from bench.harness.files import write_json
-from bench.harness.jobs import run_jobs
+from bench.harness.jobs import grouped
+from bench.harness.long_runs import LongRuns
 from bench.harness.paired import ratio
 from bench.harness.tables import print_table
 from mesh.jobs.arguments import add_jobs
 
 ALIKE = 0.98  # of the best: no worse
+SECONDS_A_REQUEST = 0.03  # of one core
 WIDTH = 160
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = _parse(arguments)
-    names = {ground: [*options.only, *([OWN_NAME] if ground in OWN else [])] for ground in options.ground}
-    asked = [
-        Run(ground, name, options.requests, seed, options.out / "runs")
+    cases = [
+        Case(ground, name, options.requests, seed)
         for ground in options.ground
-        for name, seed in product(names[ground], range(options.seeds))
+        for name in [*options.only, *([OWN_NAME] if ground in OWN else [])]
+        for seed in range(options.seeds)
     ]
+    runs = LongRuns(measure, float, lambda case: SECONDS_A_REQUEST * case.num_requests)
     with errors_in_a_line():
-        values = run_jobs(measure, asked, options.jobs, "runs")
-    found: dict[str, dict[str, list[float]]] = {ground: {name: [] for name in names[ground]} for ground in names}
-    for run, value in zip(asked, values, strict=True):
-        found[run.ground][run.contender].append(value)
+        values = grouped(runs.run(cases, options.jobs, options.out), lambda case: (case.ground, case.contender))
+    found: dict[str, dict[str, list[float]]] = {ground: {} for ground in options.ground}
+    for (ground, name), of_seeds in values.items():
+        found[ground][name] = of_seeds
     for ground, by_name in found.items():
         one = GROUNDS[ground]
         title = f"{ground}: {one.measure} ({'less' if one.less_is_better else 'more'} is better)"

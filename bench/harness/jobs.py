@@ -1,6 +1,6 @@
-"""Runs jobs in processes of their own or on a Ray cluster, and shows how far they are."""
+"""Runs jobs in processes of their own or on a Ray cluster, shows how far they are, and groups what comes of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from mesh.jobs.runner import JobPlace, running
@@ -8,6 +8,7 @@ from mesh.show.progress import working
 
 Job = TypeVar("Job")
 Answer = TypeVar("Answer")
+Key = TypeVar("Key")
 
 
 def run_jobs(work: Callable[[Job], Answer], jobs: Sequence[Job], place: JobPlace, what: str = "runs") -> list[Answer]:
@@ -23,6 +24,14 @@ def run_jobs(work: Callable[[Job], Answer], jobs: Sequence[Job], place: JobPlace
             answers[index] = answer
             shown.advance()
     return [answers[index] for index in range(len(jobs))]
+
+
+def grouped(answers: Mapping[Job, Answer], key: Callable[[Job], Key]) -> dict[Key, list[Answer]]:
+    """The answers by what their jobs have in common, such as all but the seed."""
+    found: dict[Key, list[Answer]] = {}
+    for job, answer in answers.items():
+        found.setdefault(key(job), []).append(answer)
+    return found
 
 
 def turned(contenders: Sequence[Job], by: int) -> list[Job]:

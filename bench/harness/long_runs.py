@@ -1,12 +1,15 @@
 """Runs that take long together: their time is told first, and what was done is not done again after an interruption."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Generic, TypeVar
 
+import msgspec
+
 from bench.harness.jobs import run_jobs
-from bench.harness.kept import is_kept, kept
 from bench.harness.origin import commit_of
 from bench.harness.tables import make_console
 from mesh.jobs.runner import JobPlace
@@ -25,24 +28,38 @@ class LongRuns(Generic[Case, Result]):
 
     def run(self, cases: Sequence[Case], place: JobPlace, out: Path) -> dict[Case, Result]:
         """Return the result of each case. They are kept below ``out``, apart for each commit."""
-        folder = out / "runs" / commit_of(Path.cwd())
-        left = [case for case in cases if not is_kept(folder, case)]
-        console = make_console()
-        console.print(told(len(cases), len(left), sum(map(self.about_s, left)), place), highlight=False)
-        keeping = Keeping(folder, self.work, self.kind)
+        keeping = Keeping(out / "runs" / commit_of(Path.cwd()) / self.work.__name__, self.work, self.kind)
+        left = [case for case in cases if not keeping.path(case).exists()]
+        said = told(len(cases), len(left), sum(map(self.about_s, left)), place)
+        make_console().print(said, highlight=False)
         return dict(zip(cases, run_jobs(keeping, cases, place), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Keeping(Generic[Case, Result]):
-    """Does ``work``, or reads what came of it before."""
+    """Does ``work``, or reads what came of it before. Processes may share the folder.
+
+    What is kept says nothing of the program: empty the folder when that has changed.
+    """
 
     folder: Path
     work: Callable[[Case], Result]
     kind: type[Result]
 
+    def path(self, case: Case) -> Path:
+        """Where the result of this very case is kept."""
+        return self.folder / sha256(msgspec.json.encode(case, enc_hook=str)).hexdigest()[:24]
+
     def __call__(self, case: Case) -> Result:
-        return kept(self.folder, case, self.work, self.kind)
+        path = self.path(case)
+        if path.exists():
+            return msgspec.msgpack.decode(path.read_bytes(), type=self.kind)
+        result = self.work(case)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        written = path.with_suffix(f".{os.getpid()}")
+        written.write_bytes(msgspec.msgpack.encode(result))
+        written.replace(path)  # whole or not at all
+        return result
 
 
 def told(num_cases: int, num_left: int, seconds: float, place: JobPlace) -> str:

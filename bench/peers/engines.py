@@ -14,9 +14,7 @@ import argparse
 import os
 import statistics
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +24,7 @@ from bench.engine.under_test import add_model_argument
 from bench.harness.arguments import add_json, add_vllm, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import make_console, make_table
-from bench.peers.rounds import Child, ChildError, Measured, Round
+from bench.peers.rounds import Child, ChildError, Command, Measured, Round, children
 from engines.models.cache import Cache
 from engines.models.reference import parse_reference
 from engines.models.store import prepared_dir
@@ -78,38 +76,24 @@ ENGINES = {
     "vllm-bfloat16": Engine(VLLM, VLLM_MODULE, ("compiled", "bfloat16"), False, "vllm"),
     "llama.cpp": Engine(LLAMA_CPP, "bench.peers.llama_cpp_speed", (), False, "llama"),
 }
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 VLLM_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1"}
 
 
-@contextmanager
-def children(options: argparse.Namespace) -> Iterator[list[Child]]:
-    """All engines that start. One that does not is left out: vLLM may fail to compile here."""
-    with ExitStack() as stack:
-        logs = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        found = []
-        for name in options.only:
-            print(f"starting {name}", file=sys.stderr)
-            try:
-                child = Child(name, *command_of(ENGINES[name], options), logs / name)
-                stack.callback(child.stop)
-                child.until_ready()
-                found.append(child)
-            except ChildError as error:
-                print(f"without it: {error}", file=sys.stderr)
-        yield found
-
-
-def command_of(engine: Engine, options: argparse.Namespace) -> tuple[list[str], dict[str, str]]:
-    """A child's command and environment. Raise `ChildError` if it cannot be told."""
+def command_of(engine: Engine, options: argparse.Namespace) -> Command:
+    """A child's command. Raise `ChildError` if it cannot be told."""
     pythons = {"": sys.executable, "vllm": options.vllm_python, "llama": options.llama_python}
     python = pythons[engine.interpreter]
     if not python:
         raise ChildError(f"--{engine.interpreter}-python is to name its environment")
     model = gguf_of(options.model) if engine.family == LLAMA_CPP else prepared_dir(options.model)
-    environment = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    if engine.interpreter == "vllm":
-        environment |= VLLM_ENVIRONMENT | {"VLLM_CPU_OMP_THREADS_BIND": str(options.core)} | dict(options.vllm_env)
+    environment = vllm_environment(options) if engine.interpreter == "vllm" else ENVIRONMENT
     return [str(python), "-m", engine.module, str(model), *engine.arguments], environment
+
+
+def vllm_environment(options: argparse.Namespace) -> dict[str, str]:
+    own = {"VLLM_CPU_OMP_THREADS_BIND": str(options.core), **dict(options.vllm_env)}
+    return ENVIRONMENT | VLLM_ENVIRONMENT | own
 
 
 def gguf_of(model: str) -> Path:
@@ -187,7 +171,7 @@ def main() -> None:
     os.sched_setaffinity(0, {options.core})  # the children inherit it
     cases = [case for case in CASES if case.num_requests * case.prompt_tokens <= options.most_tokens]
     try:
-        with children(options) as engines:
+        with children(options.only, lambda name: command_of(ENGINES[name], options)) as engines:
             rounds = take_turns(engines, options.rounds, cases)
     except ChildError as error:
         raise SystemExit(str(error)) from None

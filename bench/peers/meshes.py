@@ -23,7 +23,7 @@ from functools import partial
 from itertools import groupby
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from bench.engine.under_test import add_model_argument
 from bench.harness.arguments import add_json, add_vllm, errors_in_a_line, script_parser
@@ -80,12 +80,15 @@ class Scene:
     logs: Path
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
-    """A server that answers. ``pids``: its processes."""
+class Running(Protocol):
+    """A server that answers."""
 
-    url: str
-    pids: Sequence[int]
+    @property
+    def url(self) -> str: ...
+
+    def pids(self) -> Sequence[int]:
+        """Its processes."""
+        ...
 
 
 @contextmanager
@@ -99,14 +102,12 @@ def _mesh(scene: Scene, dtype: str = "float32", *, uses_idle_cores: bool = False
     settings = {"port": port, "dtype": dtype, "ttft_ms": TTFT_MS, "tpot_ms": TPOT_MS, "start_s": START_S}
     path.write_text(TOPOLOGY.format(model=MODEL, folder=json.dumps(str(scene.folder)), engine=engine, **settings))
     with live_mesh(path) as mesh:
-        yield Running(f"http://127.0.0.1:{mesh.port}", mesh.pids())
+        yield mesh
 
 
-@contextmanager
-def _vllm(scene: Scene) -> Iterator[Running]:
+def _vllm(scene: Scene) -> AbstractContextManager[Running]:
     """``vllm serve`` with all cores."""
-    with vllm_server(scene.vllm_python, scene.folder, scene.cores, scene.vllm_env) as server:
-        yield Running(server.url, server.pids())
+    return vllm_server(scene.vllm_python, scene.folder, scene.cores, scene.vllm_env)
 
 
 CONTESTANTS: Mapping[str, Callable[[Scene], AbstractContextManager[Running]]] = {
@@ -155,7 +156,7 @@ def measure(options: argparse.Namespace, scene: Scene, name: str) -> Iterable[Ru
     _say(f"starting {name}")
     with CONTESTANTS[name](scene) as running:
         for index, rate in enumerate(options.rates):
-            with Watch(running.pids) as watch:
+            with Watch(running.pids()) as watch:
                 figures = load(options, scene, running.url, index, rate)
             run = Run(name, rate, figures, watch.contention.ours, watch.contention.others)
             for warning in figures["warnings"]:

@@ -12,10 +12,12 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
+from tempfile import TemporaryDirectory
 from typing import Protocol
 
 TOKEN_IDS = range(100, 20_000)  # ordinary tokens of any vocabulary that is worth measuring
@@ -23,6 +25,8 @@ ROOT = Path(__file__).resolve().parents[2]
 START_S = 900.0  # vLLM may compile for minutes
 ROUND_S = 600.0
 END_S = 10.0
+
+Command = tuple[list[str], dict[str, str]]  # words, and what is added to the environment
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,3 +178,20 @@ class Child:
             self._process.kill()
             self._process.wait()
         self._process.stdout.close()
+
+
+@contextmanager
+def children(names: Iterable[str], command_of: Callable[[str], Command]) -> Iterator[list[Child]]:
+    """All engines that start. One that does not is left out, and said: vLLM may fail to compile here."""
+    with ExitStack() as stack:
+        logs, found = Path(stack.enter_context(TemporaryDirectory())), list[Child]()
+        for name in names:
+            print(f"starting {name}", file=sys.stderr)
+            try:
+                child = Child(name, *command_of(name), logs / name)
+                stack.callback(child.stop)
+                child.until_ready()
+                found.append(child)
+            except ChildError as error:
+                print(f"without it: {error}", file=sys.stderr)
+        yield found

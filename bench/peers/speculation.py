@@ -15,18 +15,15 @@ import argparse
 import os
 import statistics
 import sys
-import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 
 from bench.engine.under_test import add_model_argument
 from bench.harness.arguments import add_json, add_vllm, number_list, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import make_console, make_table
-from bench.peers.engines import CORE_MODULE, VLLM_ENVIRONMENT, VLLM_MODULE
-from bench.peers.rounds import ROOT, Child, ChildError, Measured, Round
+from bench.peers.engines import CORE_MODULE, ENVIRONMENT, VLLM_MODULE, vllm_environment
+from bench.peers.rounds import ROOT, Child, Command, Measured, Round, children
 from engines.models.store import prepared_dir
 from engines.models.text.chat_template import Chat
 from engines.models.text.tokenizer import Tokenizer
@@ -120,21 +117,19 @@ def grammar_of(kind: str) -> str:
     return grammar.text
 
 
-def commands(options: argparse.Namespace) -> dict[str, tuple[list[str], dict[str, str]]]:
-    """Command and environment of each engine that is asked for."""
-    folder = str(prepared_dir(options.model))
-    environment = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    found = {}
+def commands(options: argparse.Namespace) -> dict[str, Command]:
+    """Of each engine that is asked for."""
+    folder, found = str(prepared_dir(options.model)), dict[str, Command]()
     for name, speculation in ((OURS, ""), (OURS_ON, "prompt_lookup")):
-        found[name] = ([sys.executable, "-m", CORE_MODULE, folder, options.dtype, speculation], environment)
+        found[name] = ([sys.executable, "-m", CORE_MODULE, folder, options.dtype, speculation], ENVIRONMENT)
     if options.vllm_python is not None:
         child = [str(options.vllm_python), "-m", VLLM_MODULE, folder, "eager", options.dtype]
-        own = environment | VLLM_ENVIRONMENT | {"VLLM_CPU_OMP_THREADS_BIND": str(options.core)} | dict(options.vllm_env)
+        own = vllm_environment(options)
         found |= {VLLM: (child, own), VLLM_ON: ([*child, "ngram"], own)}
     return {name: command for name, command in found.items() if name in options.only}
 
 
-def take_turns(children: Sequence[Child], cases: Sequence[PromptCase], options: argparse.Namespace) -> SpeedsFound:
+def take_turns(engines: Sequence[Child], cases: Sequence[PromptCase], options: argparse.Namespace) -> SpeedsFound:
     """Each case in each engine, once a round, after a short one that warms up."""
     tokenizer, found = Tokenizer.load(prepared_dir(options.model)), SpeedsFound()
     for turn in range(options.rounds + 1):
@@ -142,7 +137,7 @@ def take_turns(children: Sequence[Child], cases: Sequence[PromptCase], options: 
             given = prompts(case, tokenizer)
             grammar = grammar_of(case.kind)
             work = Round(case.num_requests, len(given[0]), NEW_TOKENS, turn, given, not grammar, grammar)
-            for child in children:
+            for child in engines:
                 if grammar and child.name not in (OURS, OURS_ON):
                     continue
                 measured = child.measure(work)
@@ -166,17 +161,9 @@ def main() -> None:
     options = _parse()
     cases = [PromptCase(kind, number) for kind in options.kinds for number in options.requests]
     os.sched_setaffinity(0, {options.core})  # the children inherit it
-    with ExitStack() as stack:
-        logs, children = Path(stack.enter_context(tempfile.TemporaryDirectory())), list[Child]()
-        for name, command in commands(options).items():
-            try:
-                child = Child(name, *command, logs / name)
-                stack.callback(child.stop)
-                child.until_ready()
-                children.append(child)
-            except ChildError as error:
-                print(f"without it: {error}", file=sys.stderr)
-        found = take_turns(children, cases, options)
+    own = commands(options)
+    with children(own, own.__getitem__) as engines:
+        found = take_turns(engines, cases, options)
     rates = found.rates
     made = make_table(
         "decode, tokens/s (steps)", ("",), [*rates, *(f"{drafting} / {plain}" for plain, drafting in PAIRS)]

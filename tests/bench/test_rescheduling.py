@@ -1,6 +1,6 @@
 """The comparison of rules of rescheduling in its smallest setting."""
 
-from bench.rescheduling import Run, main, paired, requests_of, result_of
+from bench.rescheduling import Run, main, requests_of, result_of
 
 
 def test_each_rule_has_a_gain_over_none_at_each_rate(capsys):
@@ -16,11 +16,6 @@ def test_rules_serve_the_same_requests():
     runs = [Run("mixed answers", "llumnix", rule, 3, 0, 50) for rule in ("none", "promise")]
     assert requests_of(runs[0]) == requests_of(runs[1])
     assert len({one.num_output > 48 for one in requests_of(runs[0])}) == 2, "short ones and long ones"
-
-
-def test_gains_are_told_with_their_interval():
-    assert paired([1.0]) == "+1.0"
-    assert paired([2.0, 2.0, 2.0]) == "+2.0 ± 0.0"
 
 
 def test_at_a_light_load_nothing_moves_by_promise():

@@ -5,6 +5,7 @@ from dataclasses import replace
 from math import inf
 from statistics import fmean
 
+from bench.harness.jobs import grouped
 from bench.papers.aladdin.setting import CONTENDERS as ALL
 from bench.papers.aladdin.setting import LARGEST, Case, Result, Setting
 
@@ -23,7 +24,7 @@ def loaded(setting: Setting, share: float) -> Setting:
 
 
 def rows(results: Results) -> Iterator[Sequence[str]]:
-    for case, own in _by_seed(results).items():
+    for case, own in grouped(results, _of_any_seed).items():
         mark = "backlog grows" if any(one.grows for one in own) else ""
         kept, tpot_ms = 100 * fmean(one.attainment for one in own), 1e3 * fmean(one.tpot_p99_s for one in own)
         yield case.setting.model, case.contender, f"{case.setting.rate:.2f}", f"{kept:.1f}", f"{tpot_ms:.1f}", mark
@@ -33,7 +34,7 @@ def gains(results: Results) -> Iterator[Sequence[str]]:
     """What packing gains over each other at the load where it gains most, as the paper's "up to". Violations are
     compared where packing has some.
     """
-    by_seed = _by_seed(results)
+    by_seed = grouped(results, _of_any_seed)
     pairs: dict[tuple[str, str, str], list[tuple[Sequence[Result], Sequence[Result]]]] = {}
     for case, own in by_seed.items():
         if not ALL[case.contender].tunes:
@@ -63,8 +64,5 @@ def _tpot(results: Sequence[Result]) -> float:
     return fmean(one.tpot_p99_s for one in results)
 
 
-def _by_seed(results: Results) -> dict[Case, list[Result]]:
-    found: dict[Case, list[Result]] = {}
-    for case, result in results.items():
-        found.setdefault(replace(case, setting=replace(case.setting, seed=0)), []).append(result)
-    return found
+def _of_any_seed(case: Case) -> Case:
+    return replace(case, setting=replace(case.setting, seed=0))

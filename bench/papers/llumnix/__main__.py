@@ -20,6 +20,7 @@ from itertools import product
 from statistics import fmean
 
 from bench.harness.arguments import add_out, add_seeds, script_parser
+from bench.harness.jobs import grouped
 from bench.harness.long_runs import LongRuns
 from bench.harness.paired import ratio
 from bench.harness.tables import print_table
@@ -126,9 +127,7 @@ def better_rows(results: Results) -> Iterator[Sequence[str]]:
     """How many times shorter latencies are with rescheduling than with each other contender, by load and rate, and at
     the best of the rates at which no backlog grows: where one does, a longer run has another ratio.
     """
-    by_seed: dict[Case, list[Result]] = {}
-    for case, result in results.items():
-        by_seed.setdefault(replace(case, seed=0), []).append(result)
+    by_seed = grouped(results, lambda case: replace(case, seed=0))
     best: dict[tuple[str, str], list[tuple[float, str]]] = {}
     for case, theirs in by_seed.items():
         ours = by_seed.get(replace(case, contender=LLUMNIX))

@@ -13,11 +13,12 @@ Runs are kept below ``--out``: interrupted, or with another question, the bench 
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise, product
 from statistics import fmean
 
 from bench.harness.arguments import add_out, add_seeds, script_parser
+from bench.harness.jobs import grouped
 from bench.harness.long_runs import LongRuns
 from bench.harness.tables import print_table
 from bench.papers.llumnix.setting import (
@@ -117,11 +118,8 @@ def _cases(options: argparse.Namespace) -> Iterator[ScaledCase]:
 
 def curves(results: Results) -> dict[str, Curve]:
     """The curve of each contender: means of seeds."""
-    found: dict[tuple[str, float], list[Scaled]] = {}
-    for case, one in results.items():
-        found.setdefault((case.load.contender.name, case.low), []).append(one)
     points: dict[str, list[tuple[float, float]]] = {}
-    for (name, _), own in found.items():
+    for (name, _), own in grouped(results, _name_and_low).items():
         points.setdefault(name, []).append((fmean(one.ttft_s[1] for one in own), fmean(one.engines for one in own)))
     return {name: sorted(own) for name, own in points.items()}
 
@@ -148,13 +146,14 @@ def equal_tails(results: Results) -> list[tuple[str, str, str, str]]:
 
 
 def _rows(results: Results) -> Iterator[Sequence[str]]:
-    by_seed: dict[ScaledCase, list[Scaled]] = {}
-    for case, one in results.items():
-        by_seed.setdefault(replace(case, load=replace(case.load, seed=0)), []).append(one)
-    for case, own in by_seed.items():
+    for (name, low), own in grouped(results, _name_and_low).items():
         means = [fmean(values) for values in zip(*((one.engines, *one.ttft_s) for one in own), strict=True)]
         changes = round(fmean(one.num_changes for one in own))
-        yield case.load.contender.name, f"{case.low:g}", *(f"{value:.2f}" for value in means), str(changes)
+        yield name, f"{low:g}", *(f"{value:.2f}" for value in means), str(changes)
+
+
+def _name_and_low(case: ScaledCase) -> tuple[str, float]:
+    return case.load.contender.name, case.low
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

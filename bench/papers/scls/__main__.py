@@ -19,6 +19,7 @@ from itertools import product
 from statistics import fmean
 
 from bench.harness.arguments import add_out, add_seeds, script_parser
+from bench.harness.jobs import grouped
 from bench.harness.long_runs import LongRuns
 from bench.harness.paired import ratio
 from bench.harness.tables import print_table
@@ -85,7 +86,7 @@ def _cases(options: argparse.Namespace) -> Iterator[Case]:
 
 
 def _rows(results: Results) -> Iterator[Sequence[str]]:
-    for case, own in _by_seed(results).items():
+    for case, own in grouped(results, _of_any_seed).items():
         names = "throughput", "mean_s", "p95_s", "spread_s", "slices"
         values = [fmean(getattr(one, name) for one in own) for name in names]
         early, mark = 100 * fmean(one.early for one in own), "overloaded" if any(one.grows for one in own) else ""
@@ -95,7 +96,7 @@ def _rows(results: Results) -> Iterator[Sequence[str]]:
 
 def _beside_the_paper(results: Results) -> Iterator[Sequence[str]]:
     """SCLS against each other that ran beside it. The paper's are its least and most over the rates."""
-    by_seed = _by_seed(results)
+    by_seed = grouped(results, _of_any_seed)
     for case, own in by_seed.items():
         ours = by_seed.get(replace(case, contender=scls(case.kind)))
         if ours is None or case.contender == scls(case.kind):
@@ -108,18 +109,14 @@ def _beside_the_paper(results: Results) -> Iterator[Sequence[str]]:
         yield case.kind, case.contender.name, f"{case.rate:g}", *cells
 
 
+def _of_any_seed(case: Case) -> Case:
+    return replace(case, seed=0)
+
+
 def _gain(ours: Sequence[Result], theirs: Sequence[Result], figure: str) -> str:
     found = ratio([getattr(one, figure) for one in ours], [getattr(one, figure) for one in theirs])
     mean, *bounds = (f"{100 * (value - 1):+.0f}" for value in (found.mean, found.low, found.high) if value is not None)
     return f"{mean} ({bounds[0]} to {bounds[1]})" if bounds else mean
-
-
-def _by_seed(results: Results) -> dict[Case, list[Result]]:
-    """The results of all seeds, by the case of seed 0."""
-    found: dict[Case, list[Result]] = {}
-    for case, result in results.items():
-        found.setdefault(replace(case, seed=0), []).append(result)
-    return found
 
 
 if __name__ == "__main__":

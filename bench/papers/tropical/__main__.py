@@ -14,13 +14,15 @@ Runs are kept below ``--out``: interrupted, or with another question, the bench 
 """
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import TypeVar
 
 from bench.harness.arguments import add_out, add_seeds, errors_in_a_line, script_parser
+from bench.harness.jobs import grouped
 from bench.harness.long_runs import LongRuns
 from bench.harness.paired import Compared, ratio
 from bench.harness.tables import print_table
@@ -56,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with errors_in_a_line():
         searches = LongRuns(search, FoundCapacity, lambda one: RUNS_OF_A_SEARCH * SECONDS_A_REQUEST * one.num_requests)
         found = searches.run(cases, options.jobs, options.out)
-    rates = by_contender(found, lambda one: one.rate)
+    rates = by_contender({case: one.rate for case, one in found.items()})
     headings = "requests/s", "x the best baseline", "x the paper's best"
     title = (
         f"requests/s at {PROMISE:.0%}, {options.engines} engines, means of {options.seeds} seeds of {options.requests}"
@@ -102,15 +104,12 @@ def _cases(options: argparse.Namespace) -> Iterator[Case]:
         yield Case(model, workload, contender, options.requests, seed, options.engines)
 
 
-def by_contender(
-    found: Mapping[Case, Result], value: Callable[[Result], float]
-) -> dict[Group, dict[str, Sequence[float]]]:
-    """Values of all seeds, by model and workload, then by contender."""
-    groups: dict[Group, dict[str, list[float]]] = {}
-    for case, result in found.items():
-        group = groups.setdefault((case.model, case.workload.name), {})
-        group.setdefault(case.contender, []).append(value(result))
-    return {group: dict(own) for group, own in groups.items()}
+def by_contender(found: Mapping[Case, Result]) -> dict[Group, dict[str, Sequence[Result]]]:
+    """Results of all seeds, by model and workload, then by contender."""
+    groups: dict[Group, dict[str, Sequence[Result]]] = {}
+    for case, own in grouped(found, lambda case: replace(case, seed=0)).items():
+        groups.setdefault((case.model, case.workload.name), {})[case.contender] = own
+    return groups
 
 
 def _measured_rate(rates: Mapping[Group, Mapping[str, Sequence[float]]], case: Case) -> float:
@@ -134,11 +133,8 @@ def capacity_rows(rates: Mapping[Group, Mapping[str, Sequence[float]]]) -> Itera
 
 def latency_rows(found: Mapping[Case, Latencies]) -> Iterator[Sequence[str]]:
     """Means of seeds; how many times shorter tropical's P90 are is of pairs."""
-    groups: dict[Group, dict[str, list[Latencies]]] = {}
-    for case, result in found.items():
-        groups.setdefault((case.model, case.workload.name), {}).setdefault(case.contender, []).append(result)
     median, tail = PERCENTS.index(50), PERCENTS.index(90)
-    for group, by_name in groups.items():
+    for group, by_name in by_contender(found).items():
         ours = by_name[MEASURED]
         for name, own in by_name.items():
             times = ["", ""]

@@ -7,7 +7,7 @@ import pytest
 from bench.combined import __main__ as command
 from bench.combined.contenders import ALL_ON, CONTENDERS, EVERYBODY, PARTS, UNION
 from bench.combined.report import number_rows
-from bench.combined.runs import Case, Question, Result, capacity, fewest_engines
+from bench.combined.runs import Case, Result, capacity, fewest_engines
 from bench.combined.setting import GROUPS, KEYS, KINDS, Layout, Load, groups_of, make_engines, make_topology
 from mesh.wire.control import Role
 from router.policies.registry import policies
@@ -29,8 +29,8 @@ class Told:
         return result(self._attainment_of(case))
 
 
-def question(tmp_path, rate=10.0, num_engines=16):
-    return Question(Case(ALL_ON, num_engines, Load(rate, 100, 0)), tmp_path)
+def case(num_engines=16):
+    return Case(ALL_ON, num_engines, Load(10.0, 100, 0))
 
 
 # --- the setting ------------------------------------------------------------------------------------------------------
@@ -90,20 +90,20 @@ def test_contenders_are_policies_that_run_the_topology():
 # --- searches ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_capacity_is_where_the_promise_breaks(tmp_path, monkeypatch):
+def test_the_capacity_is_where_the_promise_breaks(monkeypatch):
     monkeypatch.setattr("bench.combined.runs.run_case", Told(lambda case: 1.0 if case.load.rate < 20 else 0.5))
-    assert 17 < capacity(question(tmp_path)) < 22
+    assert 17 < capacity(case()) < 22
 
 
-def test_the_fewest_engines_lie_between_two_fleets(tmp_path, monkeypatch):
+def test_the_fewest_engines_lie_between_two_fleets(monkeypatch):
     """Eleven keep 94 %, ten 88 %: a third of the way."""
     monkeypatch.setattr("bench.combined.runs.run_case", Told(lambda case: 0.88 + 0.06 * (case.num_engines - 10)))
-    assert fewest_engines(question(tmp_path)) == pytest.approx(10 + 1 / 3)
+    assert fewest_engines(case()) == pytest.approx(10 + 1 / 3)
 
 
-def test_no_fleet_may_be_enough(tmp_path, monkeypatch):
+def test_no_fleet_may_be_enough(monkeypatch):
     monkeypatch.setattr("bench.combined.runs.run_case", Told(lambda case: 0.5))
-    assert fewest_engines(question(tmp_path, num_engines=8)) == inf
+    assert fewest_engines(case(num_engines=8)) == inf
 
 
 # --- what is told -----------------------------------------------------------------------------------------------------
@@ -118,12 +118,12 @@ def test_the_command_tells_and_does_nothing_twice(tmp_path, capsys, monkeypatch)
     asked = ["--ask", "parts", "--requests", "100", "--engines", "8", "--seeds", "1", "--jobs", "1"]
     asked += ["--only", ALL_ON, "like Dynamo", "--out", str(tmp_path)]
     command.main(asked)
-    told = capsys.readouterr().out
-    assert "like Dynamo" in told
-    monkeypatch.setattr("bench.combined.runs.run_case", None)
+    assert "like Dynamo" in capsys.readouterr().out
+    told = (tmp_path / "combined.json").read_bytes()
+    monkeypatch.setattr("bench.combined.runs.make_simulation", None)
     command.main(asked)
-    assert capsys.readouterr().out == told
-    assert (tmp_path / "combined.json").exists()
+    assert "2 runs, 2 of them done before" in capsys.readouterr().out
+    assert (tmp_path / "combined.json").read_bytes() == told
 
 
 @pytest.mark.parametrize(("option", "problem"), [("--engines", "use 4 or more"), ("--requests", "use 100 or more")])

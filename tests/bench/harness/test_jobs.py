@@ -1,4 +1,4 @@
-from bench.harness.jobs import run_jobs
+from bench.harness.jobs import grouped, run_jobs
 from mesh.jobs.runner import JobPlace
 
 
@@ -14,3 +14,7 @@ def test_one_process_works_without_a_pool():
 
 def test_no_jobs_give_no_answers():
     assert run_jobs(abs, [], JobPlace(4)) == []
+
+
+def test_answers_are_grouped_by_what_their_jobs_share():
+    assert grouped({"a0": 1, "b0": 2, "a1": 3}, lambda name: name[0]) == {"a": [1, 3], "b": [2]}

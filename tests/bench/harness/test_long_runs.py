@@ -1,10 +1,12 @@
 """Long runs, and where their figures come from."""
 
 from dataclasses import dataclass
+from math import inf
+from pathlib import Path
 
 import pytest
 
-from bench.harness.long_runs import LongRuns, told
+from bench.harness.long_runs import Keeping, LongRuns, told
 from bench.harness.origin import UNKNOWN, commit_of, origin_here
 from mesh.jobs.runner import JobPlace
 
@@ -31,6 +33,44 @@ def test_runs_that_were_interrupted_go_on(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "3 runs: about 6 min with 1 at a time" in said
     assert "3 runs, 2 of them done before: about 3 min" in said
+
+
+@dataclass(frozen=True)
+class Numbered:
+    number: int
+    data: Path | None = None
+
+
+class Doubling:
+    def __init__(self):
+        self.done = []
+
+    def __call__(self, case):
+        self.done.append(case)
+        return Doubled(2 * case.number)
+
+
+def test_a_case_is_run_once_and_another_one_is_another(tmp_path):
+    work, cases = Doubling(), [Numbered(1), Numbered(2), Numbered(1), Numbered(1, Path("data"))]
+    keeping = Keeping(tmp_path / "runs", work, Doubled)
+    assert list(map(keeping, cases)) == [Doubled(2), Doubled(4), Doubled(2), Doubled(2)]
+    assert work.done == [Numbered(1), Numbered(2), Numbered(1, Path("data"))]
+    assert Keeping(tmp_path / "other", work, Doubled)(Numbered(1)) == Doubled(2)
+    assert len(work.done) == 4
+
+
+def test_what_was_half_written_is_no_result(tmp_path):
+    work = Doubling()
+    keeping = Keeping(tmp_path, work, Doubled)
+    keeping(Numbered(3))
+    keeping.path(Numbered(3)).rename(tmp_path / "half.123")
+    assert keeping(Numbered(3)) == Doubled(6)
+    assert len(work.done) == 2
+
+
+def test_a_result_that_has_no_end_is_kept(tmp_path):
+    for _ in range(2):
+        assert Keeping(tmp_path, lambda _: inf, float)(Numbered(1)) == inf
 
 
 def test_the_time_is_that_of_all_processes():

@@ -12,7 +12,7 @@ from itertools import product
 from random import Random
 from statistics import fmean
 
-from bench.harness.arguments import add_json, add_seeds, script_parser
+from bench.harness.arguments import add_json, add_names, add_seeds, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import print_table
 from bench.simulated import make_fleet, modelled_engine, run_cases
@@ -72,7 +72,7 @@ def attainment_of(run: Run) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = script_parser("bench.policies", __doc__)
-    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), metavar="CASE", help=", ".join(CASES))
+    add_names(parser, "--cases", CASES)
     parser.add_argument("--policies", nargs="+", default=POLICIES, metavar="NAME", help="(default: seven)")
     parser.add_argument("--rates", nargs="+", type=float, metavar="R", help="requests a second (default: the cases')")
     parser.add_argument("--requests", type=int, default=1500, metavar="N", help="of each run (default: 1500)")

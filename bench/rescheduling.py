@@ -13,7 +13,7 @@ from math import inf
 from random import Random
 from statistics import fmean
 
-from bench.harness.arguments import add_json, add_seeds, script_parser
+from bench.harness.arguments import add_json, add_names, add_seeds, script_parser
 from bench.harness.files import write_json
 from bench.harness.paired import difference
 from bench.harness.tables import print_table
@@ -98,11 +98,11 @@ def result_of(run: Run) -> Result:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = script_parser("bench.rescheduling", __doc__)
-    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), metavar="CASE", help=", ".join(CASES))
+    add_names(parser, "--cases", CASES)
     parser.add_argument(
         "--policies", nargs="+", default=["foresight", "llumnix"], metavar="NAME", help="(default: two)"
     )
-    parser.add_argument("--rules", nargs="+", choices=RULES, default=list(RULES), metavar="NAME", help=", ".join(RULES))
+    add_names(parser, "--rules", RULES)
     parser.add_argument("--rates", nargs="+", type=float, metavar="R", help="requests a second (default: the cases')")
     parser.add_argument("--requests", type=int, default=600, metavar="N", help="of each run (default: 600)")
     add_seeds(parser, 5)

@@ -22,7 +22,7 @@ from bench.combined.contenders import CONTENDERS, EVERYBODY
 from bench.combined.report import number_rows, share_rows
 from bench.combined.runs import Case, Result, capacity, fewest_engines, run_case
 from bench.combined.setting import PROMISE, Load
-from bench.harness.arguments import add_out, add_seeds, errors_in_a_line, script_parser
+from bench.harness.arguments import add_names, add_out, add_seeds, errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.jobs import grouped
 from bench.harness.long_runs import LongRuns
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = script_parser("bench.combined", __doc__)
-    parser.add_argument("--ask", nargs="+", choices=QUESTIONS, default=list(QUESTIONS), help="(default: all three)")
+    add_names(parser, "--ask", QUESTIONS)
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="of traces (default: made-up loads like them)")
     parser.add_argument("--engines", type=int, default=16, metavar="N", help="(default: 16)")
     parser.add_argument("--requests", type=int, default=1000, metavar="N", help="of a run (default: 1000)")

@@ -9,6 +9,8 @@ from rich.table import Table
 
 from bench.harness.tables import make_table
 from bench.load.results.outcome import Outcome
+from router.history.records import Outcome as Served
+from router.history.records import Record
 
 METRICS = {"TTFT": "ttft_s", "TPOT": "tpot_s", "end to end": "e2e_s"}
 PERCENTILES = (50, 90, 99)
@@ -29,6 +31,13 @@ class Latency:
         assert outcome.first_s is not None
         assert outcome.last_s is not None
         return cls(outcome.first_s - outcome.sent_s, outcome.tpot_s, outcome.last_s - outcome.sent_s)
+
+    @classmethod
+    def simulated(cls, record: Record, request_s: float) -> "Latency | None":
+        """As a client would see it, later by ``request_s``; None if the request was not served."""
+        if record.outcome is not Served.FINISHED or record.ttft_s is None or record.e2e_s is None:
+            return None
+        return cls(record.ttft_s + request_s, record.tpot_s, record.e2e_s + request_s)
 
     def times(self, factor: float) -> "Latency":
         return Latency(factor * self.ttft_s, None if self.tpot_s is None else factor * self.tpot_s, factor * self.e2e_s)

@@ -11,10 +11,8 @@ from typing import Any
 
 import msgspec
 
-from bench.fidelity import predicting
 from bench.fidelity.agreement import Latencies, Latency
-from bench.fidelity.overheads import Overheads, measure_overheads
-from bench.fidelity.predicting import Profiles, Records
+from bench.fidelity.overheads import Overheads, measure_overheads, simulate
 from bench.fidelity.sharing import Sharing, measure_sharing
 from bench.live.contention import Contention, Watch
 from bench.live.mesh import START_S, LiveMesh, live_mesh, mesh_command
@@ -26,6 +24,7 @@ from mesh.show.progress import working
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
 from mesh.wire.status import DecodeCost, PrefillCost
+from router.history.records import Record
 from simulation.command.profiles import profiles_of
 from simulation.engines.physics import Physics
 from simulation.engines.shared_profiles import Profile, SharedProfile
@@ -33,6 +32,9 @@ from simulation.loads.trace_request import TraceRequest
 
 WARM_UP = 4  # requests of each service: memory that was never written and code that never ran are slower
 PROFILE, LEARNT = "costs of the profile", "costs as learnt"
+
+Profiles = Mapping[str, Profile]  # by engine
+Records = Mapping[str, Record]  # by request
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +116,17 @@ def run(path: Path, load_: Load, reference: Reference, seed: int) -> Found:
     alone = Physics(kv_bytes_per_s=overheads.kv_bytes_per_s, step_s=overheads.step_s)
     shared = replace(alone, shared_decode=sharing.decode, shared_prefill=sharing.prefill)
     records = {
-        PROFILE: predicting.simulate(topology, profiles, trace, shared),
-        LEARNT: predicting.simulate(topology, learnt, trace, alone),
+        PROFILE: simulate(topology, profiles, trace, shared),
+        LEARNT: simulate(topology, learnt, trace, alone),
     }
-    simulated = {costs: predicting.simulated_latencies(each, overheads.request_s) for costs, each in records.items()}
+    simulated = {costs: _latencies(each, overheads.request_s) for costs, each in records.items()}
     return Found(path, outcomes, trace, records, simulated, overheads, sharing, watch.contention, slowness)
+
+
+def _latencies(records: Records, request_s: float) -> dict[str, Latency]:
+    """Latencies of the requests that were served."""
+    found = ((name, Latency.simulated(record, request_s)) for name, record in records.items())
+    return {name: latency for name, latency in found if latency is not None}
 
 
 def _measured(topology: Topology) -> Profiles:

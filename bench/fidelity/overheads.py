@@ -6,7 +6,7 @@ What they take longer than the simulator says is what the simulator leaves out.
 
 import statistics
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,15 +16,16 @@ import numpy as np
 import tomli_w
 
 from bench.fidelity.agreement import Latency
-from bench.fidelity.predicting import simulate
 from bench.harness.clock import timed
 from bench.live.mesh import live_mesh
 from bench.live.ports import free_port
 from bench.load.results.outcome import Outcome
+from bench.simulated import make_simulation, serve
 from engines.costs.profiles import load_profile
 from mesh.topology.schema import Topology
 from router.history.records import Record
 from simulation.engines.physics import Physics
+from simulation.engines.shared_profiles import Profile
 from simulation.loads.trace_request import TraceRequest
 
 REQUESTS, PROMPT_TOKENS, NEW_TOKENS = 12, 32, 24
@@ -56,6 +57,14 @@ def measure_overheads(topology: Topology) -> Overheads:
     profiles = {engine.id: profile for engine in mesh.topology.engines}
     records = simulate(mesh.topology, profiles, trace, Physics())
     return _compare((answer, records[f"r{answer.number}"]) for answer in answers[WARM_UP:])
+
+
+def simulate(
+    topology: Topology, profiles: Mapping[str, Profile], trace: Sequence[TraceRequest], physics: Physics
+) -> dict[str, Record]:
+    """By request: ``r0``, ``r1``, ... in the trace's order. Promises are the trace's, else the service's."""
+    simulation = make_simulation(topology, profiles, 0, physics=physics)
+    return {record.id: record for record in serve(simulation, topology.services[0].name, trace)}
 
 
 def _compare(pairs: Iterable[tuple[Outcome, Record]]) -> Overheads:

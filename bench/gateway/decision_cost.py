@@ -1,17 +1,20 @@
-"""CPU time of a policy's decision: from the view that follows a fresh status of one engine to the policy's answer.
+"""CPU time of a gateway's decision: from a fresh status of one engine to the policy's answer, or to what prefixes say.
 
     python -m bench.gateway.decision_cost [--engines 8 64 512] [--decisions 2000] [--policies P ...]
+    python -m bench.gateway.decision_cost prefixes [--engines 8 64 512] [--decisions 2000]
 
-Engines are made up, under a load that leaves policies something to choose. Half of them have no memory for another
-request.
+Engines are made up, under a load that leaves policies something to choose; half of the engines have no memory for
+another request. ``prefixes``: who has the prompt's beginning, and who can bring it. Conversations come again and
+again, each a little longer, to engines that are two to a host.
 """
 
 import gc
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from random import Random
 
-from bench.harness.arguments import script_parser
+from bench.harness.arguments import add_names, script_parser
 from bench.harness.tables import print_table
 from bench.simulated import percentile
 from engines.costs.profiles import load_profile
@@ -22,6 +25,7 @@ from mesh.wire.frames import Sender
 from mesh.wire.status import MOST_FORESEEN, Demand, EngineStatus, ForeseenSlack, PendingPrefill, ServiceStatus
 from router.policies.registry import make_policy, policies
 from router.view.engine_view import RequestView
+from router.view.known_prefixes import KnownPrefixes
 from router.view.monitor import Monitor
 
 SERVICE = "chat"
@@ -98,18 +102,59 @@ def foreseen(random: Random) -> list[ForeseenSlack]:
     return [ForeseenSlack(least_s * (n + 1), 400 // (n + 1)) for n in range(MOST_FORESEEN)]
 
 
+# --- prefixes ---------------------------------------------------------------------------------------------------------
+
+TIERS: Mapping[str, float] = {"tier_tokens": 16 * NUM_BLOCKS, "tier_token_s": 2e-6}
+PULLS: Mapping[str, float] = {"pull_s": 0.002, "pull_token_s": 1e-5}
+SETTINGS: Mapping[str, Mapping[str, float]] = {"off": {}, "tiers": TIERS, "peers": PULLS, "both": {**TIERS, **PULLS}}
+NUM_PREFIXES = 8  # of a prompt of 2,560 to 3,071 tokens
+NUM_CONVERSATIONS = 500
+PREFIX_WARM_UP = 200  # look-ups
+
+
+def lookups(costs: Mapping[str, float], num_engines: int, num_lookups: int) -> Iterator[float]:
+    """Time look-ups, each of which follows a fresh status, and is followed by a dispatch to one of three engines."""
+    random, monitor = Random(0), Monitor(1e9)
+    prefixes = KnownPrefixes(monitor)
+    for number in range(num_lookups + PREFIX_WARM_UP + num_engines):
+        engine = number % num_engines
+        monitor.observe(Sender(f"engine-{engine:03}", 1), fresh_status(number, f"host-{engine // 2}", costs), 0.0)
+        if number < num_engines:
+            continue
+        conversation = random.randrange(NUM_CONVERSATIONS)
+        names = tuple(1000 * conversation + step for step in range(1 + number * NUM_PREFIXES // (num_lookups + 600)))
+        start = time.thread_time()
+        prefixes.warm("chat", names)
+        elapsed_s = time.thread_time() - start
+        prefixes.sent("chat", names, [f"engine-{(conversation + random.randrange(3)) % num_engines:03}"])
+        if number >= num_engines + PREFIX_WARM_UP:
+            yield elapsed_s
+
+
+def fresh_status(seq: int, host: str, costs: Mapping[str, float]) -> EngineStatus:
+    service = ServiceStatus("chat", NUM_BLOCKS, NUM_BLOCKS // 2, 16, COST.prefill, COST.decode, **costs)  # type: ignore[arg-type]
+    return EngineStatus(seq, ProcessState.READY, Role.MULTIPLEX, host, 1, [service], 0, 0, 0, 0.0, 0.0, 0.0, None)
+
+
 def main() -> None:
     parser = script_parser("bench.gateway.decision_cost", __doc__)
+    parser.add_argument(
+        "ask", choices=("policies", "prefixes"), nargs="?", default="policies", help="(default: policies)"
+    )
     parser.add_argument("--engines", type=int, nargs="+", default=[8, 64, 512], metavar="N", help="in view")
-    parser.add_argument("--decisions", type=int, default=2000, metavar="N", help="of each policy (default: 2000)")
-    parser.add_argument("--policies", nargs="+", choices=sorted(policies()), default=list(policies()), metavar="P")
+    parser.add_argument("--decisions", type=int, default=2000, metavar="N", help="of each row (default: 2000)")
+    add_names(parser, "--policies", policies())
     options = parser.parse_args()
     gc.freeze()
+    timed: dict[str, dict[str, Callable[[int, int], Iterator[float]]]] = {
+        "policies": {name: partial(policy_decisions, name) for name in options.policies},
+        "prefixes": {name: partial(lookups, costs) for name, costs in SETTINGS.items()},
+    }
     rows = (
-        [policy, *(cell(policy_decisions(policy, number, options.decisions)) for number in options.engines)]
-        for policy in options.policies
+        [name, *(cell(decide(number, options.decisions)) for number in options.engines)]
+        for name, decide in timed[options.ask].items()
     )
-    print_table("p50 / p99 of a decision, microseconds of CPU", ("policy", *map(str, options.engines)), (), rows)
+    print_table("p50 / p99 of a decision, microseconds of CPU", (options.ask, *map(str, options.engines)), (), rows)
 
 
 def cell(times_s: Iterable[float]) -> str:

@@ -14,7 +14,7 @@ from statistics import fmean
 from bench.combined.contenders import ALL_ON, CONTENDERS, EVERYBODY
 from bench.grounds.runs import OWN_NAME, Case, measure
 from bench.grounds.settings import GROUNDS, OWN
-from bench.harness.arguments import add_out, add_seeds, errors_in_a_line, script_parser
+from bench.harness.arguments import add_names, add_out, add_seeds, errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.jobs import grouped
 from bench.harness.long_runs import LongRuns
@@ -62,7 +62,7 @@ def _rows(ground: str, by_name: Mapping[str, Sequence[float]]) -> Iterator[Seque
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = script_parser("bench.grounds", __doc__)
-    parser.add_argument("--ground", nargs="+", choices=GROUNDS, default=[*GROUNDS], help="(default: all five)")
+    add_names(parser, "--ground", GROUNDS)
     parser.add_argument(
         "--only", nargs="+", choices=EVERYBODY, default=[*CONTENDERS], metavar="NAME", help="(default: all)"
     )

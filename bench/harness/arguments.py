@@ -1,7 +1,7 @@
 """Argument parsers of the scripts, the arguments that many of them have, and how scripts end with an error."""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,6 +24,13 @@ def errors_in_a_line() -> Iterator[None]:
 
 def add_seeds(parser: argparse.ArgumentParser, default: int) -> None:
     parser.add_argument("--seeds", type=int, default=default, metavar="N", help=f"runs of each (default: {default})")
+
+
+def add_names(parser: argparse.ArgumentParser, option: str, names: Iterable[str]) -> None:
+    """Some of these names; all of them by default."""
+    known = [*names]
+    help_text = f"of {'; '.join(known)} (default: all)"
+    parser.add_argument(option, nargs="+", choices=known, default=known, metavar="NAME", help=help_text)
 
 
 def add_out(parser: argparse.ArgumentParser, default: str) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from rich.table import Table
 
 from bench.engine.under_test import add_model_argument
-from bench.harness.arguments import add_json, add_vllm, script_parser
+from bench.harness.arguments import add_json, add_names, add_vllm, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import make_console, make_table
 from bench.peers.rounds import Child, ChildError, Command, Measured, Round, children
@@ -188,9 +188,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--llama-python", help="interpreter of an environment with llama-cpp-python")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)), help="the core all run on")
-    parser.add_argument(
-        "--only", nargs="+", choices=ENGINES, default=[*ENGINES], metavar="NAME", help=f"of {', '.join(ENGINES)}"
-    )
+    add_names(parser, "--only", ENGINES)
     parser.add_argument(
         "--most-tokens", type=int, default=16 * 512, metavar="N", help="leave out cases with more tokens in all prompts"
     )

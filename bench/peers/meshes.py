@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bench.engine.under_test import add_model_argument
-from bench.harness.arguments import add_json, add_vllm, errors_in_a_line, script_parser
+from bench.harness.arguments import add_json, add_names, add_vllm, errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import print_table
 from bench.live.contention import Watch
@@ -222,10 +222,7 @@ def _parse() -> argparse.Namespace:
     parser = script_parser("bench.peers.meshes", __doc__)
     add_model_argument(parser)
     add_vllm(parser)
-    all_of_them = f"of {', '.join(CONTESTANTS)}"
-    parser.add_argument(
-        "--only", nargs="+", choices=CONTESTANTS, default=[*CONTESTANTS], metavar="NAME", help=all_of_them
-    )
+    add_names(parser, "--only", CONTESTANTS)
     parser.add_argument("--rates", type=float, nargs="+", default=[1.0, 2.0, 3.0, 4.0], metavar="R")
     parser.add_argument("--input-tokens", default=INPUT_TOKENS, metavar="MIN:MAX", help=f"(default: {INPUT_TOKENS})")
     parser.add_argument("--seconds", type=float, default=20.0, metavar="S", help="of arrivals at each rate")

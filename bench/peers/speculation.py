@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 from bench.engine.under_test import add_model_argument
-from bench.harness.arguments import add_json, add_vllm, number_list, script_parser
+from bench.harness.arguments import add_json, add_names, add_vllm, number_list, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import make_console, make_table
 from bench.peers.engines import CORE_MODULE, ENVIRONMENT, VLLM_MODULE, vllm_environment
@@ -190,10 +190,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, metavar="KIND", help="of prompts")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)), help="the core all run on")
-    names = [name for pair in PAIRS for name in pair]
-    parser.add_argument(
-        "--only", nargs="+", choices=names, default=names, metavar="NAME", help=f"of {'; '.join(names)}"
-    )
+    add_names(parser, "--only", (name for pair in PAIRS for name in pair))
     add_json(parser)
     return parser.parse_args()
 

@@ -6,17 +6,15 @@ from random import Random
 from statistics import fmean, median
 
 from bench.load.results.outcome import Outcome
-from bench.simulated import make_fleet, serve
+from bench.simulated import make_fleet, make_simulation, serve
 from engines.costs.profiles import EngineProfile
 from mesh.topology.schema import EngineSpec, PolicySpec, ServiceSpec, Slo, Topology
 from mesh.wire.control import Role
 from router.history.records import Record
 from router.servers.backend_rules import OPENAI
 from simulation.capacity import FoundCapacity, find_capacity
-from simulation.cluster import Simulation
 from simulation.engines.physics import Physics
 from simulation.loads.trace_request import TraceRequest
-from simulation.loads.workload import SloRule
 
 SERVICE = "model"
 LATENCY_S = 1e-6  # of a message: what a request's way takes is in the profile
@@ -56,9 +54,7 @@ class Means:
 def predict(profile: EngineProfile, promise: Slo, requests: Sequence[TraceRequest]) -> Means:
     """Let these requests arrive at the twin."""
     topology = _topology(promise)
-    simulation = Simulation(
-        topology, {SERVICE: profile}, seed=0, physics=Physics(latency_s=LATENCY_S), slo=SloRule(), coasts=True
-    )
+    simulation = make_simulation(topology, profile, 0, physics=Physics(latency_s=LATENCY_S), coasts=True)
     return _means_of_records(serve(simulation, SERVICE, requests), promise)
 
 

@@ -27,7 +27,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from bench.harness.arguments import add_out, add_seeds, script_parser
+from bench.harness.arguments import add_names, add_out, add_seeds, script_parser
 from bench.harness.long_runs import LongRuns
 from bench.harness.tables import print_table
 from bench.papers.aladdin import testbed
@@ -97,7 +97,7 @@ def _settings(options: argparse.Namespace, only_decodes: bool) -> Iterator[Setti
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = script_parser("bench.papers.aladdin", __doc__)
-    parser.add_argument("--ask", nargs="+", choices=ASKED, default=list(ASKED), help="(default: all)")
+    add_names(parser, "--ask", ASKED)
     parser.add_argument("--device", choices=sorted({device for device, _ in MODELS}), default="a100")
     parser.add_argument("--models", nargs="+", metavar="MODEL", help="of llama2-7b, -13b, -70b (default: all)")
     rates = [10.0, 20.0, 30.0, 40.0]
@@ -109,8 +109,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--thetas", type=float, nargs="+", default=[0.9, 0.75], metavar="T", help="that packing tries")
     parser.add_argument("--warm-up", type=float, default=30.0, metavar="SECONDS", help="(default: 30)")
     parser.add_argument("--duration", type=float, default=60.0, metavar="SECONDS", help="after it (default: 60)")
-    names = [*CONTENDERS]
-    parser.add_argument("--contenders", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names))
+    add_names(parser, "--contenders", CONTENDERS)
     add_seeds(parser, 3)
     add_jobs(parser)
     add_out(parser, "aladdin")

@@ -19,7 +19,7 @@ from dataclasses import replace
 from itertools import product
 from statistics import fmean
 
-from bench.harness.arguments import add_out, add_seeds, script_parser
+from bench.harness.arguments import add_names, add_out, add_seeds, script_parser
 from bench.harness.jobs import grouped
 from bench.harness.long_runs import LongRuns
 from bench.harness.paired import ratio
@@ -74,15 +74,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = script_parser("bench.papers.llumnix", __doc__)
-    parser.add_argument("--only", nargs="+", choices=RATES, default=[*RATES], metavar="LOAD", help=", ".join(RATES))
+    add_names(parser, "--only", RATES)
     parser.add_argument("--rates", nargs="+", type=float, metavar="R", help="requests a second, not the built-in ones")
     parser.add_argument("--requests", type=int, default=10_000, metavar="N", help="of each run (default: 10000)")
     parser.add_argument(
         "--step-ms", type=float, default=1e3 * STEP_S, metavar="MS", help="between steps (default: 6.3)"
     )
     parser.add_argument("--prefix-cache", action="store_true", help="what is preempted may find its KV again")
-    names = [contender.name for contender in CONTENDERS]
-    parser.add_argument("--contenders", nargs="+", choices=names, default=names, metavar="NAME", help="; ".join(names))
+    add_names(parser, "--contenders", (contender.name for contender in CONTENDERS))
     parser.add_argument("--engines", type=int, default=NUM_ENGINES, metavar="N", help=f"(default: {NUM_ENGINES})")
     parser.add_argument(
         "--neighbours", nargs="+", type=int, default=[], metavar="N", help="compare groups of so many engines instead"

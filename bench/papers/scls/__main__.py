@@ -18,7 +18,7 @@ from dataclasses import replace
 from itertools import product
 from statistics import fmean
 
-from bench.harness.arguments import add_out, add_seeds, script_parser
+from bench.harness.arguments import add_names, add_out, add_seeds, script_parser
 from bench.harness.jobs import grouped
 from bench.harness.long_runs import LongRuns
 from bench.harness.paired import ratio
@@ -58,8 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = script_parser("bench.papers.scls", __doc__)
-    parser.add_argument("--ask", nargs="+", choices=ASKED, default=list(ASKED), help="(default: all)")
-    parser.add_argument("--only", nargs="+", choices=[*map(str, Kind)], default=[*Kind], help="engines (default: both)")
+    add_names(parser, "--ask", ASKED)
+    add_names(parser, "--only", map(str, Kind))
     parser.add_argument("--rates", nargs="+", type=float, default=RATES, metavar="R", help="requests a second")
     parser.add_argument("--seconds", type=float, default=600.0, metavar="S", help="of arrivals (default: 600)")
     add_seeds(parser, 1)

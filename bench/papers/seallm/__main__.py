@@ -20,7 +20,7 @@ from itertools import product
 from pathlib import Path
 from statistics import fmean
 
-from bench.harness.arguments import add_out, add_seeds, errors_in_a_line, script_parser
+from bench.harness.arguments import add_names, add_out, add_seeds, errors_in_a_line, script_parser
 from bench.harness.long_runs import LongRuns
 from bench.harness.paired import Compared, ratio
 from bench.harness.tables import print_table
@@ -97,7 +97,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--arrivals", type=Path, required=True, metavar="FILE", help="Azure Functions")
     parser.add_argument("--cv", type=float, default=1.0, help="coefficient of variation of lengths (default: 1)")
     parser.add_argument("--context", type=int, metavar="TOKENS", help="cut prompts to it (default: they stay whole)")
-    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=[*SYSTEMS], help="(default: all)")
+    add_names(parser, "--systems", SYSTEMS)
     parser.add_argument("--rates", nargs="+", type=float, default=[2.0, 5.0, 10.0, 20.0], metavar="R")
     parser.add_argument("--requests", type=int, default=400, metavar="N", help="of a run at least (default: 400)")
     parser.add_argument("--seconds", type=float, default=600.0, metavar="S", help="of a run at least (default: 600)")

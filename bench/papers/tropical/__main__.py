@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TypeVar
 
-from bench.harness.arguments import add_out, add_seeds, errors_in_a_line, script_parser
+from bench.harness.arguments import add_names, add_out, add_seeds, errors_in_a_line, script_parser
 from bench.harness.jobs import grouped
 from bench.harness.long_runs import LongRuns
 from bench.harness.paired import Compared, ratio
@@ -79,13 +79,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = script_parser("bench.papers.tropical", __doc__)
     parser.add_argument("--mooncake", type=Path, required=True, metavar="FILE", help="conversation_trace.jsonl(.gz)")
-    parser.add_argument(
-        "--models", nargs="+", choices=MODELS, default=[*MODELS], metavar="NAME", help=", ".join(MODELS)
-    )
-    names = [Workload(Path()).name, Workload().name]
-    parser.add_argument("--workloads", nargs="+", choices=names, default=names, help="(default: both)")
+    add_names(parser, "--models", MODELS)
+    add_names(parser, "--workloads", (Workload(Path()).name, Workload().name))
     parser.add_argument("--engines", type=int, default=2, metavar="N", help="half of which prefill (default: 2)")
-    parser.add_argument("--only", nargs="+", choices=CONTENDERS, default=[], metavar="NAME", help="; ".join(CONTENDERS))
+    add_names(parser, "--only", CONTENDERS)
     parser.add_argument("--requests", type=int, default=600, metavar="N", help="of each run (default: 600)")
     add_seeds(parser, 5)
     add_jobs(parser)
@@ -98,7 +95,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _cases(options: argparse.Namespace) -> Iterator[Case]:
     seeds = range(options.seeds)
-    for model, name, contender, seed in product(options.models, options.workloads, options.only or CONTENDERS, seeds):
+    for model, name, contender, seed in product(options.models, options.workloads, options.only, seeds):
         trace = options.mooncake if name == Workload(options.mooncake).name else None
         workload = Workload(trace, MODELS[model].context)
         yield Case(model, workload, contender, options.requests, seed, options.engines)

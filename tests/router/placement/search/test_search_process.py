@@ -63,14 +63,11 @@ async def searcher():
     await searcher.close()
 
 
-async def test_an_answer_comes_back_as_it_was(searcher):
+async def test_answers_come_back_as_they_were_and_what_fits_nowhere_is_one_too(searcher):
     found = await asyncio.wait_for(searcher.search(question()), DEADLINE_S)
     assert found == answer(question(), Here(), lambda _: True)
     assert found.proposal.plan.services == {"a", "b"}
     assert found.proposal.wanted.rank >= found.proposal.present.rank
-
-
-async def test_what_fits_nowhere_is_an_answer_too(searcher):
     found = await asyncio.wait_for(searcher.search(question(num_tokens=5000)), DEADLINE_S)
     assert isinstance(found, SearchFailed)
     assert "a: its longest requests take" in found.reason

@@ -16,8 +16,8 @@ def chain(parent: Digest, tokens: Sequence[int]) -> Digest:
 def packed(tokens: Sequence[int]) -> "array[int]":
     """Return the same tokens in as little memory as may be: a byte each where that is enough, else four."""
     try:
-        return array("B", tokens)
-    except OverflowError:
+        return array("B", bytes(tokens))  # several times as fast as without `bytes`
+    except ValueError:
         return array("I", tokens)
 
 

@@ -80,7 +80,8 @@ def test_engines_that_share_a_host_are_slower_only_when_both_compute():
         assert alone.tpot_s is not None
         assert beside.tpot_s is not None
         assert alone.ttft_s <= beside.ttft_s + 1e-9
-        assert alone.tpot_s <= beside.tpot_s <= 2 * alone.tpot_s
+        assert alone.tpot_s <= beside.tpot_s + 1e-9  # sums of steps are rounded in another order
+        assert beside.tpot_s <= 2 * alone.tpot_s
     lonely = TraceRequest(0.0, 4000, 40)
     [one], [other] = run(pair(), [lonely]), run(pair(), [lonely], physics=Physics(shared_decode=2.0))
     assert one.e2e_s == pytest.approx(other.e2e_s)

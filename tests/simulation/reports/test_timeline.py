@@ -78,7 +78,7 @@ def test_deaths_and_hangs_are_marked():
 def test_a_timeline_changes_nothing():
     records = []
     trace = [TraceRequest(0.2 * number, 1000, 60) for number in range(10)]
-    simulation(pair("disaggregated")).run(SERVICE, trace, records.append)
+    simulation(pair("disaggregated"), coasts=False).run(SERVICE, trace, records.append)
     assert run()[1] == records
 
 

@@ -320,7 +320,7 @@ class Tiering:
 
     def status(self) -> list[TierStatus]:
         """Nothing where there are no tiers."""
-        if not (self._has_peers or [1 for service in self._services.values() if service.tiers]):
+        if not self._has_peers and not any(service.tiers for service in self._services.values()):
             return []
         tiers = {tier: None for service in self._services.values() if service.tiers for tier in service.tiers.tiers}
         from_peers = [_status(PEERS, self._pulls.use, TierUse())] if self._has_peers else []

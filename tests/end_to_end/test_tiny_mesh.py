@@ -65,8 +65,16 @@ def stream(mesh: Mesh, prompt: str, num_tokens: int, on_first: Callable[[httpx.R
 
 
 def pids(mesh: Mesh) -> dict[str, int]:
-    rows = mesh.status()
-    return {str(row["id"]): int(str(row["pid"])) for row in (*rows["engines"], *rows["gateways"])}
+    """Ask again while a busy machine keeps one of them silent for a whole lease."""
+    told: dict[str, object] = {}
+
+    def are_told() -> bool:
+        rows = mesh.status()
+        told.update({str(row["id"]): row["pid"] for row in (*rows["engines"], *rows["gateways"])})
+        return None not in told.values()
+
+    until(are_told)
+    return {name: int(str(pid)) for name, pid in told.items()}
 
 
 @pytest.mark.parametrize("victim", ["decode", "prefill"])
@@ -74,10 +82,10 @@ def test_an_engine_killed_in_mid_stream_costs_no_token(mesh: Mesh, victim: str):
     until(lambda: is_at_rest(mesh))
     prompt, num_tokens = f"The engine that dies is {victim}. ", 600
     expected = complete(mesh, prompt, num_tokens)
-    killed: list[int] = []
+    killed, victims = list[int](), pids(mesh)
 
     def kill(response: httpx.Response) -> None:
-        pid = pids(mesh)[response.headers[f"x-meshserve-{victim}"]]
+        pid = victims[response.headers[f"x-meshserve-{victim}"]]
         os.kill(pid, signal.SIGKILL)
         killed.append(pid)
 

@@ -18,7 +18,7 @@ from llguidance import LLMatcher
 from engines.grammars import accounts, masks
 from engines.grammars.accounts import FORCED_AT_FIRST, GrammarAccount
 from engines.grammars.masks import AnswerSoFar, Masks
-from engines.grammars.process import Vocabulary
+from engines.grammars.process import GrammarProcess, Vocabulary
 from engines.grammars.protocol import Answer, Bad
 from engines.models.files.model_config import ModelConfig
 from engines.scheduling.batch import Draw, Unsampled
@@ -303,15 +303,26 @@ def test_what_a_grammar_forces_is_known_with_the_masks_after_it(grammars: Masks,
 
 def test_drafts_that_were_not_forced_are_followed_anew(grammars: Masks, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(masks, "FORCED_S", masks.WALL_S)
+    for length in range(1, 10):
+        allowed(grammars, WORDS, "7elephants"[:length])  # until the grammar is known to be cheap
     assert forced(grammars, b"7e") == b"le"
     found = grammars.take(with_drafts(draw(WORDS, list(b"7e"), "f"), b"levat"))
     assert [set(np.flatnonzero(mask).tolist()) for mask in found[2:4]] == [{ord("v"), ord("p")}, {ord("a")}]
     assert all(mask is not masks.LATE for mask in found)
 
 
-def test_what_is_forced_is_not_waited_for_where_that_saves_little(grammars: Masks):
+def test_what_is_forced_is_not_waited_for_where_that_saves_little(grammars: Masks, monkeypatch: pytest.MonkeyPatch):
     grammars.take([draw(WORDS, [], "f")])
-    assert forced(grammars, b"7m", step_s=1e-6) == b""
+    waits, receive = list[float](), GrammarProcess.receive
+
+    def told(process: GrammarProcess, timeout_s: float) -> Answer | None:
+        waits.append(timeout_s)
+        return receive(process, timeout_s)
+
+    monkeypatch.setattr(GrammarProcess, "receive", told)
+    assert forced(grammars, b"7m", step_s=1e-6) in (b"", b"ice!")  # what came by itself is taken
+    assert max(waits) == 0.0
+    monkeypatch.undo()
     assert allowed(grammars, WORDS, "7m", request="f") == {ord("i")}
 
 

@@ -1,7 +1,7 @@
 """A mesh beside one vLLM: goodput on the same cores under the same traffic.
 
     python -m bench.peers.meshes --vllm-python PATH [--vllm-env NAME=VALUE] [--only NAME ...]
-        [--input-tokens MIN:MAX] [--json FILE]
+        [--input-tokens MIN:MAX] [--ttft MS] [--json FILE]
 
 Each contestant is started, loaded at a few rates by `mesh bench` and stopped; then comes the next one. All serve the
 same model folder under the same name, in float32 (``mesh-int8`` aside), with as many threads for computing as there are
@@ -71,13 +71,14 @@ name = "tropical"
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What all are started with. Half of the ``cores`` are for each of two engines."""
+    """What all are started with. Half of the ``cores`` are for each of two engines; a mesh promises ``ttft_ms``."""
 
     folder: Path  # of the model
     cores: Sequence[int]
     vllm_python: Path | None
     vllm_env: Mapping[str, str]
     logs: Path
+    ttft_ms: int = TTFT_MS
 
 
 class Running(Protocol):
@@ -99,7 +100,7 @@ def _mesh(scene: Scene, dtype: str = "float32", *, uses_idle_cores: bool = False
     engine = f'threads = {len(scene.cores) // 2}\nkv_memory = "{KV_GIB}GiB"'
     if uses_idle_cores:
         engine += f"\nmax_threads = {len(scene.cores)}"
-    settings = {"port": port, "dtype": dtype, "ttft_ms": TTFT_MS, "tpot_ms": TPOT_MS, "start_s": START_S}
+    settings = {"port": port, "dtype": dtype, "ttft_ms": scene.ttft_ms, "tpot_ms": TPOT_MS, "start_s": START_S}
     path.write_text(TOPOLOGY.format(model=MODEL, folder=json.dumps(str(scene.folder)), engine=engine, **settings))
     with live_mesh(path) as mesh:
         yield mesh
@@ -142,7 +143,7 @@ def load(options: argparse.Namespace, scene: Scene, url: str, index: int, rate: 
     words = ["--url", url, "--model", MODEL, "--tokenizer", str(scene.folder), "--prompt-as", "text"]
     words += ["--rate", str(rate), "--requests", str(ceil(rate * options.seconds)), "--seed", str(SEEDS_APART * index)]
     words += ["--input-tokens", options.input_tokens, "--output-tokens", OUTPUT_TOKENS]
-    words += ["--goodput", f"ttft:{TTFT_MS}", f"tpot:{TPOT_MS}"]
+    words += ["--goodput", f"ttft:{scene.ttft_ms}", f"tpot:{TPOT_MS}"]
     words += ["--warmup", "2", "--timeout", "120", "--quiet", "--json", str(out)]
     done = mesh_command(os.environ, LOAD_S, "bench", *words)
     if done.returncode:
@@ -189,9 +190,9 @@ def capacities(runs: Sequence[Run]) -> dict[str, str]:
     }
 
 
-def print_all(runs: Sequence[Run]) -> None:
+def print_all(runs: Sequence[Run], ttft_ms: int) -> None:
     heads = ("rate", "met", "good/s", "TTFT p50", "p99", "TPOT p50", "p99", "tokens/s", "cores", "others'")
-    print_table(f"promise: TTFT {TTFT_MS} ms, TPOT {TPOT_MS} ms", ("",), heads, map(_cells, runs))
+    print_table(f"promise: TTFT {ttft_ms} ms, TPOT {TPOT_MS} ms", ("",), heads, map(_cells, runs))
     for name, rate in capacities(runs).items():
         print(f"{name}: {GOAL:.0%} keep the promise up to {rate} requests a second")
 
@@ -210,11 +211,11 @@ def main() -> None:
     options = _parse()
     os.sched_setaffinity(0, options.cores)  # the children inherit it
     with tempfile.TemporaryDirectory() as logs, errors_in_a_line():
-        more = options.vllm_python, dict(options.vllm_env), Path(logs)
+        more = options.vllm_python, dict(options.vllm_env), Path(logs), options.ttft
         runs = compare(options, Scene(prepared_dir(options.model), options.cores, *more))
     if not runs:
         raise SystemExit(1)
-    print_all(runs)
+    print_all(runs, options.ttft)
     write_json(options.json, runs)
 
 
@@ -225,6 +226,7 @@ def _parse() -> argparse.Namespace:
     add_names(parser, "--only", CONTESTANTS)
     parser.add_argument("--rates", type=float, nargs="+", default=[1.0, 2.0, 3.0, 4.0], metavar="R")
     parser.add_argument("--input-tokens", default=INPUT_TOKENS, metavar="MIN:MAX", help=f"(default: {INPUT_TOKENS})")
+    parser.add_argument("--ttft", type=int, default=TTFT_MS, metavar="MS", help="the promise (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=20.0, metavar="S", help="of arrivals at each rate")
     parser.add_argument("--cores", type=int, nargs="+", default=sorted(os.sched_getaffinity(0))[:2], metavar="N")
     add_json(parser)

@@ -1,5 +1,6 @@
 """Checks a topology before anything starts: which profiles there are, and which promises they rule out."""
 
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,11 +11,12 @@ from engines.costs.profiles import EngineProfile, ProfileError, load_profile
 from engines.costs.serving_systems import imitating
 from engines.models.errors import ModelError
 from engines.models.files.model_config import ModelConfig
-from engines.models.store import prepared_dir
+from engines.models.store import check_place, prepared_dir
 from engines.tiers.opening import missing_encryption
 from kvtransfer.layout import DTYPE_BYTES
 from mesh.errors import UserError
 from mesh.sizes import in_words
+from mesh.topology.checks.access import is_on_this_machine
 from mesh.topology.schema import EngineSpec, ServiceSpec, Topology
 from mesh.transports import missing_transport
 
@@ -23,12 +25,13 @@ NEEDS_PROFILE = 'backend = "simulated" needs a profile, such as profile = "h100-
 
 def check(topology: Topology) -> list[str]:
     """Remarks of one line each. Raise `UserError` where an engine could not start."""
+    elsewhere = [remark for service in topology.services for remark in _missing_models(topology, service)]
     for adapter in topology.adapters:
         _check_adapter(topology, adapter)
     if topology.kv_tiers is not None and (problem := missing_encryption(topology.kv_tiers)):
         raise UserError(f"{topology.path}: kv_tiers: {problem}")
     profiles = {engine.id: profile_of(topology, engine) for engine in topology.engines}
-    remarks = [problem] if (problem := missing_transport(topology.transfer.transport)) else []
+    remarks = elsewhere + ([problem] if (problem := missing_transport(topology.transfer.transport)) else [])
     for service in topology.services:
         check_draft(topology, service)
         costs = [profiles[engine.id] for engine in topology.engines if service.name in engine.services]
@@ -36,6 +39,21 @@ def check(topology: Topology) -> list[str]:
         if known and len(known) == len(costs):
             remarks += [f"services.{service.name}.{broken}" for broken in never_kept(service.slo, known)]
     return remarks
+
+
+def _missing_models(topology: Topology, spec: ServiceSpec) -> Iterator[str]:
+    """What is wrong with a model that is named by its path: other hosts may have it. Raise `UserError` if there are
+    none.
+    """
+    if not spec.model:
+        return  # servers have theirs
+    try:
+        check_place(spec.model)
+    except ModelError as error:
+        problem = f"services.{spec.name}.model: {error}"
+        if is_on_this_machine(topology):
+            raise UserError(f"{topology.path}: {problem}") from None
+        yield f"{problem} (this is of the machine that checks; hosts that serve it must have it)"
 
 
 def _check_adapter(topology: Topology, spec: ServiceSpec) -> None:

@@ -5,24 +5,26 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib.util import find_spec
+from pathlib import Path
 
 from engines.models.errors import ModelError
 from engines.models.store import prepared_dir
 from engines.models.text.tokenizer_config import TokenizerConfig
 from mesh.chat_formats import AUTO_FORMAT
 from mesh.errors import UserError
-from mesh.topology.checks.access import is_loopback
+from mesh.topology.checks.access import is_loopback, is_on_this_machine
 from mesh.topology.lines import LineIndex
 from mesh.topology.parse import read_text
 from mesh.topology.schema import GatewaySpec, PolicySpec, Topology
 from router.traces.settings import CollectorSettings
 
+TOKENIZER_FILES = ("tokenizer.json", "config.json")
 NEEDS_OTEL = 'traces are written with OpenTelemetry\'s messages; run `pip install "meshserve[otel]"`, or leave it out'
 
 
 def check(topology: Topology) -> list[str]:
     """Remarks of one line each. Raise `UserError` if the policy cannot be made, or the gateways could not export
-    traces.
+    traces, or could not read a tokenizer.
     """
     _check_policy(topology)
     _check_traces(topology)
@@ -30,6 +32,7 @@ def check(topology: Topology) -> list[str]:
 
 
 def _remarks(topology: Topology) -> Iterator[str]:
+    yield from _missing_tokenizers(topology)
     yield from _guessed_calls(topology)
     for gateway in topology.gateways:
         if shows_page(gateway) and not may_act(topology, gateway):
@@ -37,6 +40,19 @@ def _remarks(topology: Topology) -> Iterator[str]:
                 f"gateways.{gateway.id}.ui: everybody who reaches {gateway.admin_address} sees its mesh and requests, "
                 "and nobody may chat or give orders; with keys under [access], operators alone do all of it"
             )
+
+
+def _missing_tokenizers(topology: Topology) -> Iterator[str]:
+    """Folders that are not here: gateways on other hosts may have them. Raise `UserError` if there are none."""
+    for service in topology.services:
+        folder = Path(service.tokenizer or "")
+        missing = [name for name in TOKENIZER_FILES if not (folder / name).is_file()]
+        if not folder.is_absolute() or not missing:  # the hub and servers have theirs
+            continue
+        problem = f"services.{service.name}.tokenizer: there is no {folder / missing[0]}"
+        if is_on_this_machine(topology):
+            raise UserError(f'{topology.path}: {problem}; name the folder of a model, hf:org/name, or "server"')
+        yield f"{problem} (this is of the machine that checks; hosts with gateways must have it)"
 
 
 def _guessed_calls(topology: Topology) -> Iterator[str]:

@@ -35,6 +35,15 @@ def find_prepared(reference: Reference, entry: Entry) -> Path | None:
     return folder if manifest and (manifest.source_bytes, manifest.source_mtime_ns) == file else None
 
 
+def check_place(reference: str) -> None:
+    """Raise `ModelError` if a model is named by its path, and cannot be served from there. Others can be fetched."""
+    match parse_reference(reference):
+        case ModelFolder(path):
+            check_folder(path)
+        case GgufFile(path):
+            file_state(path)
+
+
 def file_state(path: Path) -> tuple[int, int]:
     """Size in bytes and time of change in nanoseconds. Raises `ModelError` if there is no such file."""
     try:

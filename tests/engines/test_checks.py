@@ -61,6 +61,30 @@ def test_nothing_to_remark(tmp_path: Path, engines: tuple[str, ...]):
     assert check(topology(tmp_path, *engines, service=service)) == []
 
 
+HERE = '[services.tiny]\nmodel = "{model}"\n[engines.e]\n'
+ELSEWHERE = '[hosts.far]\naddress = "10.0.0.5"\n'
+
+
+@pytest.mark.parametrize(
+    ("model", "fault"),
+    [
+        ("none", "model .*/none: no such folder; a model is "),
+        ("none.gguf", "model .*/none.gguf: No such file or directory"),
+        ("", ".*/config.json"),
+    ],
+)
+def test_a_model_that_is_named_by_its_path_is_there(tmp_path: Path, model: str, fault: str):
+    """Unless it may be on another host."""
+    path = tmp_path / "t.toml"
+    path.write_text(HERE.format(model=tmp_path / model))
+    with pytest.raises(UserError, match=rf"t\.toml: services\.tiny\.model: {fault}"):
+        check(load(path))
+    path.write_text(path.read_text() + ELSEWHERE)
+    [remark] = check(load(path))
+    assert remark.startswith("services.tiny.model: ")
+    assert remark.endswith("hosts that serve it must have it)")
+
+
 ADAPTER = """
 [services.chat]
 model = "model"

@@ -66,6 +66,22 @@ def test_the_environment_is_read_beforehand(tmp_path: Path, monkeypatch: pytest.
         check(topology(tmp_path, "[traces]\n"))
 
 
+SERVED = '[services.a]\ntokenizer = "{tokenizer}"\n[engines.e]\nbackend = "openai"\nurl = "http://10.0.0.5:1"\n'
+
+
+def test_a_tokenizer_that_is_named_by_its_path_is_there(tmp_path: Path):
+    """Unless gateways may be on another host."""
+    path = tmp_path / "mesh.toml"
+    for other in ("server", "hf:org/name", write_tiny_model(tmp_path / "model")):
+        path.write_text(SERVED.format(tokenizer=other))
+        assert check(load(path)) == []
+    path.write_text(SERVED.format(tokenizer="none"))
+    with pytest.raises(UserError, match=r"mesh\.toml: services\.a\.tokenizer: there is no .*/none/tokenizer\.json"):
+        check(load(path))
+    path.write_text(path.read_text() + '[hosts.far]\naddress = "10.0.0.6"\n')
+    assert [remark.endswith("hosts with gateways must have it)") for remark in check(load(path))] == [True]
+
+
 @pytest.mark.parametrize(
     ("policy", "fault"),
     [

@@ -49,3 +49,8 @@ def is_loopback(address: str) -> bool:
         return ip_address(address).is_loopback
     except ValueError:
         return False
+
+
+def is_on_this_machine(topology: Topology) -> bool:
+    """Return whether all hosts are here, so that files that are not here are nowhere."""
+    return topology.cluster is None and all(is_loopback(host.address) for host in topology.hosts)

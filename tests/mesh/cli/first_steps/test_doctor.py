@@ -44,6 +44,6 @@ def test_a_wrong_topology_is_broken_and_the_rest_is_told_all_the_same(examiner, 
 
 
 def test_examiners_see_the_topology_and_the_host(examiner, tmp_path):
-    (tmp_path / "t.toml").write_text('[services.s]\nmodel = "m"\n[engines.e]\n')
+    (tmp_path / "t.toml").write_text('[services.s]\nmodel = "pypi:a==1/b.gguf"\n[engines.e]\n')
     assert main(["doctor", "t.toml"]) == 0
     assert [engine.id for engine in examiner.patients[0].engines] == ["e"]

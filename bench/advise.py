@@ -19,13 +19,12 @@ from math import inf
 from random import Random
 from typing import Any, Final
 
-from bench.harness.arguments import add_json, script_parser
+from bench.harness.arguments import script_parser
 from bench.harness.files import write_json
 from bench.harness.jobs import run_jobs
 from bench.harness.tables import print_table
 from engines.costs.advice import LatencyPromise, Lengths
 from engines.costs.profiles import load_profile
-from mesh.jobs.arguments import add_jobs
 from mesh.jobs.runner import JobPlace
 from mesh.show.progress import working
 from simulation.command.policy_names import parse_policy
@@ -161,13 +160,11 @@ def search_small(seed: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = script_parser("bench.advise", __doc__)
+    parser = script_parser("bench.advise", __doc__, jobs=True, json=True)
     parser.add_argument("--requests", type=int, default=1440, metavar="N", help="of the recording (default: 1440)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the recording (default: 0)")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="take each Nth of the grid's dear ones")
     parser.add_argument("--small", type=int, metavar="N", help="so many small cases instead")
-    add_jobs(parser)
-    add_json(parser)
     options = parser.parse_args()
     rows = _small(options) if options.small else _beside_a_grid(options)
     write_json(options.json, rows)

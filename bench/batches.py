@@ -14,12 +14,11 @@ from itertools import product
 from random import Random
 from statistics import median
 
-from bench.harness.arguments import add_json, add_seeds, script_parser
+from bench.harness.arguments import script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import print_table
 from bench.simulated import MANY, attainment, make_fleet, make_simulation, modelled_engine, run_cases, serve
 from engines.costs.presets import load_preset
-from mesh.jobs.arguments import add_jobs
 from mesh.topology.schema import GatewaySpec, PolicySpec, ServiceSpec, Slo
 from mesh.wire.control import Role
 from mesh.wire.requests import PRIORITY_BATCH
@@ -114,14 +113,11 @@ def capacity(fleet: str, policy: str, duration_s: float) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = script_parser("bench.batches", __doc__)
+    parser = script_parser("bench.batches", __doc__, seeds=5, jobs=True, json=True)
     parser.add_argument("--loads", nargs="+", type=float, default=[0.5, 0.8], metavar="X", help="(default: 0.5 0.8)")
     parser.add_argument("--policies", nargs="+", default=["elastic"], metavar="NAME", help="(default: elastic)")
     parser.add_argument("--fleets", nargs="+", choices=FLEETS, default=["multiplex"], help="(default: multiplex)")
     parser.add_argument("--duration", type=float, default=60.0, metavar="S", help="of each run (default: 60)")
-    add_seeds(parser, 5)
-    add_jobs(parser)
-    add_json(parser)
     options = parser.parse_args(arguments)
     kinds = list(product(options.fleets, options.policies))
     rates = dict(zip(kinds, (capacity(*kind, options.duration) for kind in kinds), strict=True))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from bench.harness.arguments import add_json, errors_in_a_line, script_parser
+from bench.harness.arguments import errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import print_table
 from bench.simulated import make_fleet, make_simulation, modelled_engine, serve
@@ -44,12 +44,11 @@ def decode_rate(profiles: Sequence[str], num_requests: int, acceptance: float | 
 
 @errors_in_a_line()
 def main() -> None:
-    parser = script_parser("bench.drafts", __doc__)
+    parser = script_parser("bench.drafts", __doc__, json=True)
     parser.add_argument("--profile", default="h100-llama3-70b-tp4", help="of the model that is served")
     parser.add_argument("--draft-profile", default="h100-llama3-8b-tp4", help="of the draft model, on the same devices")
     parser.add_argument("--requests", type=int, nargs="+", default=[1, 4, 16, 64], metavar="N", help="at once")
     parser.add_argument("--acceptance", type=float, nargs="+", default=[0.5, 0.7, 0.9], metavar="P")
-    add_json(parser)
     options = parser.parse_args()
     profiles, found = (options.profile, options.draft_profile), []
     for number in options.requests:

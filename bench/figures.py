@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from bench.harness.arguments import script_parser
 from bench.harness.jobs import run_jobs
 from bench.harness.plots import new_figure, svg_of
-from mesh.jobs.arguments import add_jobs
 from mesh.jobs.runner import JobPlace
 
 if TYPE_CHECKING:
@@ -32,9 +31,8 @@ Panel = Mapping[str, Any]
 
 def main() -> None:
     """``python -m bench.figures [--out FOLDER] [--jobs N | --on ray[:ADDRESS]]``."""
-    parser = script_parser("bench.figures", __doc__)
+    parser = script_parser("bench.figures", __doc__, jobs=True)
     parser.add_argument("--out", type=Path, default=IMAGES, help="folder for the SVG files (default: %(default)s)")
-    add_jobs(parser)
     options = parser.parse_args()
     for path in draw_all(options.out, options.jobs):
         print(path)

@@ -12,12 +12,11 @@ from itertools import product
 from random import Random
 from statistics import fmean
 
-from bench.harness.arguments import add_json, add_names, add_seeds, script_parser
+from bench.harness.arguments import add_names, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import print_table
 from bench.simulated import make_fleet, modelled_engine, run_cases
 from engines.costs.profiles import EngineProfile
-from mesh.jobs.arguments import add_jobs
 from mesh.topology.schema import PolicySpec, ServiceSpec, Slo
 from mesh.wire.control import Role
 from mesh.wire.status import DecodeCost, PrefillCost
@@ -71,14 +70,11 @@ def attainment_of(run: Run) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = script_parser("bench.policies", __doc__)
+    parser = script_parser("bench.policies", __doc__, seeds=3, jobs=True, json=True)
     add_names(parser, "--cases", CASES)
     parser.add_argument("--policies", nargs="+", default=POLICIES, metavar="NAME", help="(default: seven)")
     parser.add_argument("--rates", nargs="+", type=float, metavar="R", help="requests a second (default: the cases')")
     parser.add_argument("--requests", type=int, default=1500, metavar="N", help="of each run (default: 1500)")
-    add_seeds(parser, 3)
-    add_jobs(parser)
-    add_json(parser)
     options = parser.parse_args(arguments)
     rates = {case: options.rates or CASES[case][1] for case in options.cases}
     runs = [

@@ -13,12 +13,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 
-from bench.harness.arguments import add_json, errors_in_a_line, script_parser
+from bench.harness.arguments import errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import print_table
 from bench.simulated import make_fleet, make_simulation, modelled_engine, run_cases, serve
 from engines.costs.presets import load_preset
-from mesh.jobs.arguments import add_jobs
 from mesh.topology.schema import HostSpec, PolicySpec, ServiceSpec, Slo
 from mesh.topology.stores import KVTiersSpec
 from mesh.topology.values import size
@@ -125,7 +124,7 @@ def cases_of(options: argparse.Namespace) -> list[PrefixCase]:
 
 
 def main() -> None:
-    parser = script_parser("bench.prefixes", __doc__)
+    parser = script_parser("bench.prefixes", __doc__, jobs=True, json=True)
     parser.add_argument("trace", type=Path, metavar="TRACE")
     parser.add_argument("--profile", default="h100-llama3-70b-tp4", help="(default: h100-llama3-70b-tp4)")
     parser.add_argument("--policy", default="kv_aware", help="(default: kv_aware)")
@@ -135,8 +134,6 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="times the trace's rate (default: 1)")
     parser.add_argument("--host", default="500GB", help="the host's tier (default: 500GB)")
     parser.add_argument("--disk", default="4000GB", help="the disk's tier (default: 4000GB)")
-    add_jobs(parser)
-    add_json(parser)
     options = parser.parse_args()
     with errors_in_a_line():
         cases = cases_of(options)

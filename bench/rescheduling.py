@@ -13,13 +13,12 @@ from math import inf
 from random import Random
 from statistics import fmean
 
-from bench.harness.arguments import add_json, add_names, add_seeds, script_parser
+from bench.harness.arguments import add_names, script_parser
 from bench.harness.files import write_json
 from bench.harness.paired import difference
 from bench.harness.tables import print_table
 from bench.policies import PROFILE, PROMPTS, SLO
 from bench.simulated import attainment, make_fleet, make_simulation, modelled_engine, run_cases, serve
-from mesh.jobs.arguments import add_jobs
 from mesh.rules import Trigger
 from mesh.topology.schema import PolicySpec, Rescheduling, ServiceSpec
 from simulation.loads.arrival_processes import Arrivals, synthesize
@@ -97,7 +96,7 @@ def result_of(run: Run) -> Result:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = script_parser("bench.rescheduling", __doc__)
+    parser = script_parser("bench.rescheduling", __doc__, seeds=5, jobs=True, json=True)
     add_names(parser, "--cases", CASES)
     parser.add_argument(
         "--policies", nargs="+", default=["foresight", "llumnix"], metavar="NAME", help="(default: two)"
@@ -105,9 +104,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add_names(parser, "--rules", RULES)
     parser.add_argument("--rates", nargs="+", type=float, metavar="R", help="requests a second (default: the cases')")
     parser.add_argument("--requests", type=int, default=600, metavar="N", help="of each run (default: 600)")
-    add_seeds(parser, 5)
-    add_jobs(parser)
-    add_json(parser)
     options = parser.parse_args(arguments)
     rates = {case: options.rates or CASES[case].rates for case in options.cases}
     rules = ["none", *(rule for rule in options.rules if rule != "none")]

@@ -12,22 +12,22 @@ Runs are kept below ``--out``: interrupted, or with another question, the bench 
 """
 
 import argparse
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Final
 
-from bench.combined.contenders import CONTENDERS, EVERYBODY
-from bench.combined.report import number_rows, share_rows
+from bench.combined.contenders import ALL_ON, CONTENDERS, EVERYBODY
 from bench.combined.runs import Case, Result, capacity, fewest_engines, run_case
 from bench.combined.setting import PROMISE, Load
-from bench.harness.arguments import add_names, add_out, add_seeds, errors_in_a_line, script_parser
+from bench.harness.arguments import add_names, errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.jobs import grouped
 from bench.harness.long_runs import LongRuns
+from bench.harness.paired import difference, ratio
 from bench.harness.tables import print_table
-from mesh.jobs.arguments import add_jobs
 
 RATE_OF_AN_ENGINE = 1.75  # requests a second, where parts are left out: most promises are kept, and not all
 SECONDS_A_REQUEST, RUNS_OF_A_SEARCH = 0.03, 6  # of one core
@@ -41,6 +41,29 @@ def run_s(case: Case) -> float:
 
 def search_s(case: Case) -> float:
     return RUNS_OF_A_SEARCH * run_s(case)
+
+
+def number_rows(found: Mapping[str, Sequence[float]]) -> Iterator[Sequence[str]]:
+    """Of each contender the mean over seeds, and everything on as so many times that."""
+    for name, values in found.items():
+        times = ratio(found[ALL_ON], values).text() if name != ALL_ON and ALL_ON in found else ""
+        yield name, f"{fmean(values):.1f}", times
+
+
+def share_rows(found: Mapping[str, Sequence[Result]]) -> Iterator[Sequence[str]]:
+    """Of each contender what it kept, what everything on kept more, and where promises were lost. In per cent and s."""
+    ours = [100 * one.attainment for one in found.get(ALL_ON, ())]
+    for name, results in found.items():
+        kept = [100 * one.attainment for one in results]
+        more = difference(ours, kept).text(1) if ours and name != ALL_ON else ""
+        lost = {
+            service: fmean(1 - one.by_service[service] for one in results) for service in sorted(results[0].by_service)
+        }
+        worst = max(lost, key=lost.__getitem__)
+        tails = fmean(one.ttft_p99_s for one in results), 1e3 * fmean(one.tpot_p99_s for one in results)
+        rejected = 100 * fmean(one.rejected for one in results)
+        cells = f"{fmean(kept):.1f}", more, f"{rejected:.1f}", f"{tails[0]:.1f}", f"{tails[1]:.0f}"
+        yield name, *cells, f"{worst}, {100 * (1 - lost[worst]):.0f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = script_parser("bench.combined", __doc__)
+    parser = script_parser("bench.combined", __doc__, seeds=2, jobs=True, out="combined")
     add_names(parser, "--ask", QUESTIONS)
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="of traces (default: made-up loads like them)")
     parser.add_argument("--engines", type=int, default=16, metavar="N", help="(default: 16)")
@@ -102,9 +125,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--only", nargs="+", choices=EVERYBODY, default=[], metavar="NAME", help=", ".join(map(repr, EVERYBODY))
     )
-    add_seeds(parser, 2)
-    add_jobs(parser)
-    add_out(parser, "combined")
     options = parser.parse_args(arguments)
     if options.requests < 100:
         parser.error(f"--requests {options.requests}: too few for six services; use 100 or more")

@@ -32,41 +32,31 @@ class Result(msgspec.Struct, frozen=True):
 
     attainment: float
     by_service: Mapping[str, float]
-    by_key: Mapping[str, float]
     rejected: float
-    ttft_p50_s: float
     ttft_p99_s: float
-    tpot_p50_s: float
     tpot_p99_s: float
-    num_devices: int
 
 
 def run_case(case: Case) -> Result:
     contender = EVERYBODY[case.contender]
     topology, profiles = make_topology(contender.layout, case.num_engines, contender.spec, contender.rescheduling)
     simulation = make_simulation(topology, profiles, case.load.seed, coasts=not contender.triggers)
-    requests = case.load.requests()
-    tenants = {f"r{number}": request.tenant for number, request in enumerate(requests)}
-    records = serve(simulation, topology.services[0].name, requests)
+    records = serve(simulation, topology.services[0].name, case.load.requests())
     tpots = [one.tpot_s for one in records if one.tpot_s is not None] or [0.0]
     ttfts = [one.ttft_s for one in records if one.ttft_s is not None] or [0.0]
     return Result(
         attainment=fmean(one.meets_slo for one in records),
-        by_service=_by((one.service, one) for one in records),
-        by_key=_by((tenants[one.id], one) for one in records),
+        by_service=_by_service(records),
         rejected=fmean(one.outcome is Outcome.REJECTED for one in records),
-        ttft_p50_s=percentile(ttfts, 50),
         ttft_p99_s=percentile(ttfts, 99),
-        tpot_p50_s=percentile(tpots, 50),
         tpot_p99_s=percentile(tpots, 99),
-        num_devices=sum(profile.num_devices for profile in profiles.values()),
     )
 
 
-def _by(named: Iterable[tuple[str, Record]]) -> dict[str, float]:
+def _by_service(records: Iterable[Record]) -> dict[str, float]:
     met: dict[str, list[bool]] = defaultdict(list)
-    for name, record in named:
-        met[name].append(record.meets_slo)
+    for record in records:
+        met[record.service].append(record.meets_slo)
     return {name: fmean(met[name]) for name in sorted(met)}
 
 

@@ -7,6 +7,7 @@ turns, a step each, so that whatever else the machine does meets all of them. Me
 """
 
 import argparse
+import json
 import random
 import statistics
 import tempfile
@@ -14,11 +15,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bench.engine.under_test import GREEDY, EngineUnderTest, add_model_argument
-from bench.harness.arguments import add_json, errors_in_a_line, number_list, script_parser
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from bench.engine.under_test import GREEDY, EngineUnderTest
+from bench.harness.arguments import errors_in_a_line, number_list, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import print_table
-from bench.models.random_adapter import write_random_adapter
+from engines.adapters.config import CONFIG_FILE
+from engines.adapters.folder import WEIGHTS_FILE, AdapterFolder
+from engines.models.files.layer_shapes import projection_shapes
 from engines.models.files.model_config import ModelConfig
 from engines.models.store import prepared_dir
 from engines.scheduling.batch import Chunk
@@ -36,6 +43,21 @@ class AdapterRow:
     quartiles_ms: tuple[float, float]
     ratio: float
     bytes_mib: float  # of the weights of these adapters
+
+
+def write_random_adapter(folder: Path, model: ModelConfig, rank: int, seed: int) -> AdapterFolder:
+    """As PEFT saves one, of random factors: all projections of all layers. The model has no experts."""
+    folder.mkdir(parents=True)
+    generator, tensors = torch.Generator().manual_seed(seed), dict[str, Tensor]()
+    for layer in range(model.num_layers):
+        for projection, (num_out, num_in) in projection_shapes(model).items():
+            name = f"base_model.model.model.layers.{layer}.{projection}"
+            tensors[f"{name}.lora_A.weight"] = 0.02 * torch.randn((rank, num_in), generator=generator)
+            tensors[f"{name}.lora_B.weight"] = 0.02 * torch.randn((num_out, rank), generator=generator)
+    save_file(tensors, folder / WEIGHTS_FILE)
+    config = {"peft_type": "LORA", "r": rank, "lora_alpha": 2 * rank, "bias": "none"}
+    (folder / CONFIG_FILE).write_text(json.dumps(config))
+    return AdapterFolder.read(folder)
 
 
 def measure(options: argparse.Namespace, folder: Path) -> list[AdapterRow]:
@@ -87,15 +109,12 @@ def _row(count: int, times: Sequence[float], plain: float, adapter_bytes: int) -
 
 
 def main() -> None:
-    parser = script_parser("bench.engine.adapters", __doc__)
-    add_model_argument(parser)
+    parser = script_parser("bench.engine.adapters", __doc__, model=True, rounds=40, json=True)
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--requests", type=int, default=16)
     parser.add_argument("--adapters", type=number_list, default=(1, 4, 16), metavar="N,N", help="(default: 1,4,16)")
     parser.add_argument("--rank", type=int, default=16)
-    parser.add_argument("--rounds", type=int, default=40)
-    add_json(parser)
     options = parser.parse_args()
     with errors_in_a_line(), tempfile.TemporaryDirectory() as name:
         rows = measure(options, Path(name))

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from bench.engine.under_test import EngineUnderTest, add_model_argument
-from bench.harness.arguments import add_json, errors_in_a_line, script_parser
+from bench.engine.under_test import EngineUnderTest
+from bench.harness.arguments import errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import print_table
 from engines.models.store import prepared_dir
@@ -92,12 +92,10 @@ def measure(engine: EngineUnderTest, context: int, steps: int) -> list[Part]:
 
 
 def main() -> None:
-    parser = script_parser("bench.engine.decode_parts", __doc__)
-    add_model_argument(parser)
+    parser = script_parser("bench.engine.decode_parts", __doc__, model=True, json=True)
     parser.add_argument("--dtype", default="int8")
     parser.add_argument("--context", type=int, default=128, help="tokens of the request")
     parser.add_argument("--steps", type=int, default=30)
-    add_json(parser)
     options = parser.parse_args()
     with errors_in_a_line():
         if not cpu_kernels.KERNELS:

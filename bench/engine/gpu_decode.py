@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.engine.under_test import BLOCK_SIZE, EngineUnderTest
-from bench.harness.arguments import add_json, script_parser
+from bench.harness.arguments import script_parser
 from bench.harness.clock import timed
 from bench.harness.files import write_json
 from bench.models.llama_config import LlamaShape
@@ -61,11 +61,10 @@ def bandwidth(device: str) -> float:
 
 
 def main() -> None:
-    parser = script_parser("bench.engine.gpu_decode", __doc__)
+    parser = script_parser("bench.engine.gpu_decode", __doc__, json=True)
     parser.add_argument("--device", default="cuda:0", help="cuda:N, or cpu for a smoke test (default: cuda:0)")
     parser.add_argument("--requests", type=int, default=32)
     parser.add_argument("--context", type=int, default=1024)
-    add_json(parser)
     options = parser.parse_args()
     shape = SMALL if options.device == "cpu" else LLAMA2_7B
     decode = measure(options.device, shape, options.requests, options.context)

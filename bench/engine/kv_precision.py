@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from pydoc_data.topics import topics
 
-from bench.engine.under_test import BLOCK_SIZE, GREEDY, EngineUnderTest, add_model_argument
-from bench.harness.arguments import add_json, errors_in_a_line, script_parser
+from bench.engine.under_test import BLOCK_SIZE, GREEDY, EngineUnderTest
+from bench.harness.arguments import errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import print_table
 from engines.models.store import prepared_dir
@@ -55,12 +55,10 @@ def measure(folder: Path, dtype: str, kv_dtype: str | None, windows: Sequence[Se
 
 
 def main() -> None:
-    parser = script_parser("bench.engine.kv_precision", __doc__)
-    add_model_argument(parser)
+    parser = script_parser("bench.engine.kv_precision", __doc__, model=True, json=True)
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--windows", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=1024, help="of each window")
-    add_json(parser)
     options = parser.parse_args()
     with errors_in_a_line():
         folder = prepared_dir(options.model)

@@ -25,8 +25,7 @@ from typing import Any
 import httpx
 import psutil
 
-from bench.engine.under_test import add_model_argument
-from bench.harness.arguments import add_json, errors_in_a_line, script_parser
+from bench.harness.arguments import errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import print_table
 from bench.live.mesh import PATIENT, STOP_S, LiveMesh, live_mesh, mesh_command
@@ -166,8 +165,7 @@ def _rows(runs: Sequence[Measured], arms: Sequence[str]) -> Iterator[tuple[str, 
 
 
 def main() -> None:
-    parser = script_parser("bench.engine.kv_tiers", __doc__)
-    add_model_argument(parser)
+    parser = script_parser("bench.engine.kv_tiers", __doc__, model=True, rounds=1, json=True)
     add_random_argument(parser)
     parser.add_argument("--sessions", type=int, default=4)
     parser.add_argument("--turns", type=int, default=5)
@@ -177,11 +175,9 @@ def main() -> None:
     parser.add_argument("--pool", default="160MiB", help="KV memory of the engine (default: 160MiB)")
     parser.add_argument("--room", default="1GiB", help="of tiers, for all conversations (default: 1GiB)")
     parser.add_argument("--at-once", type=int, default=1, help="requests in flight (default: 1)")
-    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--arms", default="off,host,both", help="of off, host, both, peers (default: off,host,both)")
     parser.add_argument("--device", default="cpu", help="of the engines (default: cpu)")
     parser.add_argument("--dtype", default="float32", help="of weights and KV (default: float32)")
-    add_json(parser)
     options = parser.parse_args()
     arms, runs = options.arms.split(","), list[Measured]()
     with errors_in_a_line(), TemporaryDirectory() as name:

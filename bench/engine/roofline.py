@@ -19,8 +19,8 @@ import torch
 
 from bench.engine.decode_parts import READ_BYTES, TimedKernels
 from bench.engine.speed import layer_parameters
-from bench.engine.under_test import EngineUnderTest, add_model_argument
-from bench.harness.arguments import add_json, errors_in_a_line, script_parser
+from bench.engine.under_test import EngineUnderTest
+from bench.harness.arguments import errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import print_table
 from engines.models.files.model_config import ModelConfig
@@ -90,11 +90,8 @@ def _cpu_s(run: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    parser = script_parser("bench.engine.roofline", __doc__)
-    add_model_argument(parser)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser = script_parser("bench.engine.roofline", __doc__, model=True, rounds=15, json=True)
     parser.add_argument("--context", type=int, default=128, help="tokens of the request")
-    add_json(parser)
     options = parser.parse_args()
     with errors_in_a_line(), tempfile.TemporaryDirectory() as name:
         model = prepared_dir(options.model)

@@ -14,8 +14,8 @@ from functools import partial
 import psutil
 import torch
 
-from bench.engine.under_test import EngineUnderTest, add_model_argument
-from bench.harness.arguments import add_json, script_parser
+from bench.engine.under_test import EngineUnderTest
+from bench.harness.arguments import script_parser
 from bench.harness.clock import timed
 from bench.harness.files import write_json
 from bench.harness.tables import print_table
@@ -77,10 +77,8 @@ def measure(config: ModelConfig, engines: Sequence[EngineUnderTest]) -> list[Row
 
 
 def main() -> None:
-    parser = script_parser("bench.engine.speed", __doc__)
-    add_model_argument(parser)
+    parser = script_parser("bench.engine.speed", __doc__, model=True, json=True)
     parser.add_argument("--threads", type=int, default=1)
-    add_json(parser)
     arguments = parser.parse_args()
     folder = prepared_dir(arguments.model)
     capacity = max(max(BATCHES) * CONTEXT, *PROMPTS)

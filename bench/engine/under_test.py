@@ -1,12 +1,10 @@
 """One model in a torch executor of this process, with scratch KV blocks: for benches without a mesh."""
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
 from torch import Tensor
 
-from bench.models.references import DEFAULT_MODEL
 from engines.adapters.folder import AdapterFolder
 from engines.models.files.model_config import ModelConfig
 from engines.scheduling.batch import Batch, Chunk, Draw, StepResult
@@ -48,10 +46,6 @@ class EngineUnderTest:
         """Chunks may name it from now on."""
         self._executor.add_adapter("model", key, adapter)
 
-    def drop_adapter(self, key: str) -> None:
-        """No chunk names it any more."""
-        self._executor.remove_adapter("model", key)
-
     @staticmethod
     def blocks(request: int, num_tokens: int) -> list[int]:
         """Block table of the request with this number, if all have ``num_tokens``."""
@@ -71,7 +65,3 @@ class EngineUnderTest:
         """Seconds of a prompt in one chunk, its first token drawn."""
         tokens = [100 + number % 100 for number in range(num_tokens)]
         return self.execute([Chunk("prompt", tokens, 0, self.blocks(0, num_tokens), GREEDY)]).elapsed_s
-
-
-def add_model_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", default=DEFAULT_MODEL, help="reference of a prepared model, or its folder")

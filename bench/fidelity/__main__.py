@@ -24,7 +24,7 @@ from rich.console import Console
 
 from bench.fidelity.agreement import agreement_table, errors
 from bench.fidelity.one_run import LEARNT, PROFILE, Found, Load, run
-from bench.harness.arguments import add_json, errors_in_a_line, script_parser
+from bench.harness.arguments import errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import make_console, make_table
 from bench.live.reference import reference
@@ -90,7 +90,7 @@ def compare(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = script_parser("bench.fidelity", __doc__)
+    parser = script_parser("bench.fidelity", __doc__, rounds=3, json=True)
     parser.add_argument(
         "topologies",
         type=Path,
@@ -99,13 +99,11 @@ def main() -> None:
         metavar="TOPOLOGY",
         help="(default: two engines, one of two threads, three, two services, rescheduling)",
     )
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="in turns (default: 3)")
     parser.add_argument("--rate", type=float, default=0.5, help="requests a second (default: 0.5)")
     parser.add_argument("--requests", type=int, default=120, metavar="N", help="of each run (default: 120)")
     parser.add_argument("--prompt", type=int, nargs=2, default=(16, 256), metavar=("A", "B"), help="tokens")
     parser.add_argument("--answer", type=int, nargs=2, default=(8, 64), metavar=("A", "B"), help="tokens")
     parser.add_argument("--seed", type=int, default=0)
-    add_json(parser)
     with errors_in_a_line():
         compare(parser.parse_args())
 

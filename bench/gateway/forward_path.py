@@ -147,9 +147,8 @@ async def measure(topology: Topology, num_streams: int, num_rounds: int) -> tupl
 
 
 def main() -> None:
-    parser = script_parser("bench.gateway.forward_path", __doc__)
+    parser = script_parser("bench.gateway.forward_path", __doc__, rounds=60)
     parser.add_argument("--streams", type=int, default=32, metavar="N", help="side by side (default: 32)")
-    parser.add_argument("--rounds", type=int, default=60, metavar="N", help="(default: 60)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         file, settings = Path(folder) / "topology.toml", {"urls": '["http://server"]', "policy": '"tropical"'}

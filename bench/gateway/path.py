@@ -32,7 +32,6 @@ from uvicorn.server import ServerState
 from bench.gateway.scripted_engine import NUM_BLOCKS
 from bench.gateway.servers import write_topology
 from bench.harness.arguments import script_parser
-from bench.models.references import DEFAULT_MODEL
 from engines.models.store import prepared_dir
 from mesh.access.key_file import change_keys
 from mesh.access.keys import UNLIMITED, KeyLimits, make_key
@@ -331,10 +330,8 @@ async def measure_traces(topology: Topology, num_streams: int, num_rounds: int) 
 
 
 def main() -> None:
-    parser = script_parser("bench.gateway.path", __doc__)
-    parser.add_argument("--model", default=DEFAULT_MODEL, help="whose tokenizer to use; must be prepared")
+    parser = script_parser("bench.gateway.path", __doc__, model=True, rounds=100)
     parser.add_argument("--streams", type=int, default=32, metavar="N", help="side by side (default: 32)")
-    parser.add_argument("--rounds", type=int, default=100, metavar="N", help="(default: 100)")
     parser.add_argument("--traces", action="store_true", help="what traces add to a request; needs the extra otel")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

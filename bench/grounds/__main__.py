@@ -12,15 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 from bench.combined.contenders import ALL_ON, CONTENDERS, EVERYBODY
-from bench.grounds.runs import OWN_NAME, Case, measure
-from bench.grounds.settings import GROUNDS, OWN
-from bench.harness.arguments import add_names, add_out, add_seeds, errors_in_a_line, script_parser
+from bench.grounds.settings import GROUNDS, OWN, OWN_NAME, Case, measure
+from bench.harness.arguments import add_names, errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.jobs import grouped
 from bench.harness.long_runs import LongRuns
 from bench.harness.paired import ratio
 from bench.harness.tables import print_table
-from mesh.jobs.arguments import add_jobs
 
 ALIKE = 0.98  # of the best: no worse
 SECONDS_A_REQUEST = 0.03  # of one core
@@ -61,15 +59,12 @@ def _rows(ground: str, by_name: Mapping[str, Sequence[float]]) -> Iterator[Seque
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = script_parser("bench.grounds", __doc__)
+    parser = script_parser("bench.grounds", __doc__, seeds=3, jobs=True, out="grounds")
     add_names(parser, "--ground", GROUNDS)
     parser.add_argument(
         "--only", nargs="+", choices=EVERYBODY, default=[*CONTENDERS], metavar="NAME", help="(default: all)"
     )
     parser.add_argument("--requests", type=int, default=600, metavar="N", help="of a run (default: 600)")
-    add_seeds(parser, 3)
-    add_jobs(parser)
-    add_out(parser, "grounds")
     return parser.parse_args(arguments)
 
 

@@ -1,4 +1,4 @@
-"""Makes the five settings: fleets, requests, and the measure that each paper judges by."""
+"""Makes the five settings: fleets, requests, the measure that each paper judges by, and one run of a contender."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,13 +8,13 @@ from random import Random
 from statistics import fmean
 from typing import Any, Final
 
-from bench.combined.contenders import Contender
+from bench.combined.contenders import EVERYBODY, Contender
 from bench.papers.aladdin import setting as aladdin
 from bench.papers.llumnix import setting as llumnix
 from bench.papers.scls import setting as scls
 from bench.papers.seallm.lengths import LONGBENCH, SHAREGPT, Spread
 from bench.papers.tropical import setting as tropical
-from bench.simulated import MANY, make_fleet, modelled_engine, percentile
+from bench.simulated import MANY, make_fleet, make_simulation, modelled_engine, percentile, serve
 from engines.costs.linear import serving_s
 from engines.costs.profiles import load_profile
 from mesh.rules import Lateness
@@ -227,3 +227,32 @@ OWN: Final[Mapping[str, Contender]] = {  # what two papers have on their own eng
     "aladdin": Contender("packing", {"prompts": False}),
     "scls": Contender("slices"),
 }
+
+
+# --- one run ----------------------------------------------------------------------------------------------------------
+
+OWN_NAME = "the paper's own"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One contender, by name, on one ground."""
+
+    ground: str
+    contender: str
+    num_requests: int
+    seed: int
+
+
+def measure(case: Case) -> float:
+    """The ground's measure of what came of the run."""
+    ground = GROUNDS[case.ground]
+    contender = OWN[case.ground] if case.contender == OWN_NAME else EVERYBODY[case.contender]
+    fleet = ground.fleet(contender, case.num_requests, case.seed)
+    topology, moves = replace(fleet.topology, rescheduling=contender.rescheduling), contender.rescheduling is not None
+    simulation = make_simulation(
+        topology, fleet.profiles, case.seed, physics=fleet.physics, slo=fleet.slo, coasts=not moves
+    )
+    records = serve(simulation, topology.services[0].name, fleet.requests)
+    records.sort(key=lambda one: one.arrived_s)
+    return ground.value(records[round(WARM_UP * len(records)) :])

@@ -1,16 +1,60 @@
-"""Argument parsers of the scripts, the arguments that many of them have, and how scripts end with an error."""
+"""Argument parsers of the scripts with the arguments that many of them have, and how scripts end with an error."""
 
 import argparse
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bench.models.references import DEFAULT_MODEL
 from mesh.errors import CommandError, UserError
+from mesh.jobs.arguments import add_jobs
 
 
-def script_parser(module: str, doc: str | None) -> argparse.ArgumentParser:
-    """A parser for ``python -m module``. The first line of ``doc``, the script's docstring, is its description."""
-    return argparse.ArgumentParser(prog=f"python -m {module}", description=(doc or "").partition("\n")[0])
+def script_parser(
+    module: str,
+    doc: str | None,
+    *,
+    model: bool = False,
+    vllm: bool = False,
+    rounds: int | None = None,
+    seeds: int | None = None,
+    jobs: bool = False,
+    json: bool = False,
+    out: str | None = None,
+) -> argparse.ArgumentParser:
+    """A parser for ``python -m module``. The first line of ``doc``, the script's docstring, is its description.
+
+    The rest are arguments that the script shares with others. ``vllm``: an environment with vLLM, which comparisons
+    need and this project does not. ``rounds`` and ``seeds``: their defaults. ``jobs``: where runs happen. ``json``: a
+    file for figures. ``out``: a folder for results and pictures, and its default.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=(doc or "").partition("\n")[0])
+    if model:
+        parser.add_argument("--model", default=DEFAULT_MODEL, help="reference of a prepared model, or its folder")
+    if vllm:
+        _add_vllm(parser)
+    for name, default, what in (("rounds", rounds, "in turns"), ("seeds", seeds, "runs of each")):
+        if default is not None:
+            text = f"{what} (default: {default})"
+            parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=text)
+    if jobs:
+        add_jobs(parser)
+    if json:
+        add_json(parser)
+    if out is not None:
+        parser.add_argument("--out", type=Path, default=Path(out), metavar="DIR", help=f"(default: {out})")
+    return parser
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+
+
+def _add_vllm(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--vllm-python", type=Path, metavar="PATH", help="interpreter of `make vllm-env`'s environment")
+    parser.add_argument(
+        "--vllm-env", action="append", default=[], type=name_and_value, metavar="NAME=VALUE", help="such as LD_PRELOAD"
+    )
 
 
 @contextmanager
@@ -22,32 +66,11 @@ def errors_in_a_line() -> Iterator[None]:
         raise SystemExit(str(error)) from None
 
 
-def add_seeds(parser: argparse.ArgumentParser, default: int) -> None:
-    parser.add_argument("--seeds", type=int, default=default, metavar="N", help=f"runs of each (default: {default})")
-
-
 def add_names(parser: argparse.ArgumentParser, option: str, names: Iterable[str]) -> None:
     """Some of these names; all of them by default."""
     known = [*names]
     help_text = f"of {'; '.join(known)} (default: all)"
     parser.add_argument(option, nargs="+", choices=known, default=known, metavar="NAME", help=help_text)
-
-
-def add_out(parser: argparse.ArgumentParser, default: str) -> None:
-    """The folder for results and pictures."""
-    parser.add_argument("--out", type=Path, default=Path(default), metavar="DIR", help=f"(default: {default})")
-
-
-def add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
-
-
-def add_vllm(parser: argparse.ArgumentParser) -> None:
-    """An environment with vLLM, which comparisons need and this project does not."""
-    parser.add_argument("--vllm-python", type=Path, metavar="PATH", help="interpreter of `make vllm-env`'s environment")
-    parser.add_argument(
-        "--vllm-env", action="append", default=[], type=name_and_value, metavar="NAME=VALUE", help="such as LD_PRELOAD"
-    )
 
 
 def number_list(text: str) -> tuple[int, ...]:

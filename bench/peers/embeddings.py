@@ -27,7 +27,7 @@ import numpy as np
 import psutil
 import torch
 
-from bench.harness.arguments import add_json, script_parser
+from bench.harness.arguments import script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import print_table
 from bench.live.mesh import live_mesh
@@ -202,13 +202,11 @@ def cells_of(name: str, rounds: Sequence[Round]) -> list[str]:
 
 
 def main() -> None:
-    parser = script_parser("bench.peers.embeddings", __doc__)
+    parser = script_parser("bench.peers.embeddings", __doc__, rounds=3, json=True)
     parser.add_argument("--python", default=sys.executable, help="an interpreter with sentence-transformers")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--chunk-tokens", type=int, default=1024)
     parser.add_argument("--texts", type=int, default=512)
-    parser.add_argument("--rounds", type=int, default=3)
-    add_json(parser)
     arguments = parser.parse_args()
     texts = texts_of(arguments.texts, seed=1)
     folder = prepare(MODEL, lambda step, done=None: None)

@@ -20,8 +20,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from bench.engine.under_test import add_model_argument
-from bench.harness.arguments import add_json, add_names, add_vllm, script_parser
+from bench.harness.arguments import add_names, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import make_console, make_table
 from bench.peers.rounds import Child, ChildError, Command, Measured, Round, children
@@ -182,17 +181,13 @@ def main() -> None:
 
 
 def _parse() -> argparse.Namespace:
-    parser = script_parser("bench.peers.engines", __doc__)
-    add_model_argument(parser)
-    add_vllm(parser)
+    parser = script_parser("bench.peers.engines", __doc__, model=True, vllm=True, rounds=3, json=True)
     parser.add_argument("--llama-python", help="interpreter of an environment with llama-cpp-python")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)), help="the core all run on")
     add_names(parser, "--only", ENGINES)
     parser.add_argument(
         "--most-tokens", type=int, default=16 * 512, metavar="N", help="leave out cases with more tokens in all prompts"
     )
-    add_json(parser)
     return parser.parse_args()
 
 

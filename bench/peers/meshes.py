@@ -25,8 +25,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any, Protocol
 
-from bench.engine.under_test import add_model_argument
-from bench.harness.arguments import add_json, add_names, add_vllm, errors_in_a_line, script_parser
+from bench.harness.arguments import add_names, errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import print_table
 from bench.live.contention import Watch
@@ -220,16 +219,13 @@ def main() -> None:
 
 
 def _parse() -> argparse.Namespace:
-    parser = script_parser("bench.peers.meshes", __doc__)
-    add_model_argument(parser)
-    add_vllm(parser)
+    parser = script_parser("bench.peers.meshes", __doc__, model=True, vllm=True, json=True)
     add_names(parser, "--only", CONTESTANTS)
     parser.add_argument("--rates", type=float, nargs="+", default=[1.0, 2.0, 3.0, 4.0], metavar="R")
     parser.add_argument("--input-tokens", default=INPUT_TOKENS, metavar="MIN:MAX", help=f"(default: {INPUT_TOKENS})")
     parser.add_argument("--ttft", type=int, default=TTFT_MS, metavar="MS", help="the promise (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=20.0, metavar="S", help="of arrivals at each rate")
     parser.add_argument("--cores", type=int, nargs="+", default=sorted(os.sched_getaffinity(0))[:2], metavar="N")
-    add_json(parser)
     options = parser.parse_args()
     if len(options.cores) % 2:
         parser.error(f"--cores: {len(options.cores)} cannot be halved; name an even number of cores")

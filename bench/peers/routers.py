@@ -16,14 +16,13 @@ from pathlib import Path
 from statistics import median
 
 from bench.gateway.servers import forwarding_gateway, mock_backend, one_gateway, others_router
-from bench.harness.arguments import add_json, errors_in_a_line, script_parser
+from bench.harness.arguments import errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import print_table
 from bench.live.sending import send, word_chats
 from bench.live.servers import MODEL, Server
 from bench.load.generator.wire import Pace, Shape
 from bench.load.results.outcome import Outcome
-from bench.models.references import DEFAULT_MODEL
 from mesh.errors import UserError
 
 ANSWER_S = 60.0
@@ -79,14 +78,11 @@ def compare(options: argparse.Namespace) -> dict[str, list[float]]:
 
 
 def main() -> None:
-    parser = script_parser("bench.peers.routers", __doc__)
+    parser = script_parser("bench.peers.routers", __doc__, model=True, rounds=3, json=True)
     parser.add_argument("--routers", type=Path, metavar="FOLDER", help="holds vllm-router and smg")
-    parser.add_argument("--model", default=DEFAULT_MODEL, help="whose tokenizer our gateway uses; must be prepared")
     parser.add_argument("--streams", type=int, default=32, metavar="N", help="concurrent (default: 32)")
     parser.add_argument("--tokens", type=int, default=64, metavar="N", help="of an answer (default: 64)")
     parser.add_argument("--step-ms", type=float, default=5.0, metavar="MS", help="between tokens (default: 5)")
-    parser.add_argument("--rounds", type=int, default=3, metavar="N")
-    add_json(parser)
     options = parser.parse_args()
     with errors_in_a_line():
         medians = compare(options)

@@ -18,8 +18,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
-from bench.engine.under_test import add_model_argument
-from bench.harness.arguments import add_json, add_names, add_vllm, number_list, script_parser
+from bench.harness.arguments import add_names, number_list, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import make_console, make_table
 from bench.peers.engines import CORE_MODULE, ENVIRONMENT, VLLM_MODULE, vllm_environment
@@ -182,16 +181,12 @@ def _medians(found: SpeedsFound, name: str, case: str) -> str:
 
 
 def _parse() -> argparse.Namespace:
-    parser = script_parser("bench.peers.speculation", __doc__)
-    add_model_argument(parser)
-    add_vllm(parser)
+    parser = script_parser("bench.peers.speculation", __doc__, model=True, vllm=True, rounds=3, json=True)
     parser.add_argument("--dtype", default="float32", help="of all engines; int8 is ours alone")
     parser.add_argument("--requests", type=number_list, default=NUM_REQUESTS, metavar="1,4", help="at once")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, metavar="KIND", help="of prompts")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)), help="the core all run on")
     add_names(parser, "--only", (name for pair in PAIRS for name in pair))
-    add_json(parser)
     return parser.parse_args()
 
 

@@ -21,7 +21,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 from bench.fidelity.simulation_speed import PROFILE, SERVICE, load, topology
-from bench.harness.arguments import add_json, errors_in_a_line, script_parser
+from bench.harness.arguments import errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import print_table
 from bench.simulated import make_simulation, serve_each
@@ -93,13 +93,11 @@ def vidurs(python: Path, requests: list[TraceRequest], num_engines: int) -> Spee
 
 
 def main() -> None:
-    parser = script_parser("bench.peers.vidur_speed", __doc__)
+    parser = script_parser("bench.peers.vidur_speed", __doc__, rounds=3, json=True)
     parser.add_argument("--vidur-python", type=Path, required=True, help="interpreter of an environment with vidur")
     parser.add_argument("--engines", type=int, default=64, metavar="N")
     parser.add_argument("--rate", type=float, default=100.0, metavar="R", help="requests a second (default: 100)")
     parser.add_argument("--duration", type=float, default=10.0, metavar="S", help="of arrivals (default: 10)")
-    parser.add_argument("--rounds", type=int, default=3)
-    add_json(parser)
     options: argparse.Namespace = parser.parse_args()
     requests = list(load(options.rate, options.duration, Random("0/load")))
     rounds = list[dict[str, Speed]]()

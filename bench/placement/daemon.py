@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from statistics import fmean
 
-from bench.harness.arguments import add_out, add_seeds, errors_in_a_line, script_parser
+from bench.harness.arguments import errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.jobs import turned
 from bench.harness.tables import print_table
@@ -197,10 +197,8 @@ def run_all(options: argparse.Namespace) -> list[Run]:
 
 
 def main() -> None:
-    parser = script_parser("bench.placement.daemon", __doc__)
-    add_seeds(parser, 2)
+    parser = script_parser("bench.placement.daemon", __doc__, seeds=2, out="placement_daemon")
     parser.add_argument("--scale", type=float, default=1.2, metavar="X", help="times as many requests (default: 1.2)")
-    add_out(parser, "placement_daemon")
     options = parser.parse_args()
     with errors_in_a_line():
         runs = run_all(options)

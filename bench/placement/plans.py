@@ -1,7 +1,7 @@
 """Plans under loads that shift: a plan that stays beside a daemon that changes it, in simulation.
 
-    python -m bench.placement.plans moving [--searched] [--seeds 3] [--phase 120] [--json FILE]
-    python -m bench.placement.plans regrouping [--searched] [--seeds 3] [--phase 360] [--json FILE]
+    python -m bench.placement.plans moving [--seeds 3] [--phase 120] [--json FILE]
+    python -m bench.placement.plans regrouping [--seeds 3] [--phase 360] [--json FILE]
 
 ``moving``: four engines of four A100s each serve one Llama-2-70B of three services, as the weights of two leave an
 engine without KV memory. The busy service needs two engines. A plan that was made for the first phase stays, or a
@@ -14,8 +14,7 @@ a prompt; the other has many short requests, for which two engines of one device
 that may change are beside those that stay.
 
 Another service is the busy one in each of three phases. The search is one that knows which service that is, and what
-it wants, or the product's, which takes minutes of CPU each time (``--searched``). All that decides when, and carries it
-out, is the product's.
+it wants. All that decides when, and carries it out, is the product's.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from random import Random
 from statistics import fmean
 from typing import Any, Final
 
-from bench.harness.arguments import add_json, add_seeds, script_parser
+from bench.harness.arguments import script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import print_table
 from bench.simulated import MANY, attainment, make_simulation, percentile, serve
@@ -51,8 +50,7 @@ from router.placement.search.score import Score
 from router.placement.search.span import regrouped
 from simulation.engines.shared_profiles import Profile, SharedProfile
 from simulation.loads.trace_request import TraceRequest
-from simulation.placement.daemon import ModelledSearch, SearchResult
-from simulation.placement.evaluator import LocalSimulators
+from simulation.placement.daemon import SearchResult
 
 SEARCH_S = 5.0
 
@@ -124,7 +122,7 @@ class Run:
         yield from map(str, (self.num_lost, self.num_plans, self.num_changes))
 
 
-def run(shift: Shift, contender: str, seed: int, phase_s: float, *, is_searched: bool = False) -> Run:
+def run(shift: Shift, contender: str, seed: int, phase_s: float) -> Run:
     notes: list[str] = []
     topology = shift.topology(contender)
     simulation = make_simulation(
@@ -132,7 +130,7 @@ def run(shift: Shift, contender: str, seed: int, phase_s: float, *, is_searched:
         {spec.id: shift.profile(spec) for spec in topology.engines},
         seed,
         coasts=shift.coasts,
-        search=ModelledSearch(LocalSimulators()) if is_searched else shift.search,
+        search=shift.search,
         on_note=lambda _, note: notes.append(note.line),
     )
     records = serve(simulation, shift.services[0].name, shift.requests(seed, phase_s))
@@ -279,20 +277,13 @@ SHIFTS: Final[Mapping[str, Shift]] = {"moving": MOVING, "regrouping": REGROUPING
 
 
 def main() -> None:
-    parser = script_parser("bench.placement.plans", __doc__)
+    parser = script_parser("bench.placement.plans", __doc__, seeds=3, json=True)
     parser.add_argument("shift", choices=SHIFTS)
-    add_seeds(parser, 3)
     parser.add_argument("--phase", type=float, metavar="S", help="seconds of a phase (default: 120 or 360)")
-    parser.add_argument("--searched", action="store_true", help="plans by the product's own search")
-    add_json(parser)
     options = parser.parse_args()
     shift = SHIFTS[options.shift]
     phase_s = options.phase or shift.phase_s
-    runs = [
-        run(shift, contender, seed, phase_s, is_searched=options.searched)
-        for seed in range(options.seeds)
-        for contender in shift.fleets
-    ]
+    runs = [run(shift, contender, seed, phase_s) for seed in range(options.seeds) for contender in shift.fleets]
     columns = "kept, %", "by phase", "mean, s", "P99, s", "lost", "plans", shift.changed[1]
     print_table("promises kept, and latency", ("seed", ""), columns, (one.cells() for one in runs))
     write_json(options.json, runs)

@@ -16,11 +16,10 @@ from itertools import chain, product, takewhile
 from operator import attrgetter
 from random import Random
 
-from bench.harness.arguments import add_seeds, script_parser
+from bench.harness.arguments import script_parser
 from bench.harness.tables import print_table
 from bench.simulated import attainment, make_fleet, make_simulation, modelled_engine, run_cases, serve
 from engines.costs.profiles import load_profile
-from mesh.jobs.arguments import add_jobs
 from mesh.topology.schema import PolicySpec, ServiceSpec, Slo, Topology
 from mesh.wire.control import Role
 from simulation.cluster import Simulation
@@ -147,10 +146,8 @@ def make_topology(contender: Contender) -> Topology:
 
 
 def main() -> None:
-    parser = script_parser("bench.placement.role_flips", __doc__)
-    add_seeds(parser, 2)
+    parser = script_parser("bench.placement.role_flips", __doc__, seeds=2, jobs=True)
     parser.add_argument("--phase", type=float, default=120.0, metavar="S", help="seconds of a phase (default: 120)")
-    add_jobs(parser)
     options = parser.parse_args()
     cases = [Case(contender, options.phase, seed) for seed, contender in product(range(options.seeds), CONTENDERS)]
     numbers = ("seed", *(phase.name for phase in PHASES), "all", "goodput", "flips")

@@ -18,12 +18,11 @@ from math import ceil, cos, pi
 from random import Random
 from typing import Any
 
-from bench.harness.arguments import add_seeds, script_parser
+from bench.harness.arguments import script_parser
 from bench.harness.jobs import run_jobs
 from bench.harness.tables import print_table
 from bench.simulated import attainment, make_fleet, make_simulation, modelled_engine, run_cases, serve
 from engines.costs.profiles import load_profile
-from mesh.jobs.arguments import add_jobs
 from mesh.rules import PlacementMode, ScalingRule
 from mesh.topology.schema import (
     PlacementSpec,
@@ -165,11 +164,9 @@ def least_engines(capacities: Mapping[int, float], rate: float) -> int:
 
 
 def main() -> None:
-    parser = script_parser("bench.placement.scaling", __doc__)
+    parser = script_parser("bench.placement.scaling", __doc__, seeds=2, jobs=True)
     parser.add_argument("--day", type=float, default=900.0, metavar="S", help="seconds that it is compressed to")
     parser.add_argument("--mean", type=float, default=6.0, metavar="R", help="requests a second")
-    add_seeds(parser, 2)
-    add_jobs(parser)
     options = parser.parse_args()
     day = made_up_day(options.mean, options.day)
     capacities = dict(zip(SIZES, run_jobs(capacity_of, SIZES, options.jobs, "capacities"), strict=True))

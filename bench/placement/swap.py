@@ -22,8 +22,7 @@ from tempfile import TemporaryDirectory
 
 import httpx
 
-from bench.engine.under_test import add_model_argument
-from bench.harness.arguments import add_json, errors_in_a_line, script_parser
+from bench.harness.arguments import errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import print_table
 from bench.live.mesh import PATIENT, START_S, LiveMesh, live_mesh, mesh_command
@@ -142,15 +141,13 @@ def measure(options: argparse.Namespace, folder: Path) -> list[Swap]:
 
 
 def main() -> None:
-    parser = script_parser("bench.placement.swap", __doc__)
-    add_model_argument(parser)
+    parser = script_parser("bench.placement.swap", __doc__, model=True, json=True)
     add_random_argument(parser)
     parser.add_argument("--device", default="cpu", help="of both engines (default: cpu)")
     parser.add_argument("--dtype", default="float32", help="of weights and KV (default: float32)")
     parser.add_argument("--prompt-tokens", type=int, default=256)
     parser.add_argument("--kv-memory", default="256MiB", help="of each engine (default: 256MiB)")
     parser.add_argument("--runs", type=int, default=2, help="swaps, there and back in turns (default: 2)")
-    add_json(parser)
     options = parser.parse_args()
     with errors_in_a_line(), TemporaryDirectory() as name:
         found = measure(options, Path(name))

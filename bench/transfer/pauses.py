@@ -27,8 +27,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from bench.engine.under_test import add_model_argument
-from bench.harness.arguments import add_json, number_list, script_parser
+from bench.harness.arguments import number_list, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import print_table
 from bench.models.random_llama import add_random_argument, random_model
@@ -192,17 +191,6 @@ options = {{ enforce_eager = true }}
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model_argument(parser)
-    add_random_argument(parser)
-    parser.add_argument("--dtype", default="float32", help="of weights and KV (default: float32)")
-    parser.add_argument("--kv-memory", default="384MiB", help="of each engine")
-    parser.add_argument("--transport", choices=SETTINGS, default="auto")
-    parser.add_argument("--device", default="cpu", help="of both engines (default: cpu)")
-    parser.add_argument("--vllm-python", help="interpreter of an environment with vLLM, for vLLM engines; else torch's")
-    parser.add_argument("--share", type=float, help="migration_share (default: the device's)")
-
-
 @contextmanager
 def two_engines(arguments: argparse.Namespace) -> Iterator[Topology]:
     """Running, ``first`` and ``second``; the process of the bench is to be their gateway."""
@@ -229,10 +217,7 @@ def request(name: str, num_tokens: int) -> RequestSpec:
 # --- the command ------------------------------------------------------------------------------------------------------
 
 MEASURES: dict[str, Any] = {"handover": handover, "migration": migrations}
-DEFAULTS = {
-    "handover": {"kv_memory": "64MiB", "runs": 9},
-    "migration": {"contexts": (256, 512, 1024, 2048, 4096, 7936), "runs": 3},
-}
+DEFAULTS = {"handover": {"kv_memory": "64MiB", "runs": 9}, "migration": {"kv_memory": "384MiB", "runs": 3}}
 MOVES = ("prompt tokens", "step, ms", "longest gap before", "at the change", "longest around", "all stages")
 
 
@@ -250,19 +235,22 @@ def show(found: Any) -> None:
 
 
 def main() -> None:
-    parser = script_parser("bench.transfer.pauses", __doc__)
-    commands = parser.add_subparsers(dest="what", required=True)
-    for what, defaults in DEFAULTS.items():
-        command = commands.add_parser(what)
-        add_arguments(command)
-        if what == "handover":
-            command.add_argument("--prompt-tokens", type=int, default=512)
-        else:
-            command.add_argument("--contexts", type=number_list, metavar="N,...", help="prompt tokens")
-        command.add_argument("--runs", type=int, help="of each")
-        add_json(command)
-        command.set_defaults(**defaults)
+    parser = script_parser("bench.transfer.pauses", __doc__, model=True, json=True)
+    parser.add_argument("what", choices=MEASURES)
+    add_random_argument(parser)
+    parser.add_argument("--prompt-tokens", type=int, default=512, help="of a hand-over (default: 512)")
+    contexts = (256, 512, 1024, 2048, 4096, 7936)
+    parser.add_argument("--contexts", type=number_list, default=contexts, metavar="N,...", help="of migrations, tokens")
+    parser.add_argument("--runs", type=int, help="of each (default: 9 or 3)")
+    parser.add_argument("--dtype", default="float32", help="of weights and KV (default: float32)")
+    parser.add_argument("--kv-memory", help="of each engine (default: 64MiB or 384MiB)")
+    parser.add_argument("--transport", choices=SETTINGS, default="auto")
+    parser.add_argument("--device", default="cpu", help="of both engines (default: cpu)")
+    parser.add_argument("--vllm-python", help="interpreter of an environment with vLLM, for vLLM engines; else torch's")
+    parser.add_argument("--share", type=float, help="migration_share (default: the device's)")
     options = parser.parse_args()
+    for name, default in DEFAULTS[options.what].items():
+        setattr(options, name, getattr(options, name) or default)
     with two_engines(options) as topology:
         found = asyncio.run(measure(topology, options))
     show(found)

@@ -27,7 +27,7 @@ import numpy as np
 import psutil
 import zmq
 
-from bench.harness.arguments import add_json, script_parser
+from bench.harness.arguments import script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import print_table
 from kvtransfer.freed_memory import keep_freed_memory
@@ -319,11 +319,9 @@ def compare(device: str, block_kib: int, num_rounds: int) -> list[Row]:
 
 
 def main() -> None:
-    parser = script_parser("bench.transfer.speed", __doc__)
+    parser = script_parser("bench.transfer.speed", __doc__, rounds=5, json=True)
     parser.add_argument("--device", default="cpu", help="cpu or cuda:N (default: cpu)")
     parser.add_argument("--blocks", type=int, nargs="+", default=BLOCK_KIB, metavar="KIB", help="sizes, on the CPU")
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="(default: 5)")
-    add_json(parser)
     options = parser.parse_args()
     os.environ["NCCL_MULTI_RANK_GPU_ENABLE"] = "1"
     keep_freed_memory()

@@ -22,8 +22,7 @@ from typing import Any
 
 import httpx
 
-from bench.engine.under_test import add_model_argument
-from bench.harness.arguments import add_json, add_vllm, errors_in_a_line, script_parser
+from bench.harness.arguments import errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import make_console, make_table
 from bench.live.contention import Watch
@@ -188,9 +187,7 @@ def main() -> None:
 
 
 def _parse() -> argparse.Namespace:
-    parser = script_parser("bench.twin", __doc__)
-    add_model_argument(parser)
-    add_vllm(parser)
+    parser = script_parser("bench.twin", __doc__, model=True, vllm=True, json=True)
     parser.add_argument("--url", help="a server that runs already, with one model")
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)), metavar="N", help="of the server")
     parser.add_argument(
@@ -203,7 +200,6 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--chunk-tokens", type=int, metavar="N", help="as the server was told, if it was")
     parser.add_argument("--max-running", type=int, metavar="N", help="likewise")
     parser.add_argument("--between", action="store_true", help="four more loads, for a closer measured capacity")
-    add_json(parser)
     return parser.parse_args()
 
 

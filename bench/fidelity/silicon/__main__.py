@@ -20,13 +20,12 @@ from rich.console import Console
 from bench.fidelity.silicon.closed_loop import Latencies, Loop, simulate
 from bench.fidelity.silicon.fit import Simulated, fit, raised
 from bench.fidelity.silicon.runs import SiliconRun, read_runs
-from bench.harness.arguments import add_json, errors_in_a_line, script_parser
+from bench.harness.arguments import errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.jobs import run_jobs
 from bench.harness.tables import make_console, make_table
 from engines.costs.serving_systems import ServingSystem, serving_system
 from mesh.errors import UserError
-from mesh.jobs.arguments import add_jobs
 from mesh.jobs.runner import JobPlace
 
 LEFT_OUT: dict[str, Callable[[SiliconRun], str]] = {
@@ -105,15 +104,13 @@ def compare(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = script_parser("bench.fidelity.silicon", __doc__)
+    parser = script_parser("bench.fidelity.silicon", __doc__, jobs=True, json=True)
     parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="the folder of h100_sxm.csv")
     parser.add_argument("--system", default="vllm-0.12", metavar="NAME", help="serving system (default: %(default)s)")
     parser.add_argument("--model", metavar="NAME", help="runs of this model alone, as presets call it")
     parser.add_argument("--leave", choices=sorted(LEFT_OUT), default="tp", help="what fits never see (default: tp)")
     parser.add_argument("--spread", type=int, default=24, metavar="TOKENS", help="of answers' lengths (default: 24)")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="each N-th run (default: all)")
-    add_jobs(parser)
-    add_json(parser)
     with errors_in_a_line():
         compare(parser.parse_args())
 

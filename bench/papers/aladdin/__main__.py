@@ -27,7 +27,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from bench.harness.arguments import add_names, add_out, add_seeds, script_parser
+from bench.harness.arguments import add_names, script_parser
 from bench.harness.long_runs import LongRuns
 from bench.harness.tables import print_table
 from bench.papers.aladdin import testbed
@@ -35,7 +35,6 @@ from bench.papers.aladdin.links import link_rows
 from bench.papers.aladdin.search import Found, Search, rows, savings, search
 from bench.papers.aladdin.setting import CONTENDERS, LARGEST, MODELS, PCIE, Case, Link, Result, Setting, run_case
 from bench.simulated import write_results
-from mesh.jobs.arguments import add_jobs
 
 ASKED = ("links", "engines", "decodes", "testbed")
 SECONDS_A_REQUEST, RUNS_OF_A_SEARCH = 0.008, 6
@@ -96,7 +95,7 @@ def _settings(options: argparse.Namespace, only_decodes: bool) -> Iterator[Setti
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = script_parser("bench.papers.aladdin", __doc__)
+    parser = script_parser("bench.papers.aladdin", __doc__, seeds=3, jobs=True, out="aladdin")
     add_names(parser, "--ask", ASKED)
     parser.add_argument("--device", choices=sorted({device for device, _ in MODELS}), default="a100")
     parser.add_argument("--models", nargs="+", metavar="MODEL", help="of llama2-7b, -13b, -70b (default: all)")
@@ -110,9 +109,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--warm-up", type=float, default=30.0, metavar="SECONDS", help="(default: 30)")
     parser.add_argument("--duration", type=float, default=60.0, metavar="SECONDS", help="after it (default: 60)")
     add_names(parser, "--contenders", CONTENDERS)
-    add_seeds(parser, 3)
-    add_jobs(parser)
-    add_out(parser, "aladdin")
     options = parser.parse_args(arguments)
     known = [model for device, model in MODELS if device == options.device]
     options.models = options.models or known

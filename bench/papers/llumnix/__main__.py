@@ -19,7 +19,7 @@ from dataclasses import replace
 from itertools import product
 from statistics import fmean
 
-from bench.harness.arguments import add_names, add_out, add_seeds, script_parser
+from bench.harness.arguments import add_names, script_parser
 from bench.harness.jobs import grouped
 from bench.harness.long_runs import LongRuns
 from bench.harness.paired import ratio
@@ -35,7 +35,6 @@ from bench.papers.llumnix.setting import (
     run_case,
 )
 from bench.simulated import write_results
-from mesh.jobs.arguments import add_jobs
 
 RATES = {  # requests a second: where queues begin, with the usual time between steps
     "sharegpt": (9.0, 9.5, 10.0),
@@ -73,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = script_parser("bench.papers.llumnix", __doc__)
+    parser = script_parser("bench.papers.llumnix", __doc__, seeds=4, jobs=True, out="llumnix_figure")
     add_names(parser, "--only", RATES)
     parser.add_argument("--rates", nargs="+", type=float, metavar="R", help="requests a second, not the built-in ones")
     parser.add_argument("--requests", type=int, default=10_000, metavar="N", help="of each run (default: 10000)")
@@ -86,10 +85,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--neighbours", nargs="+", type=int, default=[], metavar="N", help="compare groups of so many engines instead"
     )
-    add_seeds(parser, 4)
     parser.add_argument("--coast", action="store_true", help="faster; moves come at other times")
-    add_jobs(parser)
-    add_out(parser, "llumnix_figure")
     return parser.parse_args(arguments)
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 from statistics import fmean
 
-from bench.harness.arguments import add_out, add_seeds, script_parser
+from bench.harness.arguments import script_parser
 from bench.harness.jobs import grouped
 from bench.harness.long_runs import LongRuns
 from bench.harness.tables import print_table
@@ -35,7 +35,6 @@ from bench.papers.llumnix.setting import (
     mean_and_p99,
 )
 from bench.simulated import make_simulation, serve, write_results
-from mesh.jobs.arguments import add_jobs
 from mesh.rules import ScalingRule
 from mesh.topology.schema import ScalingSpec
 from router.placement.search.question import Question
@@ -157,7 +156,7 @@ def _name_and_low(case: ScaledCase) -> tuple[str, float]:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = script_parser("bench.papers.llumnix.scaling", __doc__)
+    parser = script_parser("bench.papers.llumnix.scaling", __doc__, seeds=1, jobs=True, out="llumnix_scaling")
     parser.add_argument("--lengths", default="L-L", help="of the paper's table 1, such as S-L (default: L-L)")
     parser.add_argument("--rate", type=float, default=2.0, metavar="R", help="requests a second (default: 2)")
     parser.add_argument("--requests", type=int, default=2000, metavar="N", help="of each run (default: 2000)")
@@ -167,9 +166,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--contenders", nargs="+", choices=[one.name for one in CONTENDERS], default=names)
     parser.add_argument("--engines", type=int, default=NUM_ENGINES, metavar="N", help="(default: 16)")
     parser.add_argument("--coast", action="store_true", help="faster; moves come at other times")
-    add_seeds(parser, 1)
-    add_jobs(parser)
-    add_out(parser, "llumnix_scaling")
     return parser.parse_args(arguments)
 
 

@@ -18,14 +18,13 @@ from dataclasses import replace
 from itertools import product
 from statistics import fmean
 
-from bench.harness.arguments import add_names, add_out, add_seeds, script_parser
+from bench.harness.arguments import add_names, script_parser
 from bench.harness.jobs import grouped
 from bench.harness.long_runs import LongRuns
 from bench.harness.paired import ratio
 from bench.harness.tables import print_table
 from bench.papers.scls.setting import CONTENDERS, Case, Contender, Kind, Result, ils, parts, run_case, scls
 from bench.simulated import write_results
-from mesh.jobs.arguments import add_jobs
 
 ASKED = ("rates", "limits", "parts", "workers")
 RATES = (10.0, 15.0, 20.0, 25.0, 30.0)
@@ -57,14 +56,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = script_parser("bench.papers.scls", __doc__)
+    parser = script_parser("bench.papers.scls", __doc__, seeds=1, jobs=True, out="slices")
     add_names(parser, "--ask", ASKED)
     add_names(parser, "--only", map(str, Kind))
     parser.add_argument("--rates", nargs="+", type=float, default=RATES, metavar="R", help="requests a second")
     parser.add_argument("--seconds", type=float, default=600.0, metavar="S", help="of arrivals (default: 600)")
-    add_seeds(parser, 1)
-    add_jobs(parser)
-    add_out(parser, "slices")
     return parser.parse_args(arguments)
 
 

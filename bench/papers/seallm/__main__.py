@@ -20,7 +20,7 @@ from itertools import product
 from pathlib import Path
 from statistics import fmean
 
-from bench.harness.arguments import add_names, add_out, add_seeds, errors_in_a_line, script_parser
+from bench.harness.arguments import add_names, errors_in_a_line, script_parser
 from bench.harness.long_runs import LongRuns
 from bench.harness.paired import Compared, ratio
 from bench.harness.tables import print_table
@@ -30,7 +30,6 @@ from bench.papers.seallm.run import Case, Result, run_case
 from bench.papers.seallm.scene import Inputs, Scene, make_world
 from bench.papers.seallm.systems import OURS, SYSTEMS
 from bench.simulated import write_results
-from mesh.jobs.arguments import add_jobs
 
 PAPERS: Mapping[str, Mapping[str, float]] = {  # "up to so many times better", sections 6.2 and 6.3
     "dedicated": {"mean": 10.38, "p99": 12.13, "attainment": 1.82},
@@ -93,7 +92,7 @@ def _cases(options: argparse.Namespace, worlds: Sequence[Inputs], effort: Effort
 
 
 def _parse() -> argparse.Namespace:
-    parser = script_parser("bench.papers.seallm", __doc__)
+    parser = script_parser("bench.papers.seallm", __doc__, seeds=1, jobs=True, out="testbed")
     parser.add_argument("--arrivals", type=Path, required=True, metavar="FILE", help="Azure Functions")
     parser.add_argument("--cv", type=float, default=1.0, help="coefficient of variation of lengths (default: 1)")
     parser.add_argument("--context", type=int, metavar="TOKENS", help="cut prompts to it (default: they stay whole)")
@@ -104,9 +103,6 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--history", type=int, default=200, metavar="N", help="requests that plans are made for")
     parser.add_argument("--batches", type=int, default=5, metavar="N", help="of 8 plans each, in local search")
     parser.add_argument("--assignments", type=int, default=3, metavar="N", help="of models to services (default: 3)")
-    add_seeds(parser, 1)
-    add_jobs(parser)
-    add_out(parser, "testbed")
     return parser.parse_args()
 
 

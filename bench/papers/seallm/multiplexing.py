@@ -26,21 +26,13 @@ Table = tuple[tuple[int, float], ...]
 
 
 class Quotas(StrEnum):
-    """What services of a group have parts of. The rest they take in turns.
-
-    ``SHARES``: KV memory, and SMs which add up to the device's, as SeaLLM describes MuxServe. ``OVERLAPPING``: KV
-    memory, and SMs as in the configurations that MuxServe published: prompts of each service may use 90 % of them, and
-    decodes 30.
+    """What services of a group have parts of. The rest they take in turns. ``SHARES``: KV memory, and SMs which add up
+    to the device's, as SeaLLM describes MuxServe.
     """
 
     NONE = "none"
     MEMORY = "memory"
     SHARES = "shares"
-    OVERLAPPING = "overlapping"
-
-    @property
-    def are_of_sms(self) -> bool:
-        return self in (Quotas.SHARES, Quotas.OVERLAPPING)
 
 
 def memory_quotas(group: Group, world: World) -> dict[str, float]:
@@ -62,12 +54,10 @@ def shared_profile(group: Group, world: World) -> SharedProfile:
     return SharedProfile.of({name: world.catalogue.profile(name, group.num_devices) for name in group.services})
 
 
-def sm_quotas(group: Group, quotas: Quotas, loads: Loads) -> dict[str, SmQuota]:
-    """Of each service of the group. ``SHARES`` are by the load of services, and no less than `LEAST_PART`."""
+def sm_quotas(group: Group, loads: Loads) -> dict[str, SmQuota]:
+    """Of each service of the group, by the load of services, and no less than `LEAST_PART`."""
     if len(group.services) == 1:
         return dict.fromkeys(group.services, SmQuota(1.0, 1.0))
-    if quotas is Quotas.OVERLAPPING:
-        return dict.fromkeys(group.services, SmQuota(prefill=0.9, decode=0.3))
     wanted = {name: loads[name, group.num_devices] for name in group.services}
     rest = 1.0 - LEAST_PART * len(wanted)
     parts = {name: LEAST_PART + rest * load / sum(wanted.values()) for name, load in wanted.items()}

@@ -43,7 +43,6 @@ SYSTEMS = {
     "dedicated": System(Planner.DEDICATED, Scheduling.SLO, policy="colocated"),
     "alpaserve": System(Planner.ALPASERVE, Scheduling.FCFS),
     "muxserve": System(Planner.MUXSERVE, Scheduling.SLO, "disaggregated", Quotas.SHARES),
-    "muxserve, 90/30": System(Planner.MUXSERVE, Scheduling.SLO, "disaggregated", Quotas.OVERLAPPING),
     "muxserve, turns": System(Planner.MUXSERVE, Scheduling.ROUND_ROBIN, quotas=Quotas.MEMORY),
     "-F": System(Planner.SEARCH, Scheduling.FCFS),
     "-M": System(Planner.SEARCH, Scheduling.MLFQ),
@@ -65,12 +64,12 @@ def make_testbed(system: System, plan: Plan, world: World, loads: Loads) -> Test
     """Make an engine of each group of the plan that holds anything; with quotas of SMs, two of each service of
     it, between which KV stays where it is."""
     groups = {group.id.replace("/", "-"): group for group in plan.groups if group.services}
-    slo = PATIENT if system.quotas.are_of_sms else devices.SLO
+    slo = PATIENT if system.quotas is Quotas.SHARES else devices.SLO
     services = tuple(_service(world.services[name], slo) for name in sorted(plan.services))
     gateway = GatewaySpec("gateway", max_requests=MANY, max_waiting=MANY)
     engines, profiles, quotas = list[EngineSpec](), dict[str, Profile](), dict[str, SmQuota]()
     for name, group in groups.items():
-        if system.quotas.are_of_sms:
+        if system.quotas is Quotas.SHARES:
             for process in _processes(name, group, system, world, loads):
                 engines.append(process.engine)
                 profiles[process.engine.id], quotas[process.engine.id] = process.profile, process.quota
@@ -95,7 +94,7 @@ class _Process:
 
 def _processes(name: str, group: Group, system: System, world: World, loads: Loads) -> Iterator[_Process]:
     """One for prompts and one for decodes of each service. They have one KV memory: each may fill all of it here."""
-    parts, quotas = memory_quotas(group, world), sm_quotas(group, system.quotas, loads)
+    parts, quotas = memory_quotas(group, world), sm_quotas(group, loads)
     for (service, quota), role in product(quotas.items(), (Role.PREFILL, Role.MULTIPLEX)):
         engine = _engine(f"{name}-{service}-{role}", role, (service,), system, host=name)
         yield _Process(engine, split_profile(group, world, service, parts[service], quota), quota)

@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TypeVar
 
-from bench.harness.arguments import add_names, add_out, add_seeds, errors_in_a_line, script_parser
+from bench.harness.arguments import add_names, errors_in_a_line, script_parser
 from bench.harness.jobs import grouped
 from bench.harness.long_runs import LongRuns
 from bench.harness.paired import Compared, ratio
@@ -39,7 +39,6 @@ from bench.papers.tropical.setting import (
     search,
 )
 from bench.simulated import write_results
-from mesh.jobs.arguments import add_jobs
 from simulation.capacity import FoundCapacity
 
 OURS = "tropical", "elastic"  # policies
@@ -77,16 +76,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = script_parser("bench.papers.tropical", __doc__)
+    parser = script_parser("bench.papers.tropical", __doc__, seeds=5, jobs=True, out="tropical_figure")
     parser.add_argument("--mooncake", type=Path, required=True, metavar="FILE", help="conversation_trace.jsonl(.gz)")
     add_names(parser, "--models", MODELS)
     add_names(parser, "--workloads", (Workload(Path()).name, Workload().name))
     parser.add_argument("--engines", type=int, default=2, metavar="N", help="half of which prefill (default: 2)")
     add_names(parser, "--only", CONTENDERS)
     parser.add_argument("--requests", type=int, default=600, metavar="N", help="of each run (default: 600)")
-    add_seeds(parser, 5)
-    add_jobs(parser)
-    add_out(parser, "tropical_figure")
     options = parser.parse_args(arguments)
     if options.engines < 2:
         parser.error(f"--engines {options.engines}: disaggregated needs an engine for each phase; use 2 or more")

@@ -19,7 +19,7 @@ from pathlib import Path
 from random import Random
 from statistics import fmean
 
-from bench.harness.arguments import add_out, errors_in_a_line, script_parser
+from bench.harness.arguments import errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.jobs import turned
 from bench.harness.tables import print_table
@@ -153,12 +153,10 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = script_parser("bench.papers.tropical.live", __doc__)
+    parser = script_parser("bench.papers.tropical.live", __doc__, rounds=1, out="live_figure")
     parser.add_argument("topology", type=Path, nargs="?", default="deploy/topology.toml", metavar="TOPOLOGY")
     parser.add_argument("--requests", type=int, default=24, metavar="N", help="of each policy and rate (default: 24)")
-    parser.add_argument("--rounds", type=int, default=1, metavar="N", help="times that all is served (default: 1)")
     parser.add_argument("--rates", type=float, nargs="+", default=[0.5, 1.2, 1.9], metavar="R", help="a second")
-    add_out(parser, "live_figure")
     return parser.parse_args()
 
 

@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 
 from bench.gateway.servers import forwarding_gateway, mock_backend, others_router
-from bench.harness.arguments import add_json, errors_in_a_line, script_parser
+from bench.harness.arguments import errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.machine import RULE, watched
 from bench.harness.tables import print_table
@@ -151,7 +151,7 @@ def _rates(text: str) -> list[float]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = script_parser("bench.peers.front", __doc__)
+    parser = script_parser("bench.peers.front", __doc__, rounds=5, json=True)
     parser.add_argument("--routers", type=Path, metavar="FOLDER", help="holds vllm-router and smg")
     parser.add_argument(
         "--urls",
@@ -165,12 +165,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--shorter", type=float, default=1.0, metavar="N", help="times, prompts are (default: 1)")
     parser.add_argument("--seconds", type=float, default=8.0, metavar="S", help="of a turn (default: 8)")
     parser.add_argument("--policies", default="elastic", metavar="P,P", help="of ours (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="of bursts (default: 5)")
     parser.add_argument("--minutes", type=float, default=60.0, metavar="M", help="no round begins that would end later")
     parser.add_argument("--slow-rounds", type=int, default=2, metavar="N", help="with a slow server (default: 2)")
     parser.add_argument("--slow-rate", type=float, default=22.0, metavar="R", help="requests/s in those (default: 22)")
     parser.add_argument("--figures", type=Path, metavar="FILE", help="write panels for bench.figures there")
-    add_json(parser)
     return parser
 
 

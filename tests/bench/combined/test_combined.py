@@ -6,7 +6,6 @@ import pytest
 
 from bench.combined import __main__ as command
 from bench.combined.contenders import ALL_ON, CONTENDERS, EVERYBODY, PARTS, UNION
-from bench.combined.report import number_rows
 from bench.combined.runs import Case, Result, capacity, fewest_engines
 from bench.combined.setting import GROUPS, KEYS, KINDS, Layout, Load, groups_of, make_engines, make_topology
 from mesh.wire.control import Role
@@ -14,8 +13,7 @@ from router.policies.registry import policies
 
 
 def result(attainment, **fields):
-    empty = {"by_service": {}, "by_key": {}, "rejected": 0.0, "num_devices": 1}
-    empty |= dict.fromkeys(("ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "tpot_p99_s"), 0.0)
+    empty = {"by_service": {}, "rejected": 0.0, "ttft_p99_s": 0.0, "tpot_p99_s": 0.0}
     return Result(attainment=attainment, **empty | fields)
 
 
@@ -110,7 +108,7 @@ def test_no_fleet_may_be_enough(monkeypatch):
 
 
 def test_rows_have_everything_on_as_so_many_times_the_others():
-    rows = list(number_rows({ALL_ON: [20.0], "other": [10.0]}))
+    rows = list(command.number_rows({ALL_ON: [20.0], "other": [10.0]}))
     assert rows == [(ALL_ON, "20.0", ""), ("other", "10.0", "2.00")]
 
 

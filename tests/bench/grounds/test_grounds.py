@@ -6,8 +6,7 @@ import pytest
 
 from bench.combined.contenders import ALL_ON, CONTENDERS, UNION
 from bench.grounds import __main__ as command
-from bench.grounds.runs import OWN_NAME
-from bench.grounds.settings import GROUNDS, OWN
+from bench.grounds.settings import GROUNDS, OWN, OWN_NAME
 from mesh.wire.control import Role
 
 

@@ -18,7 +18,6 @@ from functools import partial
 from bench.harness.arguments import script_parser
 from bench.harness.jobs import run_jobs
 from bench.harness.tables import print_table
-from mesh.jobs.arguments import add_jobs
 from mesh.jobs.runner import JobPlace
 from tests.tools.fault_runs.draws import KINDS, ORDERS
 from tests.tools.fault_runs.play import PLANS, Failure, Results, Tally, run_some
@@ -44,14 +43,13 @@ def main() -> int:
 
 
 def _parse() -> argparse.Namespace:
-    parser = script_parser("tests.tools.fault_runs", __doc__)
+    parser = script_parser("tests.tools.fault_runs", __doc__, jobs=True)
     parser.add_argument("--runs", type=int, default=1000, metavar="N", help="how many (default: 1000)")
     parser.add_argument("--seed-from", type=int, default=0, metavar="S", help="seeds S, S + 1, ... (default: 0)")
     parser.add_argument("--seed", type=int, metavar="S", help="this one alone")
     parser.add_argument("--verbose", action="store_true", help="with --seed: what happened to the request that failed")
     parser.add_argument("--reduce", action="store_true", help="with --seed: leave out what its failure does not need")
     parser.add_argument("--only", type=_kinds, default=ALL, metavar="A,B", help=f"of {', '.join(ALL)}")
-    add_jobs(parser)
     options = parser.parse_args()
     if options.runs < 1:
         parser.error("--runs: use a whole number of at least 1")

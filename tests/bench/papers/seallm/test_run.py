@@ -11,7 +11,7 @@ from bench.harness.paired import Compared
 from bench.papers.seallm import devices
 from bench.papers.seallm.__main__ import Run, ratios
 from bench.papers.seallm.lengths import TABLE_1, Spread, clusters
-from bench.papers.seallm.multiplexing import LEAST_PART, Quotas, memory_quotas, sm_quotas, split_profile
+from bench.papers.seallm.multiplexing import LEAST_PART, memory_quotas, sm_quotas, split_profile
 from bench.papers.seallm.plans import Effort, Planner, dedicated, group_loads, make_plan, muxserve
 from bench.papers.seallm.run import Case, Result, Served, result_of, run_case
 from bench.papers.seallm.scene import Inputs, Scene, Source, World, dealt, make_world, read_sources
@@ -146,10 +146,10 @@ def test_quotas_share_the_memory_and_hold_a_longest_request_each(world: World):
 def test_shares_of_sms_go_by_load_and_a_lone_service_has_all(world: World):
     group = make_plan(Planner.MUXSERVE, world, SCENE, QUICK).groups[0]
     loads = {("s0", group.num_devices): 0.3, ("s1", group.num_devices): 0.1}
-    shares = sm_quotas(group.holding(["s0", "s1"]), Quotas.SHARES, loads)
+    shares = sm_quotas(group.holding(["s0", "s1"]), loads)
     assert sum(quota.prefill for quota in shares.values()) == pytest.approx(1.0)
     assert shares["s1"].decode == pytest.approx(LEAST_PART + (1 - 2 * LEAST_PART) / 4)
-    assert sm_quotas(group.holding(["s0"]), Quotas.OVERLAPPING, loads) == {"s0": SmQuota(1.0, 1.0)}
+    assert sm_quotas(group.holding(["s0"]), loads) == {"s0": SmQuota(1.0, 1.0)}
 
 
 def test_a_part_of_the_sms_makes_prompts_slower_than_decodes(world: World):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mesh.cli.api_key import add_api_key
+from simulation.loads.arrival_processes import parse_cv
 from simulation.loads.mix import parse_mix
 
 T = TypeVar("T")
@@ -54,7 +55,7 @@ def add_load(group: argparse._ArgumentGroup) -> None:
         help=f"closed loop: N at a time (default: {NUM_SLOTS}); with --rate or --trace: N at most",
     )
     group.add_argument(
-        "--think", type=positive, metavar="S", help="closed loop: a client waits S on average before each request"
+        "--think", type=_seconds, metavar="S", help="closed loop: a client waits S on average before each request"
     )
     add_arrivals(group)
     group.add_argument("--trace", type=Path, metavar="FILE", help="recordings, records, Azure CSV, Mooncake: open loop")
@@ -82,7 +83,7 @@ def add_arrivals(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--arrivals", choices=("poisson", "gamma", "constant", "burst"), help="with --rate (default: poisson)"
     )
-    group.add_argument("--cv", type=positive, metavar="X", help="variation of gamma's gaps (default: 2)")
+    group.add_argument("--cv", type=_variation, metavar="X", help="variation of gamma's gaps (default: 2)")
 
 
 def add_prompts(group: argparse._ArgumentGroup) -> None:
@@ -166,6 +167,13 @@ def positive(text: str) -> float:
 def _seconds(text: str) -> float:
     """``0`` or more."""
     return 0.0 if text == "0" else positive(text)
+
+
+def _variation(text: str) -> float:
+    try:
+        return parse_cv(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def share(text: str) -> float:

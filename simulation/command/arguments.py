@@ -21,6 +21,7 @@ from simulation.faults.grammar import (
     parse_reorder,
     parse_slow,
 )
+from simulation.loads.arrival_processes import parse_cv
 from simulation.loads.mix import parse_mix
 
 MAX_RATES = 1000
@@ -100,14 +101,14 @@ def _add_load(group: argparse._ArgumentGroup) -> None:
         metavar="N[,M]",
         help="with --lengths or --load: closed loops of N, and M, clients, each of which waits for its answer",
     )
-    group.add_argument("--think", type=_positive, metavar="S", help="... and then for S on average (default: 0)")
+    group.add_argument("--think", type=_not_negative, metavar="S", help="... and then for S on average (default: 0)")
     group.add_argument("--scale", type=_positive, metavar="X", help="with --trace: X times its own rate")
     group.add_argument(
         "--arrivals",
         choices=("poisson", "gamma", "constant", "burst"),
         help="with --lengths: how they arrive (default: poisson)",
     )
-    group.add_argument("--cv", type=_positive, metavar="X", help="variation of gamma's gaps (default: 2)")
+    group.add_argument("--cv", type=_read(parse_cv), metavar="X", help="variation of gamma's gaps (default: 2)")
     group.add_argument("--duration", type=_positive, metavar="S", help="with --lengths: seconds (default: 600)")
     group.add_argument("--limit", type=_count, metavar="N", help="the first N requests only")
 
@@ -238,6 +239,10 @@ def _positive(text: str) -> float:
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} does not fit; use a number greater than 0")
     return value
+
+
+def _not_negative(text: str) -> float:
+    return 0.0 if text == "0" else _positive(text)
 
 
 def _share(text: str) -> float:

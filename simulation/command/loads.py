@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 
 from mesh.errors import UserError
@@ -107,9 +108,11 @@ def load_of(options: argparse.Namespace, topology: Topology, mix: Mix | None) ->
 
 def _described(options: argparse.Namespace, service: str) -> DescribedLoad:
     """Whether it can be had at all levels is found out here, before anything runs."""
-    load = DescribedLoad(read_description(options.load), service, options.seed)
-    for level in levels_of(options):
-        load.at_level(level)
+    levels, written = levels_of(options), DescribedLoad(read_description(options.load), service, options.seed)
+    first, *_ = [written.at_level(level) for level in levels]
+    load = replace(written, description=first)
+    if not load.pool:
+        raise UserError(f"--load: {options.load}: no request comes; give a longer duration_s or higher rates")
     if options.attainment is not None and not load.is_stationary:
         problem = "has phases, of which a run cannot have more or fewer"
         raise UserError(f"--attainment: {options.load} {problem}; describe [arrivals], or give --rates alone")

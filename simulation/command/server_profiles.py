@@ -78,7 +78,7 @@ def profile_from(arguments: argparse.Namespace) -> int:
 
 def _read(source: str, model: str | None) -> Published:
     if source.startswith(PREFIX):
-        return asyncio.run(read_prometheus(server_url(source.removeprefix(PREFIX)), model))
+        return asyncio.run(read_prometheus(server_url(source.removeprefix(PREFIX), f"--from: {PREFIX}"), model))
     return read_file(Path(source))
 
 
@@ -94,11 +94,11 @@ def _key_of_row(row: LearntRow, url: str) -> str:
     return server_key(row.url or f"{url}/{row.engine}", row.model or row.service)
 
 
-def server_url(text: str) -> str:
-    """The URL without /v1. Raise `UserError` if it is none."""
+def server_url(text: str, option: str = "--url: ") -> str:
+    """The URL without /v1. Raise `UserError` if it is none, which names the ``option``."""
     url = base_url(text if "//" in text else f"http://{text}")
     if not url.startswith(("http://", "https://")) or not url.partition("//")[2]:
-        raise UserError(f"--url: {text!r} is no address of a server; write it like http://gpu-1:8000")
+        raise UserError(f"{option}{text!r} is no address of a server; write it like http://gpu-1:8000")
     return url
 
 

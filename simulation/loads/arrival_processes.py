@@ -8,6 +8,7 @@ from random import Random
 
 from simulation.loads.trace_request import TraceRequest
 
+LEAST_CV, MOST_CV = 0.01, 100.0  # of gamma's gaps
 BURST_PERIOD_S = 40.0
 BURST_FRACTION = 0.25  # of each period, at its start
 BURST_FACTOR = 3.0  # times the mean rate during a burst
@@ -39,6 +40,17 @@ class Arrivals:
             else:
                 time += random.gammavariate(shape, 1 / (shape * self.rate))
             yield place(time)
+
+
+def parse_cv(text: str) -> float:
+    """Parse the variation of gamma's gaps. Raise `ValueError`, saying what would be right."""
+    try:
+        cv = float(text)
+    except ValueError:
+        cv = 0.0
+    if not LEAST_CV <= cv <= MOST_CV:
+        raise ValueError(f"{text!r} does not fit; use a number from {LEAST_CV:g} to {MOST_CV:g}")
+    return cv
 
 
 def _in_bursts(even: float) -> float:

@@ -1,16 +1,15 @@
 """Traces that are one JSON document: results of load generators with each request, and ShareGPT's conversations."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO
 
 from router.history.records import Outcome
-from simulation.loads.formats import TraceFormat
+from simulation.loads.formats import TraceFormat, share_gpt, turns_of
 from simulation.loads.rows import Row, TraceError
 from simulation.loads.trace_request import RecordedAnswer, TraceRequest
 
-BYTES_PER_TOKEN: Final = 4  # of English text, about
 MOST_BYTES: Final = 1 << 31
 MARKS: Final = frozenset({"input_lens", "benchmarks", "request_throughput", "mean_ttft_ms"})
 KNOWN: Final = "results of vllm bench serve with --save-detailed or of guidellm, or ShareGPT's conversations"
@@ -39,8 +38,8 @@ def read_document(path: Path, file: TextIO) -> tuple[TraceFormat, list[TraceRequ
         return _form("vllm bench serve", bool(document.get("start_times"))), requests
     if isinstance(document, dict) and isinstance(document.get("benchmarks"), list):
         return _form("guidellm", has_times=True), _guidellm(path, document["benchmarks"])
-    if isinstance(document, list) and document and isinstance(document[0], dict) and _turns(document[0]):
-        return _form("ShareGPT", has_times=False), list(_share_gpt(document))
+    if isinstance(document, list) and any(isinstance(one, dict) and turns_of(one) for one in document):
+        return _form("ShareGPT", has_times=False), share_gpt(one for one in document if isinstance(one, dict))
     what = ", ".join(list(document)[:6]) if isinstance(document, dict) else "a list of something else"
     hint = (
         "; with --save-detailed it would have each request"
@@ -86,17 +85,3 @@ def _guidellm(path: Path, benchmarks: Sequence[Any]) -> list[TraceRequest]:
             at_s = row.seconds("request_start_time") if row.has("request_start_time") else 0.0
             requests.append(TraceRequest(at_s, row.tokens("prompt_tokens"), row.tokens("output_tokens")))
     return requests
-
-
-def _turns(one: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    turns = one.get("conversations") or one.get("conversation") or []
-    return [turn for turn in turns if isinstance(turn, dict) and isinstance(turn.get("value"), str)]
-
-
-def _share_gpt(conversations: Iterable[Mapping[str, Any]]) -> Iterable[TraceRequest]:
-    """The first question of each and its answer, as vLLM's own benchmark takes them; four bytes count as a token."""
-    for one in conversations:
-        turns = _turns(one)
-        if len(turns) >= 2:
-            num_input, num_output = (max(1, len(turn["value"].encode()) // BYTES_PER_TOKEN) for turn in turns[:2])
-            yield TraceRequest(0.0, num_input, num_output)

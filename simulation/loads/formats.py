@@ -1,13 +1,16 @@
 """Formats of traces with a row a request, told apart by the columns that they name first."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
 from mesh.suggestions import closest
 from router.history.records import Outcome
 from simulation.loads.recordings import HEADER_MARK, read_records
 from simulation.loads.rows import Row, TraceError, with_numbers
 from simulation.loads.trace_request import RecordedAnswer, TraceRequest
+
+BYTES_PER_TOKEN: Final = 4  # of English text, about
 
 
 def _azure(row: Row) -> TraceRequest:
@@ -70,6 +73,21 @@ def _milliseconds(metrics: Row, name: str) -> float | None:
     return metrics.table(name).seconds("value", 1e-3) if metrics.has(name) else None
 
 
+def turns_of(conversation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the turns of one of ShareGPT's conversations that have a text."""
+    turns = conversation.get("conversations") or conversation.get("conversation") or []
+    return [turn for turn in turns if isinstance(turn, dict) and isinstance(turn.get("value"), str)]
+
+
+def share_gpt(conversations: Iterable[Mapping[str, Any]]) -> list[TraceRequest]:
+    """Return the first question of each and its answer, as vLLM's own benchmark takes them; four bytes count as a
+    token.
+    """
+    first_two = [turns[:2] for one in conversations if len(turns := turns_of(one)) >= 2]
+    lengths = [[max(1, len(turn["value"].encode()) // BYTES_PER_TOKEN) for turn in turns] for turns in first_two]
+    return [TraceRequest(0.0, num_input, num_output) for num_input, num_output in lengths]
+
+
 def _answered(rows: Iterable[Row], read: Callable[[Row], TraceRequest]) -> list[TraceRequest]:
     """Those that were: BurstGPT's failures have answers of no token, aiperf's have an error."""
     return [read(row) for row in rows if not row.has("error") and str(row.values.get("Response tokens")) != "0"]
@@ -92,6 +110,7 @@ class TraceFormat:
     may_be_cut: bool = False  # its writer may have been stopped inside a line
 
 
+OTHER_MARKS: Final = {";": "semicolons", "\t": "tabs"}
 RECORDS, RECORD_COLUMNS = "a file of records", ("arrived_s", "input_tokens", "output_tokens")
 ARRIVALS = ("input_tokens", "output_tokens")
 CSV_FORMATS = (
@@ -133,6 +152,13 @@ JSON_FORMATS = (
         _each(_batched),
         has_times=False,
     ),
+    TraceFormat(
+        "ShareGPT",
+        "conversations",
+        ("conversations",),
+        lambda rows: share_gpt(row.values for row in rows),
+        has_times=False,
+    ),
     TraceFormat(RECORDS, "arrived_s", RECORD_COLUMNS, read_records),
     TraceFormat("a recording", HEADER_MARK, (HEADER_MARK, "started_at"), read_records, may_be_cut=True),
 )
@@ -141,6 +167,8 @@ JSON_FORMATS = (
 def choose_format(place: str, columns: Sequence[str], formats: Sequence[TraceFormat]) -> TraceFormat:
     """Return the format that has these columns. Raise `TraceError` that names the nearest one."""
     marked = [form for form in formats if form.mark in columns]
+    if len(columns) == 1 and (other := next((mark for mark in OTHER_MARKS if mark in columns[0]), None)):
+        raise TraceError(f"{place}: {OTHER_MARKS[other]} are between its columns; write commas")
     form = min(marked[:1] or _alike(columns, formats), key=lambda form: len(_missing(form, columns)), default=None)
     if form is None:
         raise TraceError(f"{place}: not a known trace: it has {_few(columns)}; {_nearest(columns, formats)}")

@@ -59,10 +59,11 @@ class Row:
     def tokens(self, column: str) -> int:
         value = self.get(column)
         try:
-            number = int(value)
-        except (TypeError, ValueError):
-            number = 0
-        if number < 1 or isinstance(value, float | bool):
+            exact = float(value)
+            number = int(value) if type(value) is int else int(exact)
+        except (OverflowError, TypeError, ValueError):
+            exact = number = 0
+        if number < 1 or number != exact or isinstance(value, bool):
             raise self.fault(column, f"{value!r} is not a length; use a whole number of tokens, at least 1")
         return number
 
@@ -96,8 +97,8 @@ class Row:
 
 def open_text(path: Path) -> TextIO:
     if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8", newline="")
-    return path.open(encoding="utf-8", newline="")
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
+    return path.open(encoding="utf-8-sig", newline="")  # spreadsheets write a mark of the encoding before the columns
 
 
 def csv_rows(path: Path, file: TextIO) -> Iterator[Row]:

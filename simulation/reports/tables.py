@@ -36,12 +36,19 @@ def _warnings(summaries: Sequence[Summary]) -> list[Text]:
     lines: dict[str, list[str]] = {}
     for run in summaries:
         if run.warning is not None:
-            lines.setdefault(run.warning, []).append(run.policy)
+            lines.setdefault(run.warning, []).append(_run_name(run))
     is_alone = len(summaries) == 1
     return [
-        Text(warning if is_alone else f"{', '.join(dict.fromkeys(policies))}: {warning}")
-        for warning, policies in lines.items()
+        Text(warning if is_alone else f"{', '.join(dict.fromkeys(names))}: {warning}")
+        for warning, names in lines.items()
     ]
+
+
+def _run_name(run: Summary) -> str:
+    """With the clients of a closed loop, as their numbers are what tells its runs apart."""
+    if run.num_clients is None:
+        return run.policy
+    return f"{run.policy} with {run.num_clients} client{'s' * (run.num_clients > 1)}"
 
 
 def latency_table(summary: Summary) -> Table:

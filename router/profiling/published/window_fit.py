@@ -31,9 +31,13 @@ HELD_BACK = 2 * EVERY  # where there are fewer, all are fitted to
 
 def fit_published(published: Published) -> Terms:
     """Raise `FormatError` if it tells too little."""
-    firsts, windows = _quiet(published.firsts), [one for one in published.windows if one.step_s > 0]
+    known = [one for one in published.firsts if one.num_input > 0]  # others' servers did not count
+    firsts, windows = _quiet(known), [one for one in published.windows if one.step_s > 0]
     if not firsts or not windows:
-        raise FormatError(f"{published.about}: too little to fit costs to; it needs answers of two tokens or more")
+        raise FormatError(
+            f"{published.about}: too little to fit costs to; it needs answers of two tokens or more, "
+            "and lengths of prompts"
+        )
     fit_firsts, judge_firsts = _split(firsts)
     fit_windows, judge_windows = _split(windows)
     token_s, fixed_s = 0.0, min(one.step_s for one in windows)
@@ -52,7 +56,7 @@ def fit_published(published: Published) -> Terms:
 
 def is_loaded(published: Published) -> bool:
     """Say whether no first token came while the server was quiet: prompts then seem dearer than they are."""
-    return min(one.num_before for one in published.firsts) > QUIET
+    return min(one.num_before for one in published.firsts if one.num_input > 0) > QUIET
 
 
 def _quiet(firsts: Sequence[First]) -> list[First]:

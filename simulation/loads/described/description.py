@@ -4,32 +4,36 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from mesh.errors import UserError
-from simulation.loads.arrival_processes import Process
+from simulation.loads.arrival_processes import LEAST_CV, MOST_CV, Process
 
-Positive = Annotated[float, msgspec.Meta(gt=0)]
-Count = Annotated[int, msgspec.Meta(ge=1)]
+MOST_REQUESTS: Final = 10_000_000  # of a load: all are made before it begins
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
+Thinking = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Rate = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
+RateOrPause = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+Count = Annotated[int, msgspec.Meta(ge=1, le=MOST_REQUESTS)]
 Range = Annotated[list[Count], msgspec.Meta(min_length=2, max_length=2)]
 
 
 class ArrivalsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Arrivals of an open loop: ``rate`` is requests a second; None: there are phases."""
 
-    rate: Positive | None = None
+    rate: Rate | None = None
     process: Process = Process.POISSON
-    cv: Positive = 2.0
+    cv: Annotated[float, msgspec.Meta(ge=LEAST_CV, le=MOST_CV)] = 2.0
 
 
 class PhaseTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A while with a rate of its own, 0 for a pause; ``to`` makes it a ramp."""
 
-    for_s: Positive
-    rate: Annotated[float, msgspec.Meta(ge=0)]
-    to: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    for_s: Seconds
+    rate: RateOrPause
+    to: RateOrPause | None = None
 
     @property
     def last_rate(self) -> float:
@@ -50,7 +54,7 @@ class ClientsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The clients of a closed loop, each of which thinks for ``think_s`` on average before it asks."""
 
     count: Count
-    think_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    think_s: Thinking = 0.0
 
 
 class TokensTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,8 +68,8 @@ class TokensTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ConversationsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``turns`` on average, geometrically distributed; ``think_s`` on average between an answer and the next turn."""
 
-    turns: Annotated[float, msgspec.Meta(ge=1)]
-    think_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    turns: Annotated[float, msgspec.Meta(ge=1, le=1000)]
+    think_s: Thinking = 0.0
     most_turns: Count = 20
 
 
@@ -73,12 +77,20 @@ class LoadTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A whole file. It ends after so many ``requests`` (of conversations: first turns), or after ``duration_s``."""
 
     requests: Count | None = None
-    duration_s: Positive | None = None
+    duration_s: Seconds | None = None
     arrivals: ArrivalsTable | None = None
     phases: list[PhaseTable] = []
     clients: ClientsTable | None = None
     tokens: TokensTable = TokensTable()
     conversations: ConversationsTable | None = None
+
+    @property
+    def num_expected(self) -> float:
+        """Arrivals of an open loop that ends by time; 0 of others."""
+        if self.phases:
+            return sum(phase.num_expected for phase in self.phases)
+        rate = None if self.arrivals is None else self.arrivals.rate
+        return (rate or 0.0) * (self.duration_s or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +123,13 @@ class LoadDescription:
             raise UserError(f"--load: {self.path} {problem}; instead of a rate give --concurrency")
         if table.phases:
             factor = rate / _mean_rate(table.phases)
-            return self._with(phases=[phase.faster(factor) for phase in table.phases])
-        assert arrivals is not None, "who asks has been checked"
-        return self._with(arrivals=msgspec.structs.replace(arrivals, rate=rate))
+            found = self._with(phases=[phase.faster(factor) for phase in table.phases])
+        else:
+            assert arrivals is not None, "who asks has been checked"
+            found = self._with(arrivals=msgspec.structs.replace(arrivals, rate=rate))
+        if found.table.num_expected > MOST_REQUESTS:
+            raise UserError(f"--load: {self.path}: at {rate:g} requests a second {_too_many(found.table)}")
+        return found
 
     def with_clients(self, count: int) -> "LoadDescription":
         """Return the same closed loop with so many clients. Raise `UserError` for an open one."""
@@ -151,6 +167,10 @@ def _mean_rate(phases: Sequence[PhaseTable]) -> float:
     return sum(phase.num_expected for phase in phases) / sum(phase.for_s for phase in phases)
 
 
+def _too_many(table: LoadTable) -> str:
+    return f"about {table.num_expected:.3g} requests would come; ask for {MOST_REQUESTS:,} at most"
+
+
 def _fault(table: LoadTable) -> str | None:
     """What does not fit together."""
     arrivals, phases = table.arrivals, table.phases
@@ -159,6 +179,7 @@ def _fault(table: LoadTable) -> str | None:
         arrivals is not None and arrivals.process is Process.BURST,
     )
     faults = {
+        _too_many(table): table.num_expected > MOST_REQUESTS,
         "who asks? Give [arrivals] or [[phases]] (open loop), or [clients] (closed loop)": (
             (arrivals is not None or bool(phases)) == (table.clients is not None)
         ),

@@ -209,6 +209,13 @@ def test_phases_ramp_and_pause(lengths: Path):
         ("[[phases]]\nfor_s = 2\nrate = 0", "all of them are pauses"),
         ("requests = 3\n[clients]\ncount = 2\n[tokens]\ninput = [9, 2]", "is no range"),
         ("requests = ", "load.toml"),
+        ("duration_s = inf\n[arrivals]\nrate = 1", "duration_s"),
+        ("requests = 3\n[arrivals]\nrate = inf", "rate"),
+        ('requests = 3\n[arrivals]\nrate = 1\nprocess = "gamma"\ncv = 1e-200', "cv"),
+        ("[[phases]]\nfor_s = 1\nrate = 1\nto = inf", "to"),
+        ("requests = 3\n[clients]\ncount = 2\nthink_s = inf", "think_s"),
+        ("requests = 3\n[clients]\ncount = 2\n[conversations]\nturns = inf", "turns"),
+        ("duration_s = 1e8\n[arrivals]\nrate = 10", r"about 1e\+09 requests would come; ask for 10,000,000 at most"),
     ],
 )
 def test_faults_of_a_description_are_one_line(tmp_path: Path, text: str, words: str):

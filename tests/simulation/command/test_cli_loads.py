@@ -80,6 +80,8 @@ def test_a_described_closed_loop_has_several_numbers_of_clients(files, tmp_path,
         ("requests = 9\n[clients]\ncount = 2\n", ("--rates", "1,2"), "instead of a rate give --concurrency"),
         ("requests = 9\n[arrivals]\nrate = 2\n", ("--concurrency", "2"), "instead of --concurrency give a rate"),
         ("[[phases]]\nfor_s = 2\nrate = 3\n", ("--rates", "1:2", "--attainment", "0.9"), "describe [arrivals]"),
+        ("duration_s = 1\n[arrivals]\nrate = 1e-6\n", (), "no request comes; give a longer duration_s"),
+        ("duration_s = 1e6\n[arrivals]\nrate = 1\n", ("--rates", "1,99"), "at 99 requests a second about 9.9e+07"),
     ],
 )
 def test_how_much_of_a_described_load_must_fit_it(files, tmp_path, text, options, words):

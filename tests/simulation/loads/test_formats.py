@@ -74,7 +74,10 @@ TIMED = {
 }
 LENGTHS = {
     "vidur": (",num_prefill_tokens,num_decode_tokens,pd_ratio\n0,374,44,8.5\n", [(374, 44)]),
+    "vidur by pandas": (",num_prefill_tokens,num_decode_tokens\n0,374.0,44.0\n", [(374, 44)]),
     "sharegpt": (json.dumps(SHAREGPT), [(10, 5)]),
+    "sharegpt whose first conversation is empty": (json.dumps([{"conversations": []}, *SHAREGPT]), [(10, 5)]),
+    "sharegpt, one a line": ("".join(f"{json.dumps(one)}\n" for one in SHAREGPT), [(10, 5)]),
     "batches": (
         '{"request_id": 0, "type": "text", "input_length": 61, "output_length": 2370, "duration": 14000}\n',
         [(61, 2370)],
@@ -120,6 +123,18 @@ def test_a_column_that_is_missing_is_told_with_the_one_that_it_may_be(tmp_path):
     words = r"GeneratedTokens: missing \(is it 'GenerateTokens'\?\); Azure has TIMESTAMP"
     with pytest.raises(TraceError, match=words):
         load_trace(written(tmp_path, "TIMESTAMP,ContextTokens,GenerateTokens\n"), Random(1))
+
+
+@pytest.mark.parametrize(("mark", "words"), [(";", "semicolons"), ("\t", "tabs")])
+def test_columns_with_something_else_between_them_are_told(tmp_path, mark, words):
+    columns = mark.join(("arrival_s", "input_tokens", "output_tokens"))
+    with pytest.raises(TraceError, match=f"trace:1: {words} are between its columns; write commas"):
+        load_trace(written(tmp_path, f"{columns}\n"), Random(1))
+
+
+def test_a_mark_of_the_encoding_is_no_part_of_a_column(tmp_path):
+    [only] = load_trace(written(tmp_path, "\ufeffarrival_s,input_tokens,output_tokens\n3,5,7\n"), Random(1))
+    assert (only.num_input, only.num_output) == (5, 7)
 
 
 @pytest.mark.parametrize("indent", [None, 1])

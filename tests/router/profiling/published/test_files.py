@@ -189,6 +189,9 @@ def test_files_of_two_models_are_refused():
 def test_too_little_is_said():
     with pytest.raises(FormatError, match="too little to fit costs to"):
         fit_published(Published("nothing", [], []))
+    uncounted = of_means("x", [SeenMeans(0, 10, 0.1, 0.01, 1.0)], "", 1)
+    with pytest.raises(FormatError, match="and lengths of prompts"):
+        fit_published(uncounted)
 
 
 def test_minutes_of_prometheus():

@@ -34,7 +34,7 @@ def decode_rate(profiles: Sequence[str], num_requests: int, acceptance: float | 
     if acceptance is not None:
         large = replace(large, speculation=DraftMethod.DRAFT_MODEL, draft=SMALL)
     engine = modelled_engine("engine", LARGE, profiles[0], services=(LARGE, SMALL), max_running=512, chunk_tokens=2048)
-    fleet = replace(make_fleet("drafts", large, [engine], PolicySpec("least_loaded")), services=(large, small))
+    fleet = make_fleet("drafts", (large, small), [engine], PolicySpec("least_loaded"))
     shared = SharedProfile.of(dict(zip((LARGE, SMALL), map(load_preset, profiles), strict=True)))
     physics = Physics() if acceptance is None else Physics(draft_acceptance=acceptance)
     simulation = make_simulation(fleet, shared, 0, physics=physics)

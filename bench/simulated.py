@@ -35,11 +35,16 @@ def modelled_engine(
 
 
 def make_fleet(
-    name: str, service: ServiceSpec, engines: Iterable[EngineSpec], policy: PolicySpec, **settings: Any
+    name: str,
+    services: ServiceSpec | Iterable[ServiceSpec],
+    engines: Iterable[EngineSpec],
+    policy: PolicySpec,
+    **settings: Any,
 ) -> Topology:
-    """A topology of one service whose gateway refuses nobody."""
+    """A topology of one service, or several, whose gateway refuses nobody."""
     gateway = GatewaySpec("gateway", max_requests=MANY, max_waiting=MANY)
-    return Topology(name, Path(), (service,), tuple(engines), (gateway,), policy=policy, **settings)
+    served = (services,) if isinstance(services, ServiceSpec) else tuple(services)
+    return Topology(name, Path(), served, tuple(engines), (gateway,), policy=policy, **settings)
 
 
 def make_simulation(

@@ -9,10 +9,10 @@ from random import Random
 from typing import Final
 
 from bench.combined.sources import Pattern, Source
-from bench.simulated import MANY, modelled_engine
+from bench.simulated import make_fleet, modelled_engine
 from engines.costs.linear import prefill_s
 from engines.costs.profiles import load_profile
-from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, Rescheduling, ServiceSpec, Slo, Topology
+from mesh.topology.schema import EngineSpec, PolicySpec, Rescheduling, ServiceSpec, Slo, Topology
 from mesh.topology.timing import Timing
 from mesh.wire.control import Role
 from simulation.engines.shared_profiles import Profile, SharedProfile
@@ -171,16 +171,6 @@ def make_topology(
 ) -> tuple[Topology, Mapping[str, Profile]]:
     """A topology, and the profiles of its engines."""
     engines = make_engines(layout, num_engines)
-    gateway = GatewaySpec("gateway", max_requests=MANY, max_waiting=MANY)
-    services = tuple(ServiceSpec(name, kind.profile, kind.slo) for name, kind in KINDS.items())
-    topology = Topology(
-        "combined",
-        Path(),
-        services,
-        tuple(engines),
-        (gateway,),
-        policy=policy,
-        rescheduling=rescheduling,
-        timing=TIMING,
-    )
+    services = [ServiceSpec(name, kind.profile, kind.slo) for name, kind in KINDS.items()]
+    topology = make_fleet("combined", services, engines, policy, rescheduling=rescheduling, timing=TIMING)
     return topology, {engine.id: _profile(engine.services) for engine in engines}

@@ -23,10 +23,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
-import psutil
 
 from bench.harness.arguments import errors_in_a_line, script_parser
 from bench.harness.files import write_json
+from bench.harness.machine import cpu_s
 from bench.harness.tables import print_table
 from bench.live.mesh import PATIENT, STOP_S, LiveMesh, live_mesh, mesh_command
 from bench.live.ports import free_port
@@ -99,8 +99,8 @@ def measure(options: argparse.Namespace, arm: str, folder: Path, seed: int) -> M
 
 def _play(mesh: LiveMesh, options: argparse.Namespace, arm: str, seed: int) -> Measured:
     talks = conversations(options, seed)
-    names = [row["id"] for row in mesh.status()["engines"]]
-    measured, started, used_s = Measured(arm, [], []), time.perf_counter(), _cpu_s(mesh)
+    names, pids = zip(*((row["id"], row["pid"]) for row in mesh.status()["engines"]), strict=True)
+    measured, started, used_s = Measured(arm, [], []), time.perf_counter(), cpu_s(pids)
     with ThreadPoolExecutor(options.at_once) as clients:
         for turn in range(options.turns):
             _leave_one(mesh, names, turn % len(names))
@@ -109,14 +109,9 @@ def _play(mesh: LiveMesh, options: argparse.Namespace, arm: str, seed: int) -> M
             measured.cached.append(sum(cached for _, cached in answers))
     measured.elapsed_s = time.perf_counter() - started
     time.sleep(STORED_S)
-    measured.cpu_s = _cpu_s(mesh) - used_s
+    measured.cpu_s = cpu_s(pids) - used_s
     measured.engine = mesh.status()["engines"][(options.turns - 1) % len(names)]
     return measured
-
-
-def _cpu_s(mesh: LiveMesh) -> float:
-    """CPU seconds of all engines so far."""
-    return sum(sum(psutil.Process(row["pid"]).cpu_times()[:2]) for row in mesh.status()["engines"])
 
 
 def _leave_one(mesh: LiveMesh, names: Sequence[str], number: int) -> None:

@@ -1,14 +1,19 @@
-"""Decodes of one request with each type of weights, beside the rate at which memory is read in the same run.
+"""Decode steps of one request beside the rate at which memory is read in the same run, and where their time goes.
 
     python -m bench.engine.roofline [--model REFERENCE] [--rounds 15] [--context 128] [--json FILE]
+    python -m bench.engine.roofline --parts [--dtype int8] [--rounds 60] [--model REFERENCE] [--json FILE]
 
-A decode reads all weights once, so their bytes over the rate at which a sum reads memory are its roof. Types take turns
-with the sum, and times are those of the processor in the thread that computes. ``--model`` comes in blocks of codes,
-which are the first type; the others are made from its floats. The JSON file is one that `bench.figures` draws.
+A decode reads all weights once, so their bytes over the rate at which a sum reads memory are its roof. Types of weights
+take turns with the sum, and times are those of the processor in the thread that computes, so that what else the machine
+does counts little. ``--model`` comes in blocks of codes, which are the first type; the others are made from its floats.
+The JSON file is one that `bench.figures` draws. ``--parts``: in which kernels the time of a step is spent, and outside
+of them, with weights of one type.
 """
 
+import argparse
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +22,6 @@ from typing import Any
 
 import torch
 
-from bench.engine.decode_parts import READ_BYTES, TimedKernels
 from bench.engine.speed import layer_parameters
 from bench.engine.under_test import EngineUnderTest
 from bench.harness.arguments import errors_in_a_line, script_parser
@@ -31,6 +35,31 @@ from mesh.errors import UserError
 BLOCKS = "model.blocks"
 TYPES = {"as it comes": "float32", "int8": "int8", "bfloat16": "bfloat16", "float32": "float32"}  # and their dtypes
 FLOAT_BYTES = 4
+READ_BYTES, SUMS = 2**28, 7
+REST = "all else: Python, torch's small operations, sampling"
+
+
+class TimedKernels:
+    """The kernels, whose time is added up by function. ``product_bytes``: of the weights that products read."""
+
+    def __init__(self, kernels: Any) -> None:
+        self._kernels = kernels
+        self.times_s: dict[str, list[float]] = defaultdict(list)
+        self.product_bytes = 0
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        function = getattr(self._kernels, name)
+
+        def timed(*arguments: Any) -> Any:
+            begin = time.thread_time()
+            result = function(*arguments)
+            self.times_s[name].append(time.thread_time() - begin)
+            if name == "product":
+                _, form, _, _, _, _, _, outs, ins, *_ = arguments
+                self.product_bytes += self._kernels.packed_bytes(form, outs, ins)
+            return result
+
+        return timed
 
 
 @dataclass(slots=True)
@@ -89,14 +118,73 @@ def _cpu_s(run: Callable[[], object]) -> float:
     return time.thread_time() - began
 
 
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Of a step, in milliseconds: medians. ``least_ms``: of reading its weights; None: it reads few or none."""
+
+    name: str
+    calls: int
+    time_ms: float
+    least_ms: float | None = None
+
+
+def parts_of(engine: EngineUnderTest, context: int, steps: int) -> list[Part]:
+    calling: Any = cpu_kernels
+    timed = calling._kernels = TimedKernels(calling._kernels)
+    engine.decode(1, context)
+    rounds, calls = defaultdict[str, list[float]](list), dict[str, int]()
+    for _ in range(steps):
+        timed.times_s.clear()
+        timed.product_bytes = 0
+        begin = time.thread_time()
+        engine.decode(1, context)
+        whole_s = time.thread_time() - begin
+        for name, times_s in timed.times_s.items():
+            rounds[name].append(1e3 * sum(times_s))
+            calls[name] = len(times_s)
+        rounds[REST].append(1e3 * (whole_s - sum(sum(times_s) for times_s in timed.times_s.values())))
+        rounds["step"].append(1e3 * whole_s)
+    numbers = torch.ones(READ_BYTES // FLOAT_BYTES)
+    least_ms = 1e3 * timed.product_bytes / READ_BYTES * median([_cpu_s(numbers.sum) for _ in range(SUMS)])
+    leasts = {"product": least_ms, "step": least_ms}
+    return [Part(name, calls.get(name, 1), median(own), leasts.get(name)) for name, own in rounds.items()]
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
 def main() -> None:
     parser = script_parser("bench.engine.roofline", __doc__, model=True, rounds=15, json=True)
     parser.add_argument("--context", type=int, default=128, help="tokens of the request")
+    parser.add_argument("--parts", action="store_true", help="where the time of a step goes")
+    parser.add_argument("--dtype", default="int8", help="of the weights whose step is taken apart (default: int8)")
     options = parser.parse_args()
-    with errors_in_a_line(), tempfile.TemporaryDirectory() as name:
+    with errors_in_a_line():
+        if not cpu_kernels.KERNELS:
+            raise UserError("the kernels for processors were not compiled; install a C compiler, then MeshServe again")
+        figures = _parts(options) if options.parts else _types(options)
+    write_json(options.json, figures)
+
+
+def _parts(options: argparse.Namespace) -> list[Part]:
+    engine = EngineUnderTest(prepared_dir(options.model), options.dtype, options.context)
+    parts = parts_of(engine, options.context, options.rounds)
+    rows = [
+        [part.name, f"{part.calls}", f"{part.time_ms:.2f}", "" if part.least_ms is None else f"{part.least_ms:.2f}"]
+        for part in parts
+    ]
+    print_table("one decode step, ms of the processor", ("part",), ("calls", "time", "least, by its bytes"), rows)
+    return parts
+
+
+def _types(options: argparse.Namespace) -> Mapping[str, Any]:
+    with tempfile.TemporaryDirectory() as name:
         model = prepared_dir(options.model)
-        if not cpu_kernels.KERNELS or not (model / BLOCKS).exists():
-            raise UserError(f"{options.model}: wants compiled kernels, and a model that comes in blocks (GGUF)")
+        if not (model / BLOCKS).exists():
+            raise UserError(f"{options.model}: wants a model that comes in blocks (GGUF)")
         config, floats = ModelConfig.load(model), without_blocks(Path(name), model)
         folders = [model, *[floats] * (len(TYPES) - 1)]
         engines = [
@@ -118,7 +206,7 @@ def main() -> None:
     ]
     columns = ("MB a token", "tokens/s", "at the rate of reading", "GB/s")
     print_table(f"one request decodes; a sum reads {drawn[1]['goal']} GB/s", ("weights",), columns, rows)
-    write_json(options.json, {"panels": drawn})
+    return {"panels": drawn}
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def show(console: Console, found: Found) -> None:
         )
         console.print(agreement_table(title, found.measured_at_the_speed_of(costs), simulated))
         console.print(f"the same engines and rule for {found.share_placed_alike(costs):.0%} of the requests")
-    console.print(f"{found.overheads}\n{found.sharing}\nmachine: {found.contention}")
+    console.print(f"{found.overheads}\n{found.sharing}\n{found.conditions}")
     console.print(f"the reference took {found.slowness:.3f} times as long as when the engines were measured")
     console.print(f"sent at most {1e3 * found.sent_late_s:.0f} ms late")
 
@@ -84,7 +84,7 @@ def compare(options: argparse.Namespace) -> None:
                 rounds[path].append(errors_of(found))
                 show(console, found)
                 kept.append({"topology": path.name, "slowness": found.slowness, "errors": rounds[path][-1]})
-                kept[-1] |= {"contention": asdict(found.contention), "sent": found.sent, "outcomes": found.outcomes}
+                kept[-1] |= {"conditions": asdict(found.conditions), "sent": found.sent, "outcomes": found.outcomes}
                 write_json(options.json, kept)
     show_medians(console, rounds)
 

@@ -14,7 +14,7 @@ import msgspec
 from bench.fidelity.agreement import Latencies, Latency
 from bench.fidelity.overheads import Overheads, measure_overheads, simulate
 from bench.fidelity.sharing import Sharing, measure_sharing
-from bench.live.contention import Contention, Watch
+from bench.harness.machine import Conditions, watched
 from bench.live.mesh import START_S, LiveMesh, live_mesh, mesh_command
 from bench.live.reference import Reference
 from bench.load.results.outcome import Outcome
@@ -71,7 +71,7 @@ class Found:
     simulated: Mapping[str, Latencies]
     overheads: Overheads
     sharing: Sharing
-    contention: Contention
+    conditions: Conditions
     slowness: float
 
     @property
@@ -108,7 +108,7 @@ def run(path: Path, load_: Load, reference: Reference, seed: int) -> Found:
         mesh.answers(replace(load_, number=WARM_UP * len(topology.services)).draw(topology, random), seed=-1)
         sharing, requests = measure_sharing(mesh, random), load_.draw(topology, random)
         began_at = time.monotonic()
-        with Watch(mesh.pids()) as watch, working(f"{path.name}: requests", len(requests)) as shown:
+        with watched(mesh.pids()) as conditions, working(f"{path.name}: requests", len(requests)) as shown:
             outcomes = mesh.answers(requests, random.getrandbits(32), heard=shown.at)
         slowness = reference.work_s(began_at, time.monotonic()) / normal_s
         learnt = learnt_profiles(mesh, profiles)
@@ -120,7 +120,7 @@ def run(path: Path, load_: Load, reference: Reference, seed: int) -> Found:
         LEARNT: simulate(topology, learnt, trace, alone),
     }
     simulated = {costs: _latencies(each, overheads.request_s) for costs, each in records.items()}
-    return Found(path, outcomes, trace, records, simulated, overheads, sharing, watch.contention, slowness)
+    return Found(path, outcomes, trace, records, simulated, overheads, sharing, conditions, slowness)
 
 
 def _latencies(records: Records, request_s: float) -> dict[str, Latency]:

@@ -22,9 +22,9 @@ from random import Random
 from typing import BinaryIO
 
 from bench.harness.arguments import script_parser
-from bench.simulated import make_simulation, percentile, serve_each
+from bench.simulated import make_fleet, make_simulation, percentile, serve_each
 from engines.costs.profiles import load_profile
-from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
+from mesh.topology.schema import EngineSpec, PolicySpec, ServiceSpec, Slo, Topology
 from mesh.wire.control import Role
 from router.history.records import Record, encode_line
 from router.policies.registry import policies
@@ -46,9 +46,7 @@ def topology(num_engines: int, policy: str) -> Topology:
         EngineSpec(f"{role}-{number:03}", role, (SERVICE,), max_running=128, chunk_tokens=2048)
         for number, role in enumerate(roles)
     )
-    gateway = GatewaySpec("gateway", max_requests=10**6, max_waiting=10**6)
-    service = ServiceSpec(SERVICE, "model", Slo(2.0, 0.1))
-    return Topology("speed", Path("speed.toml"), (service,), engines, (gateway,), policy=PolicySpec(policy))
+    return make_fleet("speed", ServiceSpec(SERVICE, "model", Slo(2.0, 0.1)), engines, PolicySpec(policy))
 
 
 def load(rate: float, duration_s: float, random: Random) -> Iterator[TraceRequest]:

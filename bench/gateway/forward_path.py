@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import uvloop
 
-from bench.gateway.path import END, PROMPT, Connection, Gateway, until
+from bench.gateway.path import END, Connection, Gateway, request, until
 from bench.gateway.servers import FORWARDING
 from bench.harness.arguments import script_parser
 from bench.live.servers import MODEL
@@ -100,7 +100,7 @@ class Rounds:
         """Seconds of a request by its parts: until the server is asked, and each of its tokens, the last with the end
         of the answer.
         """
-        data, count = request(num_tokens), len(self._connections)
+        data, count = request(num_tokens, None), len(self._connections)
         self._asked.clear()
         start = time.thread_time()
         for protocol, connection in self._connections:
@@ -120,13 +120,6 @@ class Rounds:
 
     def _are_done(self) -> bool:
         return all(connection.received.endswith(END) for _, connection in self._connections)
-
-
-def request(num_tokens: int) -> bytes:
-    fields = {"stream": True, "max_tokens": num_tokens, "temperature": 0, "ignore_eos": True}
-    body = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": " ".join([PROMPT] * 3)}]} | fields)
-    head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-    return f"{head}content-length: {len(body)}\r\n\r\n{body}".encode()
 
 
 async def measure(topology: Topology, num_streams: int, num_rounds: int) -> tuple[list[float], list[float]]:

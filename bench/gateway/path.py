@@ -32,6 +32,7 @@ from uvicorn.server import ServerState
 from bench.gateway.scripted_engine import NUM_BLOCKS
 from bench.gateway.servers import write_topology
 from bench.harness.arguments import script_parser
+from bench.live.servers import MODEL
 from engines.models.store import prepared_dir
 from mesh.access.key_file import change_keys
 from mesh.access.keys import UNLIMITED, KeyLimits, make_key
@@ -200,7 +201,7 @@ class Gateway:
 def request(num_tokens: int, key: str | None) -> bytes:
     message = {"role": "user", "content": " ".join([PROMPT] * 3)}
     fields = {"stream": True, "max_tokens": num_tokens, "temperature": 0, "ignore_eos": True}
-    body = json.dumps({"model": "model", "messages": [message]} | fields).encode()
+    body = json.dumps({"model": MODEL, "messages": [message]} | fields).encode()
     head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     head += "" if key is None else f"authorization: Bearer {key}\r\n"
     return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body

@@ -18,7 +18,7 @@ from bench.simulated import MANY, make_fleet, make_simulation, modelled_engine, 
 from engines.costs.linear import serving_s
 from engines.costs.profiles import load_profile
 from mesh.rules import Lateness
-from mesh.topology.schema import EngineSpec, GatewaySpec, Scheduling, ServiceSpec, Slo, Topology
+from mesh.topology.schema import EngineSpec, Scheduling, ServiceSpec, Slo, Topology
 from mesh.wire.control import Role
 from router.history.records import Outcome, Record
 from simulation.engines.physics import Physics
@@ -117,7 +117,7 @@ def _seallm(contender: Contender, num_requests: int, seed: int) -> Fleet:
     """Four A100s, each with both services and their doubling budgets; lengths of table 1, cut to 4,096 tokens."""
     spread, random = Spread(context=CONTEXT), Random(f"{seed}/lengths")
     profiles = {name: load_profile(preset) for name, (preset, _) in SHARED.items()}
-    services = tuple(
+    services = [
         ServiceSpec(
             name,
             preset,
@@ -127,7 +127,7 @@ def _seallm(contender: Contender, num_requests: int, seed: int) -> Fleet:
             late=Lateness.SERVE,
         )
         for name, (preset, means) in SHARED.items()
-    )
+    ]
     engines = [
         EngineSpec(
             f"engine-{number}",
@@ -141,8 +141,7 @@ def _seallm(contender: Contender, num_requests: int, seed: int) -> Fleet:
         for number in range(4)
     ]
     named = engines_for(contender, engines, 1)
-    gateway = GatewaySpec("gateway", max_requests=MANY, max_waiting=MANY)
-    topology = replace(make_fleet("seallm", services[0], named, contender.spec), services=services, gateways=(gateway,))
+    topology = make_fleet("seallm", services, named, contender.spec)
     requests: list[TraceRequest] = []
     for name, (_, means) in SHARED.items():
         drawn = [spread.request(means, random) for _ in range(num_requests // 2)]

@@ -7,8 +7,8 @@ before the figures were.
 """
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from statistics import median
 from typing import Final
@@ -27,12 +27,14 @@ RULE: Final = (
 
 @dataclass(slots=True)
 class Conditions:
-    """``pace``: million turns of a loop in a second, the worse of before and after. ``others``: cores that other
-    processes and other machines of this host had on average.
+    """``pace``: million turns of a loop in a second, the worse of before and after. The rest is in cores, on average:
+    what ``others`` used, the measured processes (``ours``), and other machines of this host (``stolen``).
     """
 
     pace: float = 0.0
     others: float = 0.0
+    ours: float = 0.0
+    stolen: float = 0.0
 
 
 def spin() -> float:
@@ -47,38 +49,42 @@ def spin() -> float:
 
 
 @contextmanager
-def watched() -> Iterator[Conditions]:
-    """Watch the machine while the block runs. Its conditions are filled in at the end."""
+def watched(pids: Sequence[int] | None = None) -> Iterator[Conditions]:
+    """Watch the machine while the block runs. Its conditions are filled in at the end. ``pids``: processes that are
+    measured, which live until then; None: this one and its children, those among them that have ended.
+    """
     found, before = Conditions(), spin()
-    began, busy, ours = time.perf_counter(), _busy_s(), _ours_s()
+    began = _now(pids)
     try:
         yield found
     finally:
-        elapsed_s = time.perf_counter() - began
-        found.others = max(0.0, (_busy_s() - busy) - (_ours_s() - ours)) / elapsed_s
+        at_s, ours_s, busy_s, stolen_s = (after - first for after, first in zip(_now(pids), began, strict=True))
+        found.ours, found.stolen = ours_s / at_s, stolen_s / at_s
+        found.others = max(0.0, busy_s - ours_s) / at_s
         found.pace = min(before, spin())
 
 
 def disturbed(all_of_them: Sequence[Conditions]) -> list[bool]:
     """Say of each measurement whether it is left out, by `RULE`."""
     usual = median(one.pace for one in all_of_them) if all_of_them else 0.0
-    return [one.pace < LEAST_PACE * usual or one.others > MOST_OTHERS for one in all_of_them]
+    return [one.pace < LEAST_PACE * usual or one.others + one.stolen > MOST_OTHERS for one in all_of_them]
 
 
-def _busy_s() -> float:
-    """CPU time that was not idle, of all cores."""
-    times = psutil.cpu_times()
-    return float(sum(times) - times.idle - times.iowait - times.guest - times.guest_nice)
-
-
-def _ours_s() -> float:
-    """CPU time of this process and its children, those among them that have ended."""
-    me = psutil.Process()
+def cpu_s(pids: Iterable[int]) -> float:
+    """CPU time of processes and of their children that have ended. One that is gone counts as none."""
     seconds = 0.0
-    for process in (me, *me.children(recursive=True)):
-        try:
-            times = process.cpu_times()
-        except psutil.NoSuchProcess:
-            continue
-        seconds += times.user + times.system + times.children_user + times.children_system
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess):
+            seconds += sum(psutil.Process(pid).cpu_times()[:4])
     return seconds
+
+
+def _now(pids: Sequence[int] | None) -> tuple[float, float, float, float]:
+    """Seconds: the clock, the measured processes, all processes, stolen."""
+    if pids is None:
+        me = psutil.Process()
+        pids = [me.pid, *(child.pid for child in me.children(recursive=True))]
+    times = psutil.cpu_times()
+    stolen_s = getattr(times, "steal", 0.0)
+    idle_s = times.idle + times.iowait + times.guest + times.guest_nice
+    return time.perf_counter(), cpu_s(pids), float(sum(times) - idle_s - stolen_s), stolen_s

@@ -11,7 +11,6 @@ import asyncio
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,14 +23,15 @@ from typing import Final
 
 import httpx
 import numpy as np
-import psutil
 import torch
 
-from bench.harness.arguments import script_parser
+from bench.harness.arguments import errors_in_a_line, script_parser
 from bench.harness.files import write_json
+from bench.harness.machine import cpu_s
 from bench.harness.tables import print_table
 from bench.live.mesh import live_mesh
 from bench.live.ports import free_port
+from bench.peers.rounds import Child, children
 from engines.models.files.model_config import ModelConfig
 from engines.models.prepare import prepare
 from engines.models.tasks import pooling_of
@@ -59,30 +59,19 @@ port = {port}
 Timed = tuple[float, list[list[float]]]  # seconds, and the first vectors
 
 
-class Sentences:
-    """sentence-transformers in a process of its own. Raise `UserError` if the interpreter does not have it."""
-
-    def __init__(self, python: str, folder: Path, threads: int) -> None:
-        command = [python, str(CHILD), str(folder), str(threads)]
-        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.pids = [self._child.pid]
-        if self._line() != "ready":
+@contextmanager
+def sentence_transformers(python: str, folder: Path, threads: int) -> Iterator[Child]:
+    """In a process of its own. Raise `UserError` if the interpreter does not have it."""
+    command = [python, str(CHILD), str(folder), str(threads)]
+    with children(["sentence-transformers"], lambda _: (command, {})) as found:
+        if not found:
             raise UserError(f"{python} has no sentence-transformers; name an interpreter that has it with --python")
+        yield found[0]
 
-    def encode(self, texts: Sequence[str], batch_size: int) -> Timed:
-        assert self._child.stdin is not None
-        self._child.stdin.write(json.dumps([list(texts), batch_size]) + "\n")
-        self._child.stdin.flush()
-        took_s, vectors = json.loads(self._line())
-        return float(took_s), vectors
 
-    def _line(self) -> str:
-        assert self._child.stdout is not None
-        return self._child.stdout.readline().strip()
-
-    def close(self) -> None:
-        self._child.kill()
-        self._child.wait()
+def encode(sentences: Child, texts: Sequence[str], batch_size: int) -> Timed:
+    took_s, vectors = sentences.ask([list(texts), batch_size])
+    return took_s, vectors
 
 
 class Alone:
@@ -168,14 +157,14 @@ class Round:
 
 
 def measure(
-    sentences: Sentences, alone: Alone, mesh: MeshClient, texts: Sequence[str], rounds: int
+    sentences: Child, alone: Alone, mesh: MeshClient, texts: Sequence[str], rounds: int
 ) -> Mapping[str, list[Round]]:
     """All ways in turns, round by round."""
     ways: dict[str, tuple[Sequence[int], Callable[[], float]]] = {
-        "sentence-transformers, lists in batches of 32": (sentences.pids, lambda: sentences.encode(texts, 32)[0]),
+        "sentence-transformers, lists in batches of 32": ([sentences.pid], lambda: encode(sentences, texts, 32)[0]),
         "torch engine alone, the same": (alone.pids, lambda: alone.encode(texts, 32)),
         "mesh, one call with the list": (mesh.pids, lambda: mesh.at_once(texts)[0]),
-        "sentence-transformers, text by text": (sentences.pids, lambda: sentences.encode(texts, 1)[0]),
+        "sentence-transformers, text by text": ([sentences.pid], lambda: encode(sentences, texts, 1)[0]),
         "torch engine alone, text by text": (alone.pids, lambda: alone.encode(texts, 1)),
         "mesh, a call a text, 1 client": (mesh.pids, lambda: mesh.one_by_one(texts, 1)),
         "mesh, a call a text, 32 clients": (mesh.pids, lambda: mesh.one_by_one(texts, 32)),
@@ -188,11 +177,6 @@ def measure(
             if number:  # the first one warms up
                 found[name].append(Round(rate, 1000 * (cpu_s(pids) - before_s) / len(texts)))
     return found
-
-
-def cpu_s(pids: Sequence[int]) -> float:
-    """Processor time that the processes have had."""
-    return sum(sum(psutil.Process(pid).cpu_times()[:2]) for pid in pids)
 
 
 def cells_of(name: str, rounds: Sequence[Round]) -> list[str]:
@@ -210,14 +194,14 @@ def main() -> None:
     arguments = parser.parse_args()
     texts = texts_of(arguments.texts, seed=1)
     folder = prepare(MODEL, lambda step, done=None: None)
-    sentences = Sentences(arguments.python, folder, arguments.threads)
-    try:
-        with meshed(arguments.threads, arguments.chunk_tokens) as mesh:
-            vectors = np.array(sentences.encode(texts, 32)[1]), np.array(mesh.at_once(texts)[1])
-            difference = float(np.abs(vectors[0] - vectors[1]).max())
-            rounds = measure(sentences, Alone(folder, arguments.threads), mesh, texts, arguments.rounds)
-    finally:
-        sentences.close()
+    with (
+        errors_in_a_line(),
+        sentence_transformers(arguments.python, folder, arguments.threads) as sentences,
+        meshed(arguments.threads, arguments.chunk_tokens) as mesh,
+    ):
+        vectors = np.array(encode(sentences, texts, 32)[1]), np.array(mesh.at_once(texts)[1])
+        difference = float(np.abs(vectors[0] - vectors[1]).max())
+        rounds = measure(sentences, Alone(folder, arguments.threads), mesh, texts, arguments.rounds)
     print_table("", ("",), ("texts/s (median)", "range", "CPU ms a text"), [cells_of(*row) for row in rounds.items()])
     print(f"largest difference of two vectors: {difference:.1e}")
     write_json(arguments.json, {"difference": difference, "rounds": dict(rounds)})

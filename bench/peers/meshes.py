@@ -27,8 +27,8 @@ from typing import Any, Protocol
 
 from bench.harness.arguments import add_names, errors_in_a_line, script_parser
 from bench.harness.files import write_json
+from bench.harness.machine import watched
 from bench.harness.tables import print_table
-from bench.live.contention import Watch
 from bench.live.mesh import START_S, live_mesh, mesh_command
 from bench.live.ports import free_port
 from bench.live.servers import MODEL
@@ -156,9 +156,9 @@ def measure(options: argparse.Namespace, scene: Scene, name: str) -> Iterable[Ru
     _say(f"starting {name}")
     with CONTESTANTS[name](scene) as running:
         for index, rate in enumerate(options.rates):
-            with Watch(running.pids()) as watch:
+            with watched(running.pids()) as conditions:
                 figures = load(options, scene, running.url, index, rate)
-            run = Run(name, rate, figures, watch.contention.ours, watch.contention.others)
+            run = Run(name, rate, figures, conditions.ours, conditions.others)
             for warning in figures["warnings"]:
                 _say(f"note: {warning}")
             _say(f"{name} at {rate:g}/s: {run.attainment:.1%} met their promise; {run.others:.2f} cores used by others")

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
-from typing import Protocol
+from typing import Any, Protocol
 
 TOKEN_IDS = range(100, 20_000)  # ordinary tokens of any vocabulary that is worth measuring
 ROOT = Path(__file__).resolve().parents[2]
@@ -147,15 +147,23 @@ class Child:
                 env={**os.environ, **environment},
             )
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def until_ready(self, limit_s: float = START_S) -> None:
         """Raise `ChildError` if it ends instead, or takes longer."""
         self._answer(limit_s)
 
     def measure(self, work: Round, limit_s: float = ROUND_S) -> Measured:
         """Raise `ChildError` if it ends instead, or takes longer."""
+        return Measured(**self.ask(asdict(work), limit_s))
+
+    def ask(self, question: object, limit_s: float = ROUND_S) -> Any:
+        """Return the answer to a line of JSON, which is one, too. Raise `ChildError` if there is none in time."""
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(asdict(work)).encode() + b"\n")
-        return Measured(**json.loads(self._answer(limit_s)))
+        self._process.stdin.write(json.dumps(question).encode() + b"\n")
+        return json.loads(self._answer(limit_s))
 
     def _answer(self, limit_s: float) -> bytes:
         assert self._process.stdout is not None

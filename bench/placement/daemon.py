@@ -22,8 +22,8 @@ from statistics import fmean
 from bench.harness.arguments import errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.jobs import turned
+from bench.harness.machine import watched
 from bench.harness.tables import print_table
-from bench.live.contention import Watch
 from bench.live.lengths import Bounds
 from bench.live.mesh import warm_mesh
 from bench.live.ports import free_port
@@ -165,12 +165,12 @@ def serve_alone(requests: Sequence[TraceRequest], seed: int) -> Alone:
 def serve(contender: str, seed: int, requests: Sequence[TraceRequest], alone: Alone) -> Run:
     """Serve on a mesh of its own. Raise `UserError` if it does not start."""
     with warm_mesh(topology_text(contender)) as mesh:
-        with Watch(mesh.pids()) as watch:
+        with watched(mesh.pids()) as conditions:
             spread = [replace(one, at_s=alone.duration_s * one.at_s) for one in requests]
             outcomes = mesh.answers(spread, seed, keeps_text=True)
         num_plans = int(mesh.status()["placement"]["changes"]) if contender == DAEMON else 0
         num_migrated = mesh.total("migrations")
-    return Run(contender, seed, compare(requests, outcomes, alone), num_plans, num_migrated, watch.contention.others)
+    return Run(contender, seed, compare(requests, outcomes, alone), num_plans, num_migrated, conditions.others)
 
 
 def compare(requests: Sequence[TraceRequest], outcomes: Sequence[Outcome], alone: Alone) -> list[Served]:

@@ -19,7 +19,6 @@ it wants. All that decides when, and carries it out, is the product's.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 from statistics import fmean
 from typing import Any, Final
@@ -27,11 +26,10 @@ from typing import Any, Final
 from bench.harness.arguments import script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import print_table
-from bench.simulated import MANY, attainment, make_simulation, percentile, serve
+from bench.simulated import MANY, attainment, make_fleet, make_simulation, percentile, serve
 from engines.costs.presets import load_preset
 from mesh.topology.schema import (
     EngineSpec,
-    GatewaySpec,
     PlacementSpec,
     PolicySpec,
     Scheduling,
@@ -87,16 +85,8 @@ class Shift:
 
     def topology(self, contender: str) -> Topology:
         engines, placement = self.fleets[contender]
-        return Topology(
-            "plans",
-            Path("plans"),
-            self.services,
-            tuple(engines),
-            (GatewaySpec("gateway", max_requests=MANY, max_waiting=MANY),),
-            policy=PolicySpec("join_shortest_queue"),
-            timing=Timing(heartbeat_s=1.0, lease_s=5.0),
-            placement=placement,
-        )
+        policy, timing = PolicySpec("join_shortest_queue"), Timing(heartbeat_s=1.0, lease_s=5.0)
+        return make_fleet("plans", self.services, engines, policy, timing=timing, placement=placement)
 
 
 @dataclass(frozen=True, slots=True)

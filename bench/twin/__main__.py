@@ -24,8 +24,8 @@ import httpx
 
 from bench.harness.arguments import errors_in_a_line, script_parser
 from bench.harness.files import write_json
+from bench.harness.machine import watched
 from bench.harness.tables import make_console, make_table
-from bench.live.contention import Watch
 from bench.live.sending import send, shapes_of, token_prompts
 from bench.live.servers import MODEL
 from bench.load.client.http import Address
@@ -83,11 +83,11 @@ def server(options: argparse.Namespace) -> Iterator[Running]:
 def profile(options: argparse.Namespace, running: Running) -> EngineProfile:
     """Measure it as `mesh profile --url` does."""
     seconds, url = 60 * options.minutes, running.url
-    with Watch([*running.pids, os.getpid()]) as watch, working(f"measuring {url}", seconds) as shown:
+    with watched([*running.pids, os.getpid()]) as conditions, working(f"measuring {url}", seconds) as shown:
         measured = asyncio.run(measure_server(url, None, {}, seconds, shown))
     found = profile_of_server(measured, Stated(options.chunk_tokens, options.max_running, None), url)
     show(found, measured)
-    _say(f"others used {watch.contention.others:.2f} cores meanwhile")
+    _say(f"others used {conditions.others:.2f} cores meanwhile")
     return found.profile()
 
 
@@ -121,10 +121,10 @@ def compare(options: argparse.Namespace, running: Running, twin: EngineProfile) 
     for number, share in enumerate(shares):
         rate = share * found.rate
         requests = lengths.requests(rate, max(FEWEST, ceil(rate * options.seconds)), seed=number)
-        with Watch(running.pids) as watch:
+        with watched(running.pids) as conditions:
             outcomes = load(running, requests, seed=number)
         pairs[share] = measured_means(outcomes, promise), predict(twin, promise, requests_of(outcomes))
-        others[share] = watch.contention.others
+        others[share] = conditions.others
         _say(f"{share:g} of capacity: {_words(*pairs[share])}; others and the client used {others[share]:.2f} cores")
     measured, predicted = (
         crossing([Trial(share * found.rate, pair[which].attainment) for share, pair in pairs.items()], GOAL)

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from math import inf
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -12,8 +11,8 @@ from bench.papers.seallm import devices
 from bench.papers.seallm.multiplexing import Quotas, memory_quotas, shared_profile, sm_quotas, split_profile
 from bench.papers.seallm.plans import Loads, Planner
 from bench.papers.seallm.scene import Service, World
-from bench.simulated import MANY
-from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, Scheduling, ServiceSpec, Slo, Topology
+from bench.simulated import MANY, make_fleet
+from mesh.topology.schema import EngineSpec, PolicySpec, Scheduling, ServiceSpec, Slo, Topology
 from mesh.wire.control import Role
 from router.placement.search.plan import Group, Plan
 from simulation.engines.physics import Physics, SmQuota
@@ -65,8 +64,7 @@ def make_testbed(system: System, plan: Plan, world: World, loads: Loads) -> Test
     it, between which KV stays where it is."""
     groups = {group.id.replace("/", "-"): group for group in plan.groups if group.services}
     slo = PATIENT if system.quotas is Quotas.SHARES else devices.SLO
-    services = tuple(_service(world.services[name], slo) for name in sorted(plan.services))
-    gateway = GatewaySpec("gateway", max_requests=MANY, max_waiting=MANY)
+    services = [_service(world.services[name], slo) for name in sorted(plan.services)]
     engines, profiles, quotas = list[EngineSpec](), dict[str, Profile](), dict[str, SmQuota]()
     for name, group in groups.items():
         if system.quotas is Quotas.SHARES:
@@ -77,8 +75,7 @@ def make_testbed(system: System, plan: Plan, world: World, loads: Loads) -> Test
             kv_quotas = memory_quotas(group, world) if system.quotas is Quotas.MEMORY else {}
             engines.append(_engine(name, group.role, group.services, system, kv_quotas=kv_quotas))
             profiles[name] = shared_profile(group, world)
-    policy = PolicySpec(system.policy)
-    topology = Topology("testbed", Path(), services, tuple(engines), (gateway,), policy=policy, timing=TIMING)
+    topology = make_fleet("testbed", services, engines, PolicySpec(system.policy), timing=TIMING)
     physics = Physics(kv_bytes_per_s=inf, kv_message_s=0.0, sm_quotas=quotas) if quotas else Physics()
     return Testbed(topology, profiles, physics)
 

@@ -22,8 +22,8 @@ from statistics import fmean
 from bench.harness.arguments import errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.jobs import turned
+from bench.harness.machine import watched
 from bench.harness.tables import print_table
-from bench.live.contention import Watch
 from bench.live.lengths import Bounds
 from bench.live.mesh import LiveMesh, warm_mesh
 from bench.live.ports import free_port
@@ -104,10 +104,10 @@ class Run:
 
 
 def serve(mesh: LiveMesh, policy: str, rate: float, trace: Sequence[TraceRequest], seed: int) -> Run:
-    with Watch(mesh.pids()) as watch:
+    with watched(mesh.pids()) as conditions:
         outcomes = mesh.answers(trace, seed)
     late_s = max(one.sent_s - one.due_s for one in outcomes)
-    return Run(policy, rate, [Promises().is_kept(one) for one in outcomes], watch.contention.others, late_s)
+    return Run(policy, rate, [Promises().is_kept(one) for one in outcomes], conditions.others, late_s)
 
 
 def _profile(topology: Topology) -> EngineProfile:

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from bench.engine.decode_parts import READ_BYTES
-from bench.engine.roofline import BLOCKS, Weights, panels, without_blocks
+from bench.engine.roofline import BLOCKS, READ_BYTES, Weights, panels, without_blocks
 
 
 def test_a_roof_is_the_rate_of_reading_over_the_bytes_of_a_token():

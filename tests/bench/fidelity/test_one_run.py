@@ -12,7 +12,7 @@ from bench.fidelity.agreement import Latency, errors
 from bench.fidelity.one_run import LEARNT, PROFILE, Found, Load, learnt_profiles
 from bench.fidelity.overheads import Overheads
 from bench.fidelity.sharing import Sharing
-from bench.live.contention import Contention
+from bench.harness.machine import Conditions
 from bench.live.mesh import LiveMesh
 from bench.load.results.outcome import Outcome
 from engines.costs.profiles import load_profile
@@ -24,8 +24,7 @@ OUTCOME = Outcome(0, "a", 0.0, 0.0, 0.0, 5.0, 8, 5, first_s=1.0, last_s=5.0)
 
 
 def found(slowness: float) -> Found:
-    contention = Contention(2, 1.0, 0.0, 0.0)
-    return Found(Path("a"), [OUTCOME], [], {}, {}, Overheads(0.0, 0.0, 1.0), Sharing(), contention, slowness)
+    return Found(Path("a"), [OUTCOME], [], {}, {}, Overheads(0.0, 0.0, 1.0), Sharing(), Conditions(), slowness)
 
 
 def test_what_was_measured_on_a_slow_machine_is_divided_for_the_profile_alone():

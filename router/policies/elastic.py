@@ -152,12 +152,15 @@ class Elastic(Policy, ReordersQueue, UsesPrefixes):
         return _Option(outlook.finish_s, engine, decode_engine or engine)
 
     def can_join(self, request: RequestView, engine: EngineView, now: float) -> bool:
-        """Return whether it has memory for the request, and time: all decodes there would still keep their promises.
+        """Return whether it has a place and memory for the request, and time: all decodes there would still keep their
+        promises.
 
         An engine that decodes nothing takes any; and who is late already finds no promise in its way but others'.
         """
         pool = engine.services[request.service]
         if pool.watermark >= self._parameters.watermark or not pool.can_hold(request.num_tokens + 1):
+            return False
+        if not engine.has_place(request.service):
             return False
         if not engine.num_running:
             return True

@@ -122,6 +122,8 @@ class Tropical(Policy):
         pool = engine.services[request.service]
         if pool.watermark >= self._watermark or not pool.can_hold(request.num_tokens + 1):
             return False
+        if not engine.has_place(request.service):
+            return False
         promise_s = min(engine.tpot_slo_s, request.tpot_slo_s)
         return not engine.num_requests or _joined_step_s(engine, request) <= self._headroom * promise_s
 

@@ -64,6 +64,7 @@ class ServiceView(msgspec.Struct, frozen=True):
     line_s: float | None = (
         None  # that a newcomer's prompt waits for others by the engine's discipline; None: by promises
     )
+    num_requests: int = 0  # that run, wait or are reserved for
 
     @property
     def watermark(self) -> float:
@@ -131,6 +132,12 @@ class EngineView(msgspec.Struct, frozen=True):
             if known is None or known.num_slots != service.num_slots:
                 return False
         return True
+
+    def has_place(self, service: str) -> bool:
+        """Return whether one more request may hold KV beside those that are there and those to come: else it would wait
+        until one of them ends, however idle the engine looks. Static batches are as large as they were formed.
+        """
+        return not self.max_running or self.keeps_role or self.services[service].num_requests < self.max_running
 
     def backlog_s(self, now: float) -> float:
         """The seconds until all prefills known here have ended."""
@@ -280,6 +287,7 @@ def _service_view(
         status.fillers_waiting,
         status.fillers_running,
         status.line_s,
+        status.num_running + status.num_waiting + len(reserved),
     )
 
 

@@ -47,17 +47,17 @@ def pool():
     ]
 
 
-def make_topology(policy):
-    """With the product's own bounds of queues."""
+def make_topology(policy, max_running=256, first=Role.PREFILL):
+    """With the product's own bounds of queues. ``first``: the role of one of two engines; the other multiplexes."""
     engine = EngineSpec("", Role.MULTIPLEX, (SERVICE,), backend="simulated", profile=PROFILE, chunk_tokens=2048)
-    roles = {"prefill": Role.PREFILL, "decode": Role.MULTIPLEX}
-    engines = tuple(replace(engine, id=name, role=role, max_running=256) for name, role in roles.items())
+    roles = {"prefill": first, "decode": Role.MULTIPLEX}
+    engines = tuple(replace(engine, id=name, role=role, max_running=max_running) for name, role in roles.items())
     service, gateways = ServiceSpec(SERVICE, PROFILE, Slo(1.0, TPOT_SLO_S)), (GatewaySpec("gateway"),)
     return Topology("overload", Path(), (service,), engines, gateways, policy=PolicySpec(policy))
 
 
-def served(policy, rate, pool):
-    simulation = make_simulation(make_topology(policy), load_profile(PROFILE), 0, coasts=True)
+def served(topology, rate, pool):
+    simulation = make_simulation(topology, load_profile(PROFILE), 0, coasts=True)
     records = serve(simulation, SERVICE, synthesize(pool, Arrivals(rate), DURATION_S, Random(0)))
     began_s = WARM_UP * max(one.arrived_s for one in records)
     counted = [one for one in records if one.arrived_s >= began_s]
@@ -68,7 +68,7 @@ def served(policy, rate, pool):
 
 @pytest.mark.parametrize("policy", ["tropical", "elastic"])
 def test_goodput_stays_near_its_peak_at_three_times_the_load(policy, pool):
-    at_once, beyond = (served(policy, factor * SUSTAINED, pool) for factor in (1.0, 3.0))
+    at_once, beyond = (served(make_topology(policy), factor * SUSTAINED, pool) for factor in (1.0, 3.0))
     assert beyond.goodput >= 0.9 * max(at_once.goodput, beyond.goodput)
     assert beyond.num_refused > 0
     assert beyond.refused_after_s <= max(request.slo_ttft_s for request in pool) + 0.1
@@ -98,3 +98,11 @@ def test_where_answers_are_long_goodput_stays_near_its_peak_at_four_times_the_lo
     """Decodes are not pushed beyond their promises by those that come later, nor by prompts that are late."""
     at_once, beyond = (rate * attainment_of(Run(LONG, policy, rate, 0, 180)) for rate in (1.5, 6.0))
     assert beyond >= 0.85 * max(at_once, beyond), "0.9 in longer runs, which tests have no time for"
+
+
+@pytest.mark.parametrize("policy", ADMITTING)
+def test_where_places_are_few_goodput_stays_near_its_peak(policy, pool):
+    """Nobody is sent to wait in an engine for a place (``max_running``), of which prompts tell nothing."""
+    topology = make_topology(policy, max_running=8, first=Role.MULTIPLEX)
+    at_once, beyond = (served(topology, rate, pool).goodput for rate in (2.5, 10.0))
+    assert beyond >= 0.9 * max(at_once, beyond)

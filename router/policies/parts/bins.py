@@ -156,8 +156,10 @@ def saved_level(request: RequestView, engine: EngineView, knobs: Knobs, now: flo
 
 
 def memory_level(request: RequestView, engine: EngineView) -> Level:
-    """Return how far constraint e is used up; and the prompt's blocks must be free now."""
+    """Return how far constraint e is used up; and the prompt's blocks must be free now, and a place."""
     pool = engine.services[request.service]
+    if not engine.has_place(request.service):
+        return Level(pool.num_requests + 1, engine.max_running)
     if not pool.can_hold(request.num_tokens + 1):
         return Level(request.num_tokens + 1, pool.num_free_blocks * pool.block_size)
     steps = answer_of(request) - request.num_generated

@@ -104,9 +104,13 @@ def joined_step_s(engine: EngineView, request: RequestView) -> float:
 
 
 def may_join(engine: EngineView, request: RequestView, step_s: float, margins: Margins) -> bool:
-    """Return whether it has memory for the request, and its steps leave room. ``step_s``: see `joined_step_s`."""
+    """Return whether it has a place and memory for the request, and its steps leave room. ``step_s``: see
+    `joined_step_s`.
+    """
     pool = engine.services[request.service]
     if pool.watermark >= margins.watermark or not pool.can_hold(request.num_tokens + 1):
+        return False
+    if not engine.has_place(request.service):
         return False
     return not engine.num_requests or step_s <= margins.headroom * min(engine.tpot_slo_s, request.tpot_slo_s)
 

@@ -11,6 +11,7 @@ from mesh.wire.control import ProcessState
 from router.policies.capabilities import ReordersQueue
 from router.policies.policy import Dispatch, Reject, Wait
 from router.policies.registry import make_policy, policies
+from router.view.engine_work import Reservation
 from tests.router.cluster import D0, D1, M0, M1, P0, P1, SERVICE, make_engine, make_request, make_view
 
 seconds = st.floats(0, 10)
@@ -60,6 +61,16 @@ def test_decode_engines_have_room_now(name, view, request_, now):
     decision = make_policy(PolicySpec(name), Random(0)).decide(request_, view, now)
     if isinstance(decision, Dispatch):
         assert view.engines[decision.decode_engine].services[SERVICE].can_hold(request_.num_tokens + 1)
+
+
+@pytest.mark.parametrize("name", ["tropical", "elastic", "foresight"])
+@pytest.mark.parametrize(("max_running", "kind"), [(2, Wait), (3, Dispatch), (0, Dispatch)])
+def test_who_would_wait_for_a_place_waits_in_the_gateway(name, max_running, kind):
+    """Those of the engine's other services have places of their own."""
+    there = [Reservation(id_, M0, service, 16, None) for id_, service in (("a", SERVICE), ("b", SERVICE), ("c", "o"))]
+    engine = make_engine(M0, services=(SERVICE, "o"), max_running=max_running, reservations=there)
+    decision = make_policy(PolicySpec(name), Random(0)).decide(make_request(), make_view(engine), 0.0)
+    assert isinstance(decision, kind)
 
 
 @pytest.mark.parametrize("name", policies())

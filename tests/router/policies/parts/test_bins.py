@@ -127,3 +127,10 @@ def test_memory_is_for_the_prompt_now_and_for_the_answer_later(num_free: int, le
     found = memory_level(request(), engine(Demand(), num_free_blocks=num_free))
     assert found.limit == level.limit
     assert found.used == pytest.approx(level.used, abs=16)
+
+
+def test_a_place_is_needed_as_memory_is():
+    taken, free = (replace(engine(Demand()), max_running=most) for most in (2, 3))
+    two = replace(taken.services[SERVICE], num_requests=2)
+    taken, free = (replace(one, services={SERVICE: two}) for one in (taken, free))
+    assert (memory_level(request(), taken), memory_level(request(), free).holds) == (Level(3, 2), True)

@@ -15,6 +15,7 @@ from mesh.errors import UserError
 from mesh.topology.checks.access import is_loopback, is_on_this_machine
 from mesh.topology.lines import LineIndex
 from mesh.topology.parse import read_text
+from mesh.topology.report import TopologyError
 from mesh.topology.schema import GatewaySpec, PolicySpec, Topology
 from router.traces.settings import CollectorSettings
 
@@ -85,8 +86,7 @@ def _check_traces(topology: Topology) -> None:
     if topology.traces is None:
         return
     if not has_otel():
-        line = LineIndex(read_text(topology.path)).line(("traces",))
-        raise UserError(f"{topology.path}:{line}: traces: {NEEDS_OTEL}")
+        raise UserError(f"{_place(topology, 'traces')}: traces: {NEEDS_OTEL}")
     CollectorSettings.of(topology.traces, os.environ)
 
 
@@ -99,8 +99,15 @@ def _check_policy(topology: Topology) -> None:
         with_defaults(topology.policy)
     except PolicyError as error:
         key = re.split(r"[.\[]", error.key)[0]
-        line = LineIndex(read_text(topology.path)).line(("policy", key))
-        raise UserError(f"{topology.path}:{line}: {error}") from None
+        raise UserError(f"{_place(topology, 'policy', key)}: {error}") from None
+
+
+def _place(topology: Topology, *key: str) -> str:
+    """Name the file and the line of a key; the file alone if it is not written yet."""
+    try:
+        return f"{topology.path}:{LineIndex(read_text(topology.path)).line(key)}"
+    except TopologyError:
+        return str(topology.path)
 
 
 def has_otel() -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import aiohttp
@@ -25,6 +26,9 @@ VERSIONS: Final[Mapping[ServerKind, tuple[tuple[str, str], ...]]] = {
     ServerKind.LLAMA_CPP: (("/props", "build_info"),),
     ServerKind.OPENAI: (("/version", "version"), ("/api/version", "version")),
 }
+NAME_A_KEY: Final = "name one with api_key_env or api_key_file in a topology, with --api-key-env in a command"
+NAME_CERTIFICATES: Final = "tls_ca in a topology, or the variable SSL_CERT_FILE, names certificates to check it by"
+VERSION_PART: Final = 0.5  # of the deadline: a server whose version does not come can be used all the same
 IS_IT_OPENAI: Final = "is it the address of an OpenAI server?"
 RETURNS_IDS_SINCE: Final = (0, 10, 2)  # of vLLM
 
@@ -51,7 +55,7 @@ async def identify(
             listed = await _ask(session, base, "/v1/models")
             models, owner = _models(base, listed)
             found = kind or OWNERS.get(owner.lower()) or ServerKind.OPENAI
-            version = await _version(session, base, found)
+            version = await _version(session, base, found, VERSION_PART * deadline_s)
     except TimeoutError:
         raise ServerError(f"{base} did not answer within {deadline_s:g} s") from None
     return _facts(found, version, models)
@@ -82,17 +86,25 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(numbers) if numbers else (2**31,)
 
 
-async def _version(session: aiohttp.ClientSession, base: str, kind: ServerKind) -> str:
-    """Empty if it does not say."""
-    for path, key in VERSIONS[kind]:
-        try:
-            said = await _ask(session, base, path)
-        except ServerError:
-            continue
-        version = said.get(key) if isinstance(said, dict) else None
-        if isinstance(version, str) and version:
-            return "".join(letter for letter in version[:64] if letter.isprintable())
+async def _version(session: aiohttp.ClientSession, base: str, kind: ServerKind, deadline_s: float) -> str:
+    """Empty if it does not say, or not in time."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(deadline_s):
+            for path, key in VERSIONS[kind]:
+                if version := await _version_at(session, base, path, key):
+                    return version
     return ""
+
+
+async def _version_at(session: aiohttp.ClientSession, base: str, path: str, key: str) -> str:
+    try:
+        said = await _ask(session, base, path)
+    except ServerError:
+        return ""
+    version = said.get(key) if isinstance(said, dict) else None
+    if not isinstance(version, str):
+        return ""
+    return "".join(letter for letter in version[:64] if letter.isprintable())
 
 
 def _models(base: str, listed: object) -> tuple[tuple[ServedName, ...], str]:
@@ -122,7 +134,7 @@ async def _ask(session: aiohttp.ClientSession, base: str, path: str) -> object:
     try:
         async with session.get(base + path, allow_redirects=False) as answer:
             if answer.status in (401, 403):
-                raise ServerError(f"{base} asks for a key ({answer.status}): name one with api_key_env or api_key_file")
+                raise ServerError(f"{base} asks for a key ({answer.status}): {NAME_A_KEY}")
             if 300 <= answer.status < 400 and (place := answer.headers.get("location")):
                 raise ServerError(f"{base}{path} redirects to {place[:200]!r}: name the server that is meant")
             if answer.status != 200:
@@ -150,7 +162,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientResponseError):
         return "it does not speak HTTP"
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return f"{error.certificate_error.args[-1]}; in a topology, tls_ca names certificates to check it by"
+        return f"{error.certificate_error.args[-1]}; {NAME_CERTIFICATES}"
     cause = getattr(error, "os_error", None) or error
     text = getattr(cause, "strerror", None) or str(cause) or type(error).__name__
     return " ".join(text.split())[:300]

@@ -66,6 +66,12 @@ def test_the_environment_is_read_beforehand(tmp_path: Path, monkeypatch: pytest.
         check(topology(tmp_path, "[traces]\n"))
 
 
+def test_of_what_is_not_written_yet_no_line_is_named(tmp_path: Path):
+    drafted = load(tmp_path / "mesh.toml", SERVICE + '[policy]\nname = "tropicl"\n')
+    with pytest.raises(UserError, match=r"mesh\.toml: \[policy\] name: no policy 'tropicl'"):
+        check(drafted)
+
+
 SERVED = '[services.a]\ntokenizer = "{tokenizer}"\n[engines.e]\nbackend = "openai"\nurl = "http://10.0.0.5:1"\n'
 
 

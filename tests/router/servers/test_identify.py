@@ -105,6 +105,15 @@ def test_one_that_hangs_is_given_up():
         asyncio.run(ask({"/v1/models": hang}, deadline_s=0.2))
 
 
+def test_one_whose_version_does_not_come_can_be_used():
+    async def hang(request: web.Request) -> web.Response:
+        await asyncio.sleep(3)
+        return web.Response()
+
+    facts = asyncio.run(ask({"/v1/models": MODELS, "/version": hang}, deadline_s=0.4))
+    assert (facts.kind, facts.version) == (ServerKind.VLLM, "")
+
+
 def test_one_that_is_not_there_is_named():
     async def nobody() -> None:
         async with aiohttp.ClientSession() as session:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from bench.engine.under_test import BLOCK_SIZE, EngineUnderTest
 from bench.harness.arguments import script_parser
-from bench.harness.clock import timed
 from bench.harness.files import write_json
+from bench.harness.machine import timed
 from bench.models.llama_config import LlamaShape
 from bench.models.random_llama import LLAMA2_7B, SMALL, write_random_llama
 from bench.transfer.speed import device_copy

@@ -28,7 +28,7 @@ from bench.harness.arguments import errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.machine import cpu_s
 from bench.harness.tables import print_table
-from bench.live.mesh import PATIENT, STOP_S, LiveMesh, live_mesh, mesh_command
+from bench.live.mesh import PATIENT, STOP_S, LiveMesh, mesh_command, mesh_of
 from bench.live.ports import free_port
 from bench.models.random_llama import add_random_argument, random_model
 from mesh.errors import CommandError
@@ -85,14 +85,13 @@ def conversations(options: argparse.Namespace, seed: int) -> list[list[list[int]
     return [[talk[:length] for length in lengths] for talk in talks]
 
 
-def measure(options: argparse.Namespace, arm: str, folder: Path, seed: int) -> Measured:
+def measure(options: argparse.Namespace, arm: str, seed: int) -> Measured:
     with TemporaryDirectory(dir="/dev/shm") as memory, TemporaryDirectory() as disk:
         tiers = tiers_of(arm, size(options.room), memory, Path(disk) / "disk")
         pool, count = (options.room, 2) if arm == "peers" else (options.pool, 1)
         engines = {"model": options.model, "dtype": options.dtype, "device": options.device}
         text = TOPOLOGY.format(**engines, pool=pool, count=count, port=free_port(), tiers=tiers)
-        (folder / "mesh.toml").write_text(PATIENT + text)
-        with live_mesh(folder / "mesh.toml") as mesh:
+        with mesh_of(PATIENT + text) as mesh:
             _send(mesh, [1] * 64, 8)  # the first request
             return _play(mesh, options, arm, seed)
 
@@ -179,7 +178,7 @@ def main() -> None:
         options.model = random_model(options, Path(name)) or options.model
         for number in range(options.rounds):
             for arm in arms if number % 2 == 0 else reversed(arms):
-                runs.append(measure(options, arm, Path(name), number))
+                runs.append(measure(options, arm, number))
                 print(f"{arm}: {runs[-1].elapsed_s:.1f} s", flush=True)
     columns = [
         "TTFT of the last turn, s",

@@ -16,8 +16,8 @@ import torch
 
 from bench.engine.under_test import EngineUnderTest
 from bench.harness.arguments import script_parser
-from bench.harness.clock import timed
 from bench.harness.files import write_json
+from bench.harness.machine import timed
 from bench.harness.tables import print_table
 from engines.models.files.model_config import ModelConfig
 from engines.models.store import prepared_dir

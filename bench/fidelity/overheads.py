@@ -5,7 +5,6 @@ What they take longer than the simulator says is what the simulator leaves out.
 """
 
 import statistics
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,8 +15,8 @@ import numpy as np
 import tomli_w
 
 from bench.fidelity.agreement import Latency
-from bench.harness.clock import timed
-from bench.live.mesh import live_mesh
+from bench.harness.machine import timed
+from bench.live.mesh import mesh_of
 from bench.live.ports import free_port
 from bench.load.results.outcome import Outcome
 from bench.simulated import make_simulation, serve
@@ -49,11 +48,8 @@ def measure_overheads(topology: Topology) -> Overheads:
     profile = load_profile(PROFILE)
     apart_s = profile.prefill.fixed_s + NEW_TOKENS * profile.decode.fixed_s + PAUSE_S
     trace = [TraceRequest(number * apart_s, PROMPT_TOKENS, NEW_TOKENS) for number in range(REQUESTS)]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "topology.toml"
-        path.write_text(tomli_w.dumps(_tables(topology)))
-        with live_mesh(path) as mesh:
-            answers = mesh.answers(trace, seed=0)
+    with mesh_of(tomli_w.dumps(_tables(topology))) as mesh:
+        answers = mesh.answers(trace, seed=0)
     profiles = {engine.id: profile for engine in mesh.topology.engines}
     records = simulate(mesh.topology, profiles, trace, Physics())
     return _compare((answer, records[f"r{answer.number}"]) for answer in answers[WARM_UP:])

@@ -1,1 +1,1 @@
-"""What the scripts share: arguments, jobs in processes, tables, pictures and JSON files."""
+"""What the scripts share: arguments, jobs in processes, tables and JSON files."""

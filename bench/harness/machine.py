@@ -7,7 +7,7 @@ before the figures were.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from statistics import median
@@ -35,6 +35,13 @@ class Conditions:
     others: float = 0.0
     ours: float = 0.0
     stolen: float = 0.0
+
+
+def timed(run: Callable[[], object]) -> float:
+    """Seconds that it takes."""
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started
 
 
 def spin() -> float:

@@ -84,19 +84,26 @@ def live_mesh(path: Path) -> Iterator[LiveMesh]:
 
 
 @contextmanager
+def mesh_of(text: str) -> Iterator[LiveMesh]:
+    """The mesh of a topology that is written for it. Raise `UserError` if it does not start."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "topology.toml"
+        path.write_text(text)
+        with live_mesh(path) as mesh:
+            yield mesh
+
+
+@contextmanager
 def warm_mesh(text: str) -> Iterator[LiveMesh]:
     """The mesh of a topology without a table ``mesh``, which has served a few requests of each service.
 
     Memory that was never written and code that never ran are slower. Raise `UserError` if it does not start.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "topology.toml"
-        path.write_text(PATIENT + text)
-        with live_mesh(path) as mesh:
-            names = [service.name for service in mesh.topology.services] * WARM_UP_REQUESTS
-            requests = [TraceRequest(0.0, WARM_UP_PROMPT, WARM_UP_ANSWER, service=name) for name in names]
-            mesh.answers(requests, seed=-1)
-            yield mesh
+    with mesh_of(PATIENT + text) as mesh:
+        names = [service.name for service in mesh.topology.services] * WARM_UP_REQUESTS
+        requests = [TraceRequest(0.0, WARM_UP_PROMPT, WARM_UP_ANSWER, service=name) for name in names]
+        mesh.answers(requests, seed=-1)
+        yield mesh
 
 
 def mesh_command(environment: Mapping[str, str], limit_s: float, *arguments: str) -> "subprocess.CompletedProcess[str]":

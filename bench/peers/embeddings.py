@@ -12,7 +12,6 @@ import json
 import os
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,7 +28,7 @@ from bench.harness.arguments import errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.machine import cpu_s
 from bench.harness.tables import print_table
-from bench.live.mesh import live_mesh
+from bench.live.mesh import mesh_of
 from bench.live.ports import free_port
 from bench.peers.rounds import Child, children
 from engines.models.files.model_config import ModelConfig
@@ -134,12 +133,9 @@ class MeshClient:
 @contextmanager
 def meshed(threads: int, chunk_tokens: int) -> Iterator[MeshClient]:
     """A mesh of one gateway and one engine."""
-    with tempfile.TemporaryDirectory() as folder:
-        port, path = free_port(), Path(folder) / "mesh.toml"
-        text = TOPOLOGY.format(model=json.dumps(MODEL), threads=threads, chunk_tokens=chunk_tokens, port=port)
-        path.write_text(text)
-        with live_mesh(path) as mesh:
-            yield MeshClient(port, mesh.pids())
+    text = TOPOLOGY.format(model=json.dumps(MODEL), threads=threads, chunk_tokens=chunk_tokens, port=free_port())
+    with mesh_of(text) as mesh:
+        yield MeshClient(mesh.port, mesh.pids())
 
 
 def texts_of(count: int, seed: int) -> list[str]:

@@ -28,6 +28,7 @@ from pathlib import Path
 from bench.gateway.servers import forwarding_gateway, mock_backend, others_router
 from bench.harness.arguments import errors_in_a_line, script_parser
 from bench.harness.files import write_json
+from bench.harness.jobs import turned
 from bench.harness.machine import RULE, watched
 from bench.harness.tables import print_table
 from bench.live.servers import Server
@@ -93,12 +94,12 @@ class Comparison:
 
     def _burst(self, routers: Mapping[str, Server], rate: float, number: int) -> None:
         seconds = self._options.seconds
-        for name in self._in_order(number):
+        for name in turned(self._names, number):
             measure = partial(goodput, routers[name], self._setting, rate, seconds, number)
             self._play(name, number, f"{rate:g}/s", measure)
 
     def _slow(self, routers: Mapping[str, Server], servers: Sequence[Server], number: int) -> None:
-        for name in self._in_order(number):
+        for name in turned(self._names, number):
             measure = partial(slowness, routers[name], self._setting, servers, self._options.slow_rate, number)
             self._play(name, number, "slow", measure)
 
@@ -115,11 +116,6 @@ class Comparison:
             server = stack.enter_context(router(name, urls, self._options.routers, self._setting.promise))
             warm_up(server, self._setting, self._options.slow_rate)
             yield name, server
-
-    def _in_order(self, number: int) -> Sequence[str]:
-        """Another one begins in each round."""
-        begin = number % len(self._names)
-        return [*self._names[begin:], *self._names[:begin]]
 
     def _play(self, name: str, number: int, trial: str, measure: Callable[[], Figures]) -> None:
         """Play a turn and note it. What is there stays, if the next one does not end."""

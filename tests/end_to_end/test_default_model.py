@@ -41,8 +41,8 @@ json.dump(answers, sys.stdout)
 
 @pytest.fixture(scope="module")
 def mesh(start_mesh: StartMesh) -> Mesh:
-    """The default file, but for the port and promises that a busy machine keeps."""
-    text = DEFAULT_TOPOLOGY.read_text()
+    """The default file, but for the port, promises that a busy machine keeps, and a policy that hands requests over."""
+    text = DEFAULT_TOPOLOGY.read_text().replace('name = "foresight"', 'name = "tropical"')
     assert "port = 8000" in text
     return start_mesh(text.replace("port = 8000", "port = {port}").replace("ttft_ms = 5000", "ttft_ms = 60000"))
 

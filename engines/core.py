@@ -284,7 +284,7 @@ class EngineCore:
             effects += self._owned.resolve(self._unloading.drop(), now)
         elif self.moves.has_rules:
             effects += self._owned.resolve(self.moves.give_away(self.role, now), now)
-        effects += self.tiering.next_store(is_idle=not self._requests)
+        effects += self.tiering.next_store(now, is_idle=not self._requests)
         return effects if self._adapters.is_empty else [*effects, *self._adapters.next_orders()]
 
     # --- requests -----------------------------------------------------------------------------------------------------

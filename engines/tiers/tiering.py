@@ -3,8 +3,8 @@
 docs/guides/keep-prefixes.md says what users see of it.
 
 Stores. Blocks that others can find are stored in the order in which they came to be, a few at a time: while nothing is
-here to be computed, or once little of the pool is unused, for then blocks are about to be given up. So where all fits
-into the pool, nothing is stored beside what is computed.
+here to be computed and nothing came for a while, or once little of the pool is unused, for then blocks are about to be
+given up. So where all fits into the pool, nothing is stored beside what is computed, nor between a client's requests.
 
 Loads. Before each iteration, the first requests that wait are looked up once: how far their prefix goes in the pool,
 how much further in the tiers, and how much further on another engine that the gateway named (`engines.pulls`). What
@@ -38,6 +38,7 @@ from mesh.wire.status import TierStatus
 
 LOOK_AHEAD = 8  # requests that wait, of a service
 LEAST_WAIT_S = 0.1  # for a load, however fast computing is: less says nothing of it
+QUIET_S = 0.2  # without anything to compute, after which blocks are stored: a request that comes would share the core
 STORE_BYTES = 8 * 2**20  # at a time
 MOST_LOOKS = 1024  # for blocks that are not stored yet, at a time
 USUAL_BLOCKS = 64  # of a load, by which tiers are compared with computing
@@ -97,6 +98,8 @@ class Tiering:
         self._costs = {tier: LoadCost() for tier in Tier}
         self._loads: dict[int, _Load] = {}  # by ticket
         self._is_storing = False
+        self._quiet_at: float | None = None  # if nothing comes until then; None: it is quiet, busy or has stored all
+        self._is_quiet = False
         self._loaded = {tier: TierUse() for tier in Tier}
         self._stored = {tier: TierUse() for tier in Tier}
         self._num_dropped = 0
@@ -255,8 +258,9 @@ class Tiering:
 
     def next_deadline(self) -> float | None:
         if not self._loads:
-            return None
-        return min_or_none([load.stops_at if load.stops_at < inf else None for load in self._loads.values()])
+            return self._quiet_at
+        stops_at = [load.stops_at if load.stops_at < inf else None for load in self._loads.values()]
+        return min_or_none([self._quiet_at, *stops_at])
 
     def expire(self, now: float) -> list[EngineOutcome]:
         """Stop what has taken too long: what it was to bring is computed. A pull that is stopped ends by `pulled`."""
@@ -278,13 +282,21 @@ class Tiering:
 
     # --- stores -------------------------------------------------------------------------------------------------------
 
-    def next_store(self, *, is_idle: bool) -> list[StoreBlocks]:
+    def next_store(self, now: float, *, is_idle: bool) -> list[StoreBlocks]:
         """Return what to store next, if it is time. ``is_idle``: nothing is here to be computed."""
+        if not is_idle:
+            self._is_quiet, self._quiet_at = False, None
+        elif self._quiet_at is not None and now >= self._quiet_at:
+            self._is_quiet, self._quiet_at = True, None
         if self._is_storing or not self._is_on:
             return []
         for service in self._services.values():
             new = () if service.tiers is None else service.pool.tell_new()
-            if new and (is_idle or service.pool.num_unused * SHORT < service.pool.num_blocks):
+            if not new:
+                continue
+            if is_idle and not self._is_quiet and self._quiet_at is None:
+                self._quiet_at = now + QUIET_S
+            if self._is_quiet or service.pool.num_unused * SHORT < service.pool.num_blocks:
                 store = self._store(service)
                 if store is not None:
                     self._is_storing = True

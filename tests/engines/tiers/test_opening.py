@@ -17,7 +17,8 @@ SECRET = "0123456789abcdef" * 4
 def topology(folder: Path, tiers: str):
     folders = f'host_folder = "{folder}/host"\ndisk_folder = "{folder}/disk"\n'
     path = folder / "mesh.toml"
-    path.write_text(f'[services.m]\nmodel = "x"\n[engines.e]\n[gateways.g]\n[kv_tiers]\n{folders}{tiers}')
+    mesh = '[services.m]\nmodel = "pypi:x==1/x.gguf"\n[engines.e]\n[gateways.g]\n'
+    path.write_text(f"{mesh}[kv_tiers]\n{folders}{tiers}")
     return load(path)
 
 

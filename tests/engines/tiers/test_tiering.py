@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from engines.effects import LoadBlocks, StopLoading, StoreBlocks
+from engines.tiers.tiering import QUIET_S
 from kvtransfer.tiers.tier import BlocksLoaded, Tier, TierUse
 from mesh.topology.schema import Scheduling
 from mesh.wire.control import Role
@@ -177,8 +178,18 @@ def test_nothing_is_stored_beside_what_runs_while_the_pool_has_room(make_spec: M
     while (batch := engine.core.next_batch(0.0)[0]) is not None:
         effects = engine.core.finish_step(engine.executor.execute(batch), 0.0)
         stores.append(any(isinstance(effect, StoreBlocks) for effect in effects))
-    assert stores[-1]  # the request has ended
-    assert not any(stores[:-1])
+    assert not any(stores)
+    assert engine.core.next_deadline() == pytest.approx(QUIET_S)
+    assert not engine.core.expire(0.9 * QUIET_S)
+    engine.core.receive(GATEWAY, Submit(make_spec("b", num_prompt=4, max_tokens=1), Epoch(1)), (), 0.9 * QUIET_S)
+    assert engine.core.next_deadline() is None  # it is not quiet any more
+    batch, _ = engine.core.next_batch(QUIET_S)
+    assert batch is not None
+    effects = engine.core.finish_step(engine.executor.execute(batch), QUIET_S)
+    assert not any(isinstance(effect, StoreBlocks) for effect in effects)
+    [store] = engine.core.expire(2 * QUIET_S)
+    assert isinstance(store, StoreBlocks)
+    assert engine.core.next_deadline() is None
 
 
 def test_gateways_are_told_of_tiers_from_which_it_is_worth_to_load(engine: VirtualEngine):

@@ -25,17 +25,9 @@ from router.api.openai.input.schema import body_schema
 from router.api.openai.models import Models
 from router.api.openai.pooled.bodies import EmbeddingBody, PooledBody, RerankBody, ScoreBody
 from router.api.openai.pooled.call import PooledCall, PooledOrder
+from router.api.openai.pooled.checks import check_dimensions, check_task_of
 from router.api.openai.pooled.model import PooledModel
 from router.api.openai.pooled.reading import Pair, TextReader
-from router.api.openai.pooled.vectors import (
-    Vectors,
-    check_dimensions,
-    check_task_of,
-    cosines,
-    cut,
-    vectors_of,
-    written,
-)
 from router.generation import RequestRouter
 
 EMBEDDINGS: Final = "/v1/embeddings"
@@ -89,7 +81,9 @@ class PooledRoutes:
             texts = await self._texts.inputs(body, model, caller.tenant)
             order = self._order("embeddings", request, body, model, texts)
         call = await self._run(order, request)
-        return await self._answer(call, lambda: _embeddings(call, body))
+        from router.api.openai.pooled.answers import embeddings
+
+        return await self._answer(call, lambda: embeddings(call, body))
 
     async def rerank(self, request: Request) -> Response:
         caller = caller_of(request.scope)
@@ -102,7 +96,9 @@ class PooledRoutes:
             texts = await self._compared(("query", [body.query]), ("documents", documents), body, model, caller)
             order = self._order("rerank", request, body, model, texts)
         call = await self._run(order, request)
-        return await self._answer(call, lambda: _reranked(call, body, documents))
+        from router.api.openai.pooled.answers import reranked
+
+        return await self._answer(call, lambda: reranked(call, body, documents))
 
     async def score(self, request: Request) -> Response:
         caller = caller_of(request.scope)
@@ -116,7 +112,9 @@ class PooledRoutes:
             texts = await self._compared(("text_1", first), ("text_2", second), body, model, caller)
             order = self._order("score", request, body, model, texts)
         call, created = await self._run(order, request), int(self._wall_clock())
-        return await self._answer(call, lambda: _scored(call, len(first), created))
+        from router.api.openai.pooled.answers import scored
+
+        return await self._answer(call, lambda: scored(call, len(first), created))
 
     async def _compared(
         self,
@@ -182,52 +180,3 @@ def _check_embedding(body: EmbeddingBody) -> None:
 
 def _listed(texts: str | list[str]) -> list[str]:
     return [texts] if isinstance(texts, str) else texts
-
-
-def _usage(call: PooledCall) -> dict[str, int]:
-    return {"prompt_tokens": call.order.num_tokens, "total_tokens": call.order.num_tokens}
-
-
-def _vectors(call: PooledCall) -> Vectors:
-    return vectors_of(call.vectors, call.order.model)
-
-
-def _embeddings(call: PooledCall, body: EmbeddingBody) -> dict[str, Any]:
-    rows = written(cut(_vectors(call), body.dimensions), body.encoding_format or "float")
-    return {
-        "object": "list",
-        "data": [{"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(rows)],
-        "model": call.order.name,
-        "usage": _usage(call),
-    }
-
-
-def _scores(call: PooledCall, num_first: int) -> list[float]:
-    """One for each pair: the model's own, or the cosine of its vectors."""
-    vectors = _vectors(call)
-    if call.order.model.task is Task.SCORE:
-        return [float(value) for value in vectors[:, 0]]
-    return cosines(vectors[:num_first], vectors[num_first:])
-
-
-def _reranked(call: PooledCall, body: RerankBody, documents: Sequence[str]) -> dict[str, Any]:
-    """The best first; of equal ones, in their order."""
-    scores = _scores(call, 1)
-    best = sorted(range(len(scores)), key=lambda index: -scores[index])
-    results = [{"index": index, "relevance_score": scores[index]} for index in best[: body.top_n or len(best)]]
-    if body.return_documents is not False:
-        for result in results:
-            result["document"] = {"text": documents[int(result["index"])]}  # type: ignore[assignment]
-    return {"id": call.order.answer_id, "model": call.order.name, "usage": _usage(call), "results": results}
-
-
-def _scored(call: PooledCall, num_first: int, created: int) -> dict[str, Any]:
-    scores = _scores(call, num_first)
-    return {
-        "id": call.order.answer_id,
-        "object": "list",
-        "created": created,
-        "model": call.order.name,
-        "data": [{"index": index, "object": "score", "score": score} for index, score in enumerate(scores)],
-        "usage": _usage(call),
-    }

@@ -1,4 +1,4 @@
-"""Cuts, compares and writes vectors once they have come. Pure."""
+"""Cuts, compares and writes vectors once they have come. Pure. Gateways with services that make some import it."""
 
 import base64
 from collections.abc import Sequence
@@ -7,8 +7,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from mesh.topology.schema import Task
-from router.api.errors import ApiError, bad_parameter
 from router.api.openai.pooled.model import PooledModel
 from router.generation import Fault, RequestFailed
 
@@ -23,15 +21,6 @@ def vectors_of(rows: Sequence[bytes], model: PooledModel) -> Vectors:
     if any(len(row) != size for row in rows):
         raise RequestFailed(f"an engine sent a vector without {model.num_dimensions} dimensions", Fault.SERVER)
     return np.frombuffer(b"".join(rows), FLOAT).reshape(len(rows), model.num_dimensions)
-
-
-def check_dimensions(asked: int | None, model: PooledModel) -> None:
-    """Raise `ApiError` unless vectors of the model may be cut to that."""
-    if asked is None or asked == model.num_dimensions or asked in model.dimensions:
-        return
-    known = ", ".join(map(str, model.dimensions))
-    may = f"may be cut to {known}" if known else "was not trained to be cut (dimensions in its topology)"
-    raise bad_parameter("dimensions", f"{asked}: a vector of {model.service} has {model.num_dimensions}, and {may}")
 
 
 def cut(vectors: Vectors, dimensions: int | None) -> Vectors:
@@ -59,10 +48,3 @@ def written(vectors: Vectors, encoding: str) -> list[object]:
         rows = np.ascontiguousarray(vectors, FLOAT)
         return [base64.b64encode(row.tobytes()).decode() for row in rows]
     return list(vectors.tolist())
-
-
-def check_task_of(path: str, model: PooledModel) -> None:
-    """Raise `ApiError` if the model makes something else than the path is for."""
-    if path == "/v1/embeddings" and model.task is Task.SCORE:
-        message = f'model: {model.service} has task = "score", and makes no vectors; ask {model.paths}'
-        raise ApiError(400, message, param="model", code="invalid_value")

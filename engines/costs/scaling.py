@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from engines.costs.fitting import robust_fit
 from engines.costs.linear import requests_s, tokens_s
 from mesh.wire.status import DecodeCost, PrefillCost
 
@@ -113,6 +112,8 @@ def _scaled_table(
     known: Sequence[Known], wanted: Parallel, sizes: Sequence[int], time_s: Callable[[Known, int], float]
 ) -> tuple[tuple[int, float], ...]:
     """Row by row, and never falling."""
+    from engines.costs.fitting import robust_fit  # brings numpy, which profiles that were measured do without
+
     table: list[tuple[int, float]] = []
     for size in sizes:
         shares = robust_fit([one.parallel.products for one in known], [time_s(one, size) for one in known])

@@ -18,10 +18,10 @@ pytestmark = [pytest.mark.model, pytest.mark.timeout(300)]
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the product."""
+    """A copy of the product, with what is compiled of it."""
     copy = tmp_path_factory.mktemp("tree")
     for package in PACKAGES:
-        shutil.copytree(ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / package, copy / package)
     return copy
 
 

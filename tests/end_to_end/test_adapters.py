@@ -142,9 +142,9 @@ def running(mesh: Mesh) -> list[int]:
 
 
 def test_an_answer_goes_on_with_its_adapter_when_its_engine_dies(mesh: Mesh):
-    expected = ask(mesh.url, "sql", 400)
+    expected = ask(mesh.url, "sql", 200)
     with ThreadPoolExecutor(4) as pool:
-        answers = [pool.submit(ask, mesh.url, "sql", 400) for _ in range(4)]
+        answers = [pool.submit(ask, mesh.url, "sql", 200) for _ in range(4)]
         until(lambda: bool(running(mesh)), 0.02)
         for pid in running(mesh)[:1]:
             os.kill(pid, signal.SIGKILL)

@@ -1,8 +1,6 @@
 """The default topology with the default model, as a user has it after `make up`, held against transformers."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -22,21 +20,6 @@ MODEL = "smollm2"
 QUESTIONS = ["What is the capital of France?"]
 LONG = "Summarise this. " + " ".join(f"Item {index} is worth {index * 3} coins." for index in range(28))
 NUM_TOKENS = 16
-REFERENCE = """
-import json, sys, torch, transformers
-folder, questions, num_tokens = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
-transformers.utils.logging.set_verbosity_error()
-torch.set_num_threads(1)
-tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-answers = []
-for question in questions:
-    chat = [{"role": "user", "content": question}]
-    prompt = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt", return_dict=True)
-    tokens = model.generate(**prompt, max_new_tokens=num_tokens, do_sample=False)
-    answers.append(tokenizer.decode(tokens[0, prompt["input_ids"].shape[1] :], skip_special_tokens=True))
-json.dump(answers, sys.stdout)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -58,11 +41,21 @@ def client(mesh: Mesh) -> "Iterator[openai.OpenAI]":
 @pytest.fixture(scope="module")
 def expected(mesh: Mesh) -> dict[str, str]:
     """What transformers' own generate answers."""
-    questions = [*QUESTIONS, LONG]
-    folder = str(prepared_dir(load(mesh.topology).services[0].model))
-    command = [sys.executable, "-c", REFERENCE, folder, json.dumps(questions), str(NUM_TOKENS)]
-    answers = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
-    return dict(zip(questions, json.loads(answers.stdout), strict=True))
+    import torch
+    import transformers
+
+    torch.set_num_threads(1)
+    folder = prepared_dir(load(mesh.topology).services[0].model)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+
+    def answer(question: str) -> str:
+        chat = [{"role": "user", "content": question}]
+        prompt = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+        tokens = model.generate(**prompt, max_new_tokens=NUM_TOKENS, do_sample=False)
+        return str(tokenizer.decode(tokens[0, prompt["input_ids"].shape[1] :], skip_special_tokens=True))
+
+    return {question: answer(question) for question in (*QUESTIONS, LONG)}
 
 
 def ask(client: "openai.OpenAI", question: str) -> tuple[str, dict[str, str]]:

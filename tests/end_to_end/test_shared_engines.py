@@ -164,7 +164,7 @@ def test_each_service_answers_as_it_does_alone(mesh: Mesh, alone: Mapping[str, A
 def test_a_killed_shared_engine_costs_no_service_a_token(mesh: Mesh, alone: Mapping[str, Alone]):
     until(lambda: is_at_rest(mesh))
     begun: Queue[Answer] = Queue()
-    num_tokens = 500
+    num_tokens = 250
     pids = {str(row["id"]): int(str(row["pid"])) for row in mesh.status()["engines"]}
     prompts = [(service, f"Number {number} is") for service in SERVICES for number in range(MOST)]
     with ThreadPoolExecutor(len(prompts)) as clients:

@@ -14,7 +14,7 @@ from tests.models.tiny_llama import write_tiny_model
 
 pytestmark = pytest.mark.timeout(300)
 
-NUM_TOKENS = 1900  # some seconds of them
+NUM_TOKENS = 900  # two seconds of them
 TOPOLOGY = """
 [services.left]
 model = "{left}"

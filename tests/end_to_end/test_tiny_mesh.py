@@ -80,7 +80,7 @@ def pids(mesh: Mesh) -> dict[str, int]:
 @pytest.mark.parametrize("victim", ["decode", "prefill"])
 def test_an_engine_killed_in_mid_stream_costs_no_token(mesh: Mesh, victim: str):
     until(lambda: is_at_rest(mesh))
-    prompt, num_tokens = f"The engine that dies is {victim}. ", 600
+    prompt, num_tokens = f"The engine that dies is {victim}. ", 300
     expected = complete(mesh, prompt, num_tokens)
     killed, victims = list[int](), pids(mesh)
 
@@ -154,7 +154,7 @@ def test_a_burst_is_answered_alike_whoever_computes_it(mesh: Mesh):
 
 def test_a_gateway_that_is_frozen_for_longer_than_its_lease_loses_nothing(mesh: Mesh):
     """Its engines give its requests back; it goes on with them when it is there again."""
-    prompt, num_tokens = "frozen", 400
+    prompt, num_tokens = "frozen", 250
     undisturbed = complete(mesh, prompt, num_tokens)
 
     def freeze(response: httpx.Response) -> None:
@@ -194,7 +194,7 @@ def complete_or_none(mesh: Mesh) -> str | None:
 
 def test_down_finishes_what_runs(mesh: Mesh):
     """The last one: nobody has the mesh after it."""
-    prompt, num_tokens = "the last words ", 800
+    prompt, num_tokens = "the last words ", 400
     expected = complete(mesh, prompt, num_tokens)
     stopping: list[threading.Thread] = []
 

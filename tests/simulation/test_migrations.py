@@ -32,7 +32,7 @@ def move_at_random(sim: Simulation, random: Random, every_s: float) -> None:
 
 
 @pytest.mark.parametrize("coasts", [False, True])
-@each_seed(3, most=8)
+@each_seed(2, most=8)
 def test_every_request_ends_once_with_all_its_tokens(seed: int, coasts: bool):
     random = Random(seed)
     what = topology(FOUR, random.choice(["tropical", "elastic", "least_loaded"]), num_gateways=2)

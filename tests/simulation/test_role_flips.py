@@ -16,7 +16,7 @@ from simulation.reports.timeline import Timeline
 from tests.seeds import each_seed
 from tests.simulation.small import SERVICE, Profile, assert_all_ended_once, simulation, topology
 
-PHASE_S = 30.0
+PHASE_S = 25.0
 SOON_S = 20.0  # within a phase
 PROFILE = Profile(PrefillCost(0.015, 1.6e-4), DecodeCost(0.02, 0.002))  # full with 11 decodes within 50 ms
 READ = Phase("read", (Stream(9.5, (1500, 2500), (20, 40)),))  # two prefill engines compute 6 a second

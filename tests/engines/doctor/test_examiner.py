@@ -95,6 +95,7 @@ def test_a_mesh_without_torch_engines_needs_no_kernels(tmp_path, monkeypatch):
 def test_a_transport_that_is_wanted_is_looked_for(tmp_path, monkeypatch):
     path = tmp_path / "t.toml"
     path.write_text('[services.s]\nmodel = "hf:org/name"\n[engines.e]\n[transfer]\ntransport = "nixl"\n')
+    monkeypatch.setattr("engines.doctor.examiner.ask_torch", lambda: CPU_BUILD)
     for problem, health in (("it needs nixl: pip install 'x[nixl]'", Health.BROKEN), ("", Health.OK)):
         monkeypatch.setattr("engines.doctor.examiner.missing_transport", lambda _, problem=problem: problem)
         found = {one.about: one for one in examine(Patient(load(path), "local"))}

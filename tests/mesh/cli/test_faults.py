@@ -81,13 +81,13 @@ def test_not_running(mesh):
 
 def test_nobody_to_chat_with(mesh):
     url = f"http://127.0.0.1:{mesh.port}"
-    one_line(mesh("chat", "hello", "--url", url), 2, f"^no mesh answers at {url}; start one with `mesh up`")
+    one_line(mesh.here("chat", "hello", "--url", url), 2, f"^no mesh answers at {url}; start one with `mesh up`")
     one_line(mesh.here("chat", "hello", "--url", "nonsense"), 2, "^nonsense: ")
 
 
 def test_keys_are_made_once(mesh):
     assert mesh.here("curve-key", "mesh.key").returncode == 0
-    one_line(mesh("curve-key", "mesh.key"), 2, r"^mesh\.key: exists already")
+    one_line(mesh.here("curve-key", "mesh.key"), 2, r"^mesh\.key: exists already")
 
 
 def test_check_says_what_a_topology_starts(mesh):

@@ -25,7 +25,7 @@ def test_a_detached_mesh_lives_until_down(mesh):
     assert f"ready: http://127.0.0.1:{mesh.port}" in up.stdout
     assert f"curl http://127.0.0.1:{mesh.port}/v1/chat/completions" in up.stdout
 
-    status = json.loads(mesh("status", "t.toml", "--json").stdout)
+    status = json.loads(mesh.here("status", "t.toml", "--json").stdout)
     assert [(row["id"], row["state"], row["restarts"]) for row in status["gateways"]] == [("gateway", "ready", 0)]
     prefill, decode = status["engines"]
     assert (prefill["id"], prefill["state"]) == ("prefill", "ready")
@@ -41,10 +41,10 @@ def test_a_detached_mesh_lives_until_down(mesh):
     assert second.stderr.startswith("mesh 't' is already running (process ")
     assert second.stderr.count("\n") == 1
 
-    tap = mesh("tap", "--topology", "t.toml", "--type", "GatewayStatus", "-n", "2")
+    tap = mesh.here("tap", "--topology", "t.toml", "--type", "GatewayStatus", "-n", "2")
     assert tap.stdout.count("gateway -> all GatewayStatus {seq: 1, state: ready") == 2
 
-    logs = mesh("logs", "prefill", "--topology", "t.toml")
+    logs = mesh.here("logs", "prefill", "--topology", "t.toml")
     assert "prefill      info     started pid=" in logs.stdout
 
     down = mesh("down", "t.toml")

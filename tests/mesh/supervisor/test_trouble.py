@@ -7,8 +7,6 @@ import shutil
 import signal
 from unittest.mock import patch
 
-import pytest
-
 from mesh.process.runtime_folder import make_runtime_dir
 from mesh.supervisor.processes import incarnation
 from mesh.supervisor.processes.pidfile import find_process, pid_file
@@ -27,19 +25,18 @@ async def kill_and_wait(run, process="e"):
     await run.until(lambda: run.child(process).num_restarts > num_restarts and run.child(process).state == "running")
 
 
-@pytest.mark.parametrize(
-    "lost",
-    ["logs/e.out", "logs/e.log", "e.pid", "e.incarnation", "logs"],
-)
-async def test_a_child_whose_files_were_removed_is_started_again(topology, command, lost):
+async def test_a_child_whose_files_were_removed_is_started_again(topology, command):
     async with running(topology, [command("e", "ready"), command("g", "ready")]) as run:
         _, gateway = await both_run(run)
-        path = run.runtime / lost
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-        await kill_and_wait(run)
-        assert (run.child("g").pid, run.child("g").num_restarts) == (gateway, 0)
-        assert run.child("e").ended_incarnation > 0
-        assert path.exists()
+        ended = 0
+        for lost in ("logs/e.out", "logs/e.log", "e.pid", "e.incarnation", "logs"):
+            path = run.runtime / lost
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            await kill_and_wait(run)
+            assert (run.child("g").pid, run.child("g").num_restarts) == (gateway, 0)
+            assert run.child("e").ended_incarnation > ended, lost
+            assert path.exists(), lost
+            ended = run.child("e").ended_incarnation
 
 
 async def test_a_lost_pid_file_is_made_again_while_its_process_runs(topology, command):
@@ -59,9 +56,9 @@ async def test_output_that_cannot_be_kept_is_lost_and_the_child_runs(topology, c
         assert run.child("e").last_exit == "killed by SIGKILL"
 
 
-@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EIO])
-async def test_what_the_machine_cannot_start_for_the_moment_is_tried_again(topology, command, number):
-    failures = [OSError(number, os.strerror(number))] * 5
+async def test_what_the_machine_cannot_start_for_the_moment_is_tried_again(topology, command):
+    numbers = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EIO)
+    failures = [OSError(number, os.strerror(number)) for number in numbers]
     start = incarnation._spawn
 
     def fail_at_first(*arguments):

@@ -113,7 +113,7 @@ def test_latencies_say_how_many_times_shorter_tropicals_are():
 
 
 def test_the_command_does_nothing_twice(mooncake, tmp_path, capsys, monkeypatch):
-    asked = ["--mooncake", str(mooncake), "--models", MODEL, "--requests", "20", "--seeds", "1", "--jobs", "1"]
+    asked = ["--mooncake", str(mooncake), "--models", MODEL, "--requests", "10", "--seeds", "1", "--jobs", "1"]
     asked += ["--only", "colocated", "tropical", "--out", str(tmp_path)]
     command.main(asked)
     assert "x the paper's best" in capsys.readouterr().out

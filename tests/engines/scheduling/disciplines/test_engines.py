@@ -25,7 +25,7 @@ from tests.engines.virtual import VirtualMesh
 from tests.engines.virtual_memory import GATEWAY, SHAPE, HashingExecutor, VirtualContent, VirtualMemory, continuation
 from tests.seeds import each_seed
 
-SEEDS = 2
+SEEDS = 1
 COSTS = {"small": 1.0, "large": 4.0}
 SLOTS = {"small": 3, "large": 1}  # blocks in a page
 RANKING = (Scheduling.DB, Scheduling.FCFS, Scheduling.SJF, Scheduling.MLFQ)

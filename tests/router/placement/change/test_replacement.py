@@ -93,7 +93,7 @@ def test_the_longer_it_is_the_same_the_more_must_show_and_all_risks_together_are
 
 def test_chance_changes_few_plans_however_long_it_is_the_same():
     """What a sample shows is drawn from what is no better, on average."""
-    random, num_changed, num_runs = Random(1), 0, 300 if is_night() else 100
+    random, num_changed, num_runs = Random(1), 0, 300 if is_night() else 60
     for _ in range(num_runs):
         tosses = (random.gauss(0.8, 0.05) for _ in count())
         verdicts = [judged(tosses, risk_of(interval))[0] for interval in range(1, 21)]

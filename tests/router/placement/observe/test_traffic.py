@@ -42,7 +42,7 @@ def test_a_sample_drawn_anew_is_another_one_of_the_same_kind():
 def test_samples_have_rates_that_are_as_unsure_as_what_was_seen_is_short(span_s):
     """Of 5 requests a second the rate is known to 5 / sqrt(number seen); each sample adds its own noise to that."""
     seen = Traffic(span_s, {"a": ServiceTraffic(5.0, Moments(100, 50), Moments(10, 0))})
-    sampled_s, samples = 200.0, 300
+    sampled_s, samples = 200.0, 150
     drawn = [seen.drawn_unsure(sampled_s, seed).services["a"] for seed in range(samples)]
     rates, lengths = (
         Moments.of(values) for values in zip(*[(one.rate, one.num_input.mean) for one in drawn], strict=True)

@@ -150,6 +150,7 @@ def test_a_stream_that_is_done_without_a_reason_has_stopped():
 def test_usage_counts_what_had_no_event_and_is_for_those_who_asked():
     run = stream(chunk("a", "stop"), usage(4, cached=2), DONE)
     assert (len(run.ends.tokens), run.ends.cached) == (4, 2)
+    assert len(stream(chunk("a", "stop") + usage(4) + DONE).ends.tokens) == 4
     assert b"completion_tokens" not in run.got
     assert b"completion_tokens" in stream(chunk("a", "stop"), usage(4), DONE, wants_usage=True).got
     assert len(stream(chunk("a", "stop"), usage(0), DONE).ends.tokens) == 1

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from mesh.cli.arguments import add_topology, print_line
-from mesh.errors import EXIT_FAILURE
+from mesh.errors import EXIT_FAILURE, UserError
 from mesh.suggestions import suggestion
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ def run(options: argparse.Namespace) -> int:
     from mesh.cluster.log_sources import log_sources
     from mesh.topology.parse import load
 
+    if options.process is not None and ("/" in options.process or options.process.endswith(".toml")):
+        raise UserError(f"{options.process} is no process; name a topology with --topology {options.process}")
     topology = load(options.file)
     sources = log_sources(topology)
     found = {source: source.last(options.process, options.lines) for source in sources}

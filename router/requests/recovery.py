@@ -155,6 +155,7 @@ class Recovery:
             error = RequestFailed(message.reason, fault, message.code)
             return [*self.stop(request), self._in_flight.fail(request, error, now)]
         request.losses.num_failed_steps += 1
+        request.losses.failed_on.add(engine)
         if request.losses.num_failed_steps >= self._limits.max_failed_steps:
             self._breakers.forgive(request.id, now)
             return [
@@ -184,7 +185,7 @@ class Recovery:
         self._breakers.failed(request.id, failed, now)
         request.timeline.interrupt(reason, now)
         if request.losses.num_deaths > self._limits.max_deaths:
-            error = f"given up after {request.losses.num_deaths} engines failed; the last: {reason}"
+            error = f"given up after {request.losses.num_deaths} attempts that broke off; the last: {reason}"
             return [*effects, self._in_flight.fail(request, RequestFailed(error, Fault.SERVER), now)]
         if now > request.losses.fruitless_since + self._limits.stall_s and not request.spec.is_filler:
             error = f"given up after {self._limits.stall_s:g} s without a token, on whatever engine; the last: {reason}"

@@ -124,6 +124,7 @@ class Losses:
     num_losses: int = 0  # of engines and of messages
     num_deaths: int = 0  # of engines, each soon after the one before
     num_failed_steps: int = 0  # that computed nothing but this request
+    failed_on: set[str] = field(default_factory=set)  # engines with such a step
     num_tokens_at_death: int = 0
     num_tokens_at_loss: int = -1
     fruitless_since: float = inf  # no token came between any two losses since
@@ -147,6 +148,10 @@ class Losses:
         backoff_s = min(BACKOFF_S * 2 ** (self.num_refusals + self.num_losses), MAX_BACKOFF_S)
         self.avoided = {engine: until for engine, until in self.avoided.items() if until > now}
         self.avoided |= dict.fromkeys(engines, now + backoff_s)
+
+    def unlike(self, engines: Collection[str]) -> set[str]:
+        """Return those whose step failed, if there is any other among these ``engines``: to ask that one says more."""
+        return self.failed_on if any(engine not in self.failed_on for engine in engines) else set()
 
     def avoids(self, now: float) -> set[str]:
         return {engine for engine, until in self.avoided.items() if until > now}

@@ -246,6 +246,9 @@ class Routing:
     def _decide(self, request: InFlightRequest, view: ClusterView, now: float) -> Decision:
         policy = self._policy_for(request, now)
         avoided, broken = request.losses.avoids(now), self._broken(request, view, now)
+        if request.losses.failed_on:
+            serving = [engine.id for engine in view.serving(request.spec.service) if engine.id not in broken]
+            avoided |= request.losses.unlike(serving)
         view = view.without(avoided | broken)
         if request.spec.pooling is not None:  # it ends with its prompt, wherever that is computed
             view = view.keeping(request.spec.service)

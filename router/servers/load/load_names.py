@@ -136,7 +136,7 @@ def _config(series: list[str]) -> tuple[int | None, bool | None]:
         num_tokens += blocks * size
         if (kept := said.get("enable_prefix_caching")) in ("True", "False"):
             has_prefixes = kept == "True"
-    return num_tokens or None, has_prefixes
+    return num_tokens if 0 < num_tokens <= LARGEST else None, has_prefixes
 
 
 def _whole(text: str | None) -> int:

@@ -20,5 +20,7 @@ def test_logs_of_all_processes_come_in_the_order_of_time(tmp_path, monkeypatch, 
     assert words == ["n=1", "two", "three", "json"]
     assert main(["logs", "e", "-n", "1", "--topology", str(tmp_path / "t.toml")]) == 0
     assert capsys.readouterr().out == "00:00:03.000 e            info     three\n"
+    assert main(["logs", str(tmp_path / "t.toml")]) == 2
+    assert "t.toml is no process; name a topology with --topology" in capsys.readouterr().err
     assert main(["logs", "x", "--topology", str(tmp_path / "t.toml")]) == 1
     assert "; use e or g" in capsys.readouterr().err

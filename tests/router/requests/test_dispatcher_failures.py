@@ -23,6 +23,22 @@ def test_a_request_whose_step_fails_on_one_engine_goes_on_elsewhere():
     assert (to, submit.epoch, submit.spec.generated) == (other, Epoch(1), [10, 11])
 
 
+def test_a_request_whose_step_failed_waits_for_an_engine_that_has_not_failed_it():
+    """The same one would fail it again, and then it would end."""
+    world, at = running_on(M0, M1)
+    other = M1 if at == M0 else M0
+    world.status(other, num_free_blocks=0)
+    assert not submits(world.receive(at, Failed("r", Epoch(0), "out of order")))
+    assert not submits([*world.wait(0.2), *world.status(at)])
+    assert only_submit(world.status(other))[0] == other
+
+
+def test_a_request_whose_step_failed_goes_back_where_there_is_no_other_engine():
+    world, at = running_on(M0)
+    world.receive(at, Failed("r", Epoch(0), "out of order"))
+    assert only_submit([*world.wait(1.0), *world.status(at)])[0] == at
+
+
 def test_a_request_whose_step_fails_again_elsewhere_ends_and_no_engine_is_blamed():
     world = World(M0, M1)
     for n in range(10):

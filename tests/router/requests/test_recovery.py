@@ -179,7 +179,7 @@ def test_a_request_that_engines_die_of_is_given_up():
     error = only_error(world.recovery.lose(sender_of(M0), NOW, died=True))
     assert (error.fault, str(error)) == (
         Fault.SERVER,
-        f"given up after {LIMITS.max_deaths + 1} engines failed; the last: {M0} was lost",
+        f"given up after {LIMITS.max_deaths + 1} attempts that broke off; the last: {M0} was lost",
     )
 
 

@@ -51,6 +51,11 @@ def test_what_is_no_count_is_not_known(value: str):
     assert read_load(f"vllm:num_requests_running {value}\n", ServerKind.VLLM).num_running is None
 
 
+def test_more_memory_than_there_can_be_is_not_known():
+    text = 'vllm:cache_config_info{block_size="99999999999",num_gpu_blocks="99999999999"} 1\n'
+    assert read_load(text, ServerKind.VLLM).kv_tokens is None
+
+
 def test_a_page_without_end_costs_no_more_than_reading_it():
     text = "vllm:num_requests_running 1\n" * 100_000 + 'vllm:cache_config_info{block_size="' + "9" * 10_000
     assert read_load(text, ServerKind.VLLM).num_running == 64

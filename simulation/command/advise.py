@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mesh.errors import CommandError, UserError
 from mesh.jobs.arguments import add_jobs
+from mesh.jobs.runner import JobPlace
 from mesh.show.output import Showing, add_show
 from mesh.suggestions import one_of, suggestion
 
@@ -27,6 +29,12 @@ USAGE = """mesh advise MODEL DEVICE --ttft S --tpot S (--lengths FILE | --input 
        [--jobs N | --on ray] [--json]"""
 SIZES = (1, 2, 4, 8)
 ATTAINMENT = 0.9  # of promises that are to be kept
+SEARCH, SERVERS, PRESETS = "--simulate", "--profile", "MODEL and DEVICE alone"  # questions
+ONLY_FOR = {
+    SEARCH: ("engine", "chunks", "confidence", "out"),
+    f"{SEARCH} or {SERVERS}": ("trace", "compare", "most"),
+    PRESETS: ("lengths", "input", "output", "rate", "link_gb_s"),
+}
 
 
 def register(subparsers: "Subparsers") -> None:
@@ -128,11 +136,9 @@ def _share(text: str) -> float:
 
 
 def run(options: argparse.Namespace) -> int:
+    _check_question(options)
     if options.simulate:
         return _search(options)
-    for name in ("engine", "chunks", "confidence", "out"):
-        if getattr(options, name):
-            raise UserError(f"--{name}: is for --simulate; add it, or leave this out")
     if options.profile is not None:
         from simulation.command.server_advice import run_servers
 
@@ -163,6 +169,18 @@ def run(options: argparse.Namespace) -> int:
         reasons = "; ".join(f"{name}: {advice.broken}" for name, advice in found.items())
         raise CommandError(f"no engine can keep this promise: {reasons}")
     return 0
+
+
+def _check_question(options: argparse.Namespace) -> None:
+    """Raise `UserError` for what is of another question, and would change nothing."""
+    asked = SEARCH if options.simulate else SERVERS if options.profile is not None else PRESETS
+    for whose, names in ONLY_FOR.items():
+        for name in names:
+            if asked not in whose and getattr(options, name):
+                instead = "leave it out" if whose == PRESETS else "add it, or leave this out"
+                raise UserError(f"--{name.replace('_', '-')}: is for {whose}; {instead}")
+    if asked != SEARCH and options.jobs != JobPlace(os.cpu_count() or 1):
+        raise UserError(f"--jobs and --on: are for {SEARCH}; leave them out")
 
 
 def _search(options: argparse.Namespace) -> int:

@@ -39,8 +39,6 @@ def run_search(options: argparse.Namespace, presets: Mapping[str, EngineProfile]
     """Search; print the front; write the topology and the picture where asked. ``presets`` cost a unit a device."""
     if options.trace is None:
         raise UserError("--trace: what is to be served? Give a recording, or any other trace")
-    if options.link_gb_s is not None:
-        raise UserError("--link-gb-s: topologies name profiles as they are; leave it out")
     showing = Showing.of(options, is_for_programs=options.json)
     _check_out(options.out)
     offers = _offers(options.engine, presets)
@@ -128,8 +126,6 @@ def _offer(text: str) -> EngineOffer:
 def _requests(options: argparse.Namespace) -> list[TraceRequest]:
     """The recording, with what is promised now in the place of what was."""
     requests = load_trace(options.trace, Random("spread"))
-    if options.rate is not None:
-        raise UserError("--rate: a recording has its own; leave it out")
     return [
         replace(
             request,

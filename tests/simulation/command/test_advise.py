@@ -60,6 +60,11 @@ def test_an_impossible_promise_is_named_and_fails(capsys):
         (["llama2-70b", "a100", *PROMISE], "give --lengths FILE, or both --input and --output"),
         (["llama2-70b", "a100", *PROMISE, *MEANS, "--lengths", "x"], "give --lengths FILE, or both"),
         (["llama2-70b", "a100", *PROMISE, "--lengths", "/nowhere"], "/nowhere: no such file"),
+        (["llama2-70b", "a100", *PROMISE, "--trace", "x"], "--trace: is for --simulate or --profile; add it"),
+        (["llama2-70b", "a100", *PROMISE, *MEANS, "--chunks", "512"], "--chunks: is for --simulate; add it"),
+        (["--profile", "p.toml", "--trace", "x", "--rate", "3"], "--rate: is for MODEL and DEVICE alone; leave it out"),
+        (["--profile", "p.toml", "--trace", "x", "--jobs", "77"], "--jobs and --on: are for --simulate"),
+        (["--simulate", "--trace", "x", "--input", "3"], "--input: is for MODEL and DEVICE alone; leave it out"),
     ],
 )
 def test_mistakes_are_one_line(words, error):

@@ -20,7 +20,7 @@ PIP   = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-co
 COMPILE = $(BIN)/python -m compileall -qq -x '$(SELDOM)'
 STAMP := $(VENV)/.installed
 
-.PHONY: docs docs-serve up down test nightly check lint types floors env clean chaos siege mutation figures vllm-env gpu-check clients
+.PHONY: compiled docs docs-serve up down test nightly check lint types floors env clean chaos siege mutation figures vllm-env gpu-check clients
 .DEFAULT_GOAL := help
 
 help:
@@ -33,6 +33,7 @@ help:
 	@echo "make siege   attacks on a real mesh beside an honest client, by class: a table of what each did to it"
 	@echo "make mutation  writes small defects into a copy of the tree, and counts how many of them the tests notice"
 	@echo "make vllm-env  an environment with vLLM in $(VLLM_VENV), for engines with backend = \"vllm\" (3.5 GB)"
+	@echo "make compiled  gateways, engines and simulations with less CPU: compiles their hot modules for these sources (minutes)"
 	@echo "make clients  small programs with clients that others wrote, against a real mesh (an environment of 500 MB)"
 	@echo "make gpu-check  all tests and benches that need an NVIDIA GPU, in one table (installs the extra gpu)"
 	@echo "make nightly 10,000 simulations with faults, ten times the random runs of the tests, and the siege"
@@ -75,6 +76,9 @@ mutation: $(STAMP)
 
 vllm-env: $(STAMP)
 	$(BIN)/python deploy/install_vllm.py $(VLLM_VENV)
+
+compiled: $(STAMP)
+	@$(BIN)/python -m simulation.compiled
 
 clients: $(STAMP)  # in an environment of their own: some want other versions of one another's parts than the tests do
 	test -x $(CLIENTS_VENV)/bin/python || $(PYTHON) -m venv $(CLIENTS_VENV)

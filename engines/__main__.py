@@ -4,12 +4,14 @@ import os
 import sys
 
 from mesh.errors import EXIT_CONFIGURATION
+from mesh.process.compiled_core import build_here, use_compiled
 from mesh.process.garbage import importing
 from mesh.process.left_out import COLOURS, without
 
 
 def main() -> int:
     """Be the engine that the arguments name; answer the exit code."""
+    use_compiled(build_here())
     with importing(), without(COLOURS):
         from engines.process import serve
         from mesh.process.process import run_process

@@ -20,6 +20,7 @@ import msgspec
 
 from engines.models.errors import ModelError
 from engines.models.progress import Progress
+from mesh.process.compiled_core import user_cache
 
 FORMAT = 3  # of prepared folders; those of another format are prepared anew, from what was fetched
 _MANIFEST = "manifest.json"
@@ -136,8 +137,7 @@ class Cache:
     @classmethod
     def of_user(cls, environment: Mapping[str, str] = os.environ) -> "Cache":
         """Return the user's cache. ``$MESHSERVE_CACHE``, or ``~/.cache/meshserve``."""
-        named = environment.get("MESHSERVE_CACHE")
-        return cls(Path(named).expanduser().absolute() if named else Path.home() / ".cache" / "meshserve")
+        return cls(user_cache(environment))
 
     def entry(self, reference: str) -> Entry:
         name = re.sub(r"[^\w.-]+", "-", reference.rpartition("/")[2].removesuffix(".gguf"))

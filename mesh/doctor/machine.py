@@ -16,6 +16,7 @@ from mesh.addresses import runtime_dir
 from mesh.doctor.findings import Finding, Health, Patient
 from mesh.errors import UserError
 from mesh.extras import how_to_install, installed_version, lacking
+from mesh.process.compiled_core import build_here
 from mesh.process.process import MAX_FILES
 from mesh.process.runtime_folder import make_runtime_dir
 from mesh.supervisor.lock import holder
@@ -38,6 +39,7 @@ def glance(patient: Patient) -> Iterator[Finding]:
 
 def examine(patient: Patient) -> Iterator[Finding]:
     yield Finding("python", Health.OK, f"{platform.python_version()} at {sys.executable}")
+    yield core(build_here())
     yield cores(usable_cores(), patient.engines)
     yield memory(available_memory(), patient.engines)
     yield open_files(_files())
@@ -51,6 +53,13 @@ def examine(patient: Patient) -> Iterator[Finding]:
 
 
 # --- rules ------------------------------------------------------------------------------------------------------------
+
+
+def core(build: Path | None) -> Finding:
+    """Say which of the two processes would run here: neither is a fault."""
+    if build is None:
+        return Finding("core", Health.OK, "runs as it is written (make compiled: decisions take less CPU)")
+    return Finding("core", Health.OK, f"compiled, in {build}")
 
 
 def cores(num_cores: int, engines: Iterable[EngineSpec]) -> Finding:

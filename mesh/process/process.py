@@ -26,6 +26,7 @@ from mesh.clock import Clock, SystemClock
 from mesh.directory import Directory, directory
 from mesh.errors import EXIT_CONFIGURATION, EXIT_FAILURE, EXIT_INTERRUPTED, UserError
 from mesh.process import logs
+from mesh.process.compiled_core import core_in_words
 from mesh.process.incarnations import incarnation_of
 from mesh.process.runtime_folder import make_runtime_dir
 from mesh.process.ties import NO_TIES, Ties
@@ -130,7 +131,7 @@ def _check_id(topology: Topology, process: str, known: Sequence[str]) -> None:
 async def _run(shell: ProcessShell, serve: Serve, file: Path) -> int:
     me = shell.me
     _drain_on_signals(shell.drain)
-    log.info("started", pid=os.getpid(), incarnation=me.incarnation)
+    log.info("started", pid=os.getpid(), incarnation=me.incarnation, core=core_in_words())
     try:
         await serve(shell)
     except UserError as error:

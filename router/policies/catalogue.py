@@ -1,13 +1,15 @@
 """Lists the policies and the meaning of their parameters, read from their own docstrings and types."""
 
+import ast
 import re
-import sys
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 
 import msgspec
 from msgspec import inspect
 
+import router.policies
 from mesh.topology.schema import PolicySpec
 from router.policies.registry import make_policy, policies
 
@@ -35,9 +37,10 @@ def catalogue() -> list[PolicyDoc]:
 
 
 def _about(name: str) -> str:
-    """The first sentence of the file that the policy is in."""
-    policy = make_policy(PolicySpec(name), Random(0))
-    text = " ".join((sys.modules[type(policy).__module__].__doc__ or "").split("\n\n")[0].split())
+    """The first sentence of the file that the policy is in. Compiled modules have no docstrings: the file is read."""
+    module = type(make_policy(PolicySpec(name), Random(0))).__module__
+    file = Path(router.policies.__path__[0], f"{module.rpartition('.')[2]}.py")
+    text = " ".join((ast.get_docstring(ast.parse(file.read_text())) or "").split("\n\n")[0].split())
     return re.split(r"\.(?= |$)", text)[0]
 
 

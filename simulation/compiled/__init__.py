@@ -1,1 +1,1 @@
-"""The pure modules that a simulation spends its time in, compiled by mypyc: the same runs, sooner. Optional."""
+"""The modules that simulations and gateways spend their time in, compiled by mypyc: the same answers, sooner."""

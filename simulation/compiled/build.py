@@ -1,17 +1,16 @@
-"""Compiles modules of a copy of the packages, once for each state of their sources."""
+"""Compiles modules of a copy of the packages, once for each state of their sources (`mesh.process.compiled_core`)."""
 
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from hashlib import sha256
 from pathlib import Path
 from tempfile import mkdtemp
 
 from mesh.errors import UserError
-from simulation.compiled.sources import STRUCTS, sources
+from mesh.process.compiled_core import NAMES, PACKAGES, STRUCTS, sources_digest
+from simulation.compiled.sources import sources
 
-PACKAGES = "mesh", "kvtransfer", "engines", "router", "simulation", "bench"
 KEPT_BUILDS = 2  # the newest: of this state of the sources and the one before
 SETUP = """\
 from mypyc.build import mypycify
@@ -25,18 +24,26 @@ Compile = Callable[[Path, Sequence[str]], None]
 
 
 def compile_modules(folder: Path, paths: Sequence[str]) -> None:
-    """Let mypyc compile these files of a folder in their places. Raise `UserError` if it cannot."""
+    """Let mypyc compile these files of a folder in their places, and import each. Raise `UserError` if it cannot."""
     (folder / "setup.py").write_text(SETUP.format(paths=list(paths)))
     (folder / "mypy.ini").write_text("[mypy]\nignore_missing_imports = True\n")
-    command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = [line for line in (done.stdout + done.stderr).splitlines() if "rror" in line]
-        why = said[-1].strip() if said else f"exit status {done.returncode}"
+    if why := _why_not([sys.executable, "setup.py", "-q", "build_ext", "--inplace"], folder):
         raise UserError(
-            f"mypyc does not compile the simulator; it needs mypy, a C compiler and Python's headers: {why}"
+            f"mypyc does not compile these sources; it needs mypy, a C compiler and Python's headers: {why}"
         )
+    names = ", ".join(path.removesuffix(".py").replace("/", ".") for path in paths)
+    if why := _why_not([sys.executable, "-c", f"import {names}"], folder):
+        raise UserError(f"what mypyc compiled cannot be imported, and is thrown away: {why}")
     shutil.rmtree(folder / "build")
+
+
+def _why_not(command: Sequence[str], folder: Path) -> str:
+    """Run a command there. Return what went wrong, in a line; nothing if nothing did."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if not done.returncode:
+        return ""
+    said = [line for line in (done.stdout + done.stderr).splitlines() if "rror" in line]
+    return said[-1].strip() if said else f"exit status {done.returncode}"
 
 
 def compiled_tree(
@@ -49,7 +56,7 @@ def compiled_tree(
     """Return a copy of the packages in ``root`` with these modules compiled. It is made in the folder ``builds``,
     unless it is there. Raise `UserError` if it cannot be.
     """
-    tree = builds / _digest(root, modules)
+    tree = builds / sources_digest(root)
     if tree.exists():
         tree.touch()
         return tree
@@ -58,23 +65,17 @@ def compiled_tree(
     folder = Path(mkdtemp(dir=builds))
     try:
         _copy(root, folder)
+        if sources_digest(folder) != tree.name:
+            raise UserError("the sources changed while they were copied: try again")
         paths = [_prepare(folder, module) for module in modules]
         compile_(folder, paths)
+        (folder / NAMES).write_text("\n".join(modules))
         folder.rename(tree)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     _forget_old(builds)
     return tree
-
-
-def _digest(root: Path, modules: Sequence[str]) -> str:
-    digest = sha256(f"{sys.version} {' '.join(modules)}".encode())
-    for package in PACKAGES:
-        for path in sorted((root / package).rglob("*.py")):
-            digest.update(str(path.relative_to(root)).encode())
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
 
 
 def _copy(root: Path, folder: Path) -> None:

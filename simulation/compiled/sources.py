@@ -2,16 +2,18 @@
 
 mypyc makes native classes: they need no slots, and cannot derive from exceptions. Of msgspec's structs it would make
 others, silently: neither frozen nor tagged. So structs, with all of their module that they are made of, go to a module
-of their own, which is not compiled.
+of their own, which is not compiled. What stays of a text stays on its line: stack traces name the lines of the source.
 """
 
 import ast
 import re
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-PLAIN_CLASS = "mypyc_attr(native_class=False)"
-STRUCTS = "_structs"  # what the name of the module with the structs ends in
-UNCHECKED = "# mypy: ignore-errors\n"  # the comments are gone that say where mypy is to look away
+from mesh.process.compiled_core import STRUCTS
+
+PLAIN_CLASS = "@mypyc_attr(native_class=False)"
+IMPORT_PLAIN = "from mypy_extensions import mypyc_attr"
 
 
 class Sources(NamedTuple):
@@ -22,24 +24,74 @@ class Sources(NamedTuple):
 
 
 def sources(text: str, module: str) -> Sources:
-    """Return what is to be made of a module's text."""
-    tree = ast.parse(text)
-    imports = [node for node in tree.body if _is_import(node)]
-    apart = _structs(tree.body)
+    """Return what is to be made of a module's text. Raise `ValueError` where no blank line is for what it adds."""
+    body = ast.parse(text).body
+    apart = _structs(body)
+    structs = _without(text, [node for node in body if node not in apart and not _is_import(node)]) if apart else None
     names = [name for node in apart for name in _defined(node)]
-    structs = UNCHECKED + ast.unparse(ast.Module([*imports, *apart], [])) if apart else None
-    body = [node for node in tree.body if node not in apart]
-    if names:
-        body.insert(_after_imports(body), ast.parse(f"from {module}{STRUCTS} import {', '.join(names)}").body[0])
-    tree.body = body
-    classes = _Classes()
-    classes.visit(tree)
-    if classes.has_exceptions:
-        body.insert(_after_imports(body), ast.parse("from mypy_extensions import mypyc_attr").body[0])
-    return Sources(ast.unparse(ast.fix_missing_locations(tree)), structs)
+    adds = [f"from {module}{STRUCTS} import {', '.join(names)}"] if names else []
+    lines = _Lines(text)
+    for node in apart:
+        lines.blank(node)
+    for left in body:
+        if left not in apart:
+            for part in ast.walk(left):
+                if isinstance(part, ast.ClassDef) and _make_native(part, lines) and IMPORT_PLAIN not in adds:
+                    adds.append(IMPORT_PLAIN)
+    if adds:
+        lines.add(max(_last_line(node) for node in body if _is_import(node)) + 1, "; ".join(adds))
+    return Sources(str(lines), structs)
 
 
-def _structs(body: list[ast.stmt]) -> list[ast.stmt]:
+class _Lines:
+    """The lines of a text. They are counted from 1, and never move."""
+
+    def __init__(self, text: str) -> None:
+        self._lines = text.splitlines()
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines) + "\n"
+
+    def blank(self, node: ast.stmt) -> None:
+        """Take a statement out."""
+        first = _first_line(node)
+        self._lines[first - 1 : node.end_lineno] = [""] * (_last_line(node) - first + 1)
+
+    def replace(self, node: ast.stmt | ast.expr, text: str) -> None:
+        """Put one line in the place of what begins and ends with lines of its own."""
+        self._lines[node.lineno - 1 : node.end_lineno] = [text, *[""] * (_last_line(node) - node.lineno)]
+
+    def add(self, number: int, text: str) -> None:
+        """Write into a blank line."""
+        if self._lines[number - 1].strip():
+            raise ValueError(f"line {number} is not blank: {self._lines[number - 1]}")
+        self._lines[number - 1] = text
+
+
+def _without(text: str, nodes: Sequence[ast.stmt]) -> str:
+    lines = _Lines(text)
+    for node in nodes:
+        lines.blank(node)
+    return str(lines)
+
+
+def _make_native(node: ast.ClassDef, lines: _Lines) -> bool:
+    """Prepare a class. Return whether it has to stay one of the interpreter's."""
+    margin = " " * node.col_offset
+    for part in node.body:
+        if _is_slots(part):
+            lines.replace(part, f"{margin}    pass" if len(node.body) == 1 else "")
+    for decorator in node.decorator_list:
+        if isinstance(decorator, ast.Call) and any(keyword.arg == "slots" for keyword in decorator.keywords):
+            decorator.keywords = [keyword for keyword in decorator.keywords if keyword.arg != "slots"]
+            lines.replace(decorator, f"{margin}@{ast.unparse(decorator)}")
+    is_plain = any(base == "Exception" or base.endswith("Error") for base in _bases(node))
+    if is_plain:
+        lines.add(_first_line(node) - 1, margin + PLAIN_CLASS)
+    return is_plain
+
+
+def _structs(body: Sequence[ast.stmt]) -> list[ast.stmt]:
     """The structs of a module, what derives from them, and what they refer to."""
     definitions = {name: node for node in body for name in _defined(node)}
     apart: list[ast.stmt] = []
@@ -77,27 +129,22 @@ def _is_import(node: ast.stmt) -> bool:
     return isinstance(node, ast.Import | ast.ImportFrom)
 
 
-def _after_imports(body: list[ast.stmt]) -> int:
-    return 1 + max([index for index, node in enumerate(body) if _is_import(node)], default=-1)
+def _first_line(node: ast.stmt) -> int:
+    return min(_lines_of(node))
+
+
+def _last_line(node: ast.stmt | ast.expr) -> int:
+    return node.end_lineno or node.lineno
+
+
+def _lines_of(node: ast.stmt) -> Iterator[int]:
+    yield node.lineno
+    if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        yield from (decorator.lineno for decorator in node.decorator_list)
 
 
 def _bases(node: ast.ClassDef) -> list[str]:
     return [base.rpartition(".")[2] for base in map(ast.unparse, node.bases)]
-
-
-class _Classes(ast.NodeTransformer):
-    def __init__(self) -> None:
-        self.has_exceptions = False
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
-        node.body = [part for part in node.body if not _is_slots(part)] or [ast.Pass()]
-        for decorator in node.decorator_list:
-            if isinstance(decorator, ast.Call):
-                decorator.keywords = [keyword for keyword in decorator.keywords if keyword.arg != "slots"]
-        if any(base == "Exception" or base.endswith("Error") for base in _bases(node)):
-            self.has_exceptions = True
-            node.decorator_list.append(ast.parse(PLAIN_CLASS, mode="eval").body)
-        return node
 
 
 def _is_slots(node: ast.stmt) -> bool:

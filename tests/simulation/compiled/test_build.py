@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from mesh.errors import UserError
+from mesh.process.compiled_core import ROOT, files_of
 from simulation.compiled import build
-from simulation.compiled.__main__ import ROOT
 from simulation.compiled.build import compile_modules, compiled_tree
 from simulation.compiled.sources import sources
 from tests.seeds import is_night
@@ -21,6 +21,7 @@ class Builder:
 
     def __init__(self, root: Path) -> None:
         (root / "mesh").mkdir(parents=True)
+        (root / "mesh" / "__init__.py").touch()
         (root / "mesh" / "pool.py").write_text(POOL)
         self.root = root
         self.said: list[str] = []
@@ -67,11 +68,21 @@ def test_a_build_that_fails_leaves_nothing_and_says_why(builder: Builder, monkey
     assert not list((builder.root / "builds").iterdir())
 
 
+def test_what_cannot_be_imported_is_thrown_away(builder: Builder, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(build, "SETUP", "open({paths[0]!r}, 'w').write('raise OSError(9)')")
+    monkeypatch.setattr(builder, "compile", compile_modules)
+    with pytest.raises(UserError, match=r"cannot be imported, and is thrown away: OSError: 9"):
+        builder.tree()
+    assert not list((builder.root / "builds").iterdir())
+
+
 def test_structs_lie_beside_what_is_compiled(builder: Builder):
-    said = "import msgspec\n\nclass Said(msgspec.Struct):\n    num: int"
+    said = "import msgspec\n\nclass Said(msgspec.Struct):\n    num: int\n"
     (builder.root / "mesh" / "pool.py").write_text(said)
-    assert "class Said(msgspec.Struct)" in (builder.tree() / "mesh" / "pool_structs.py").read_text()
-    assert builder.texts == ["import msgspec\nfrom mesh.pool_structs import Said"]
+    tree = builder.tree()
+    assert "class Said(msgspec.Struct)" in (tree / "mesh" / "pool_structs.py").read_text()
+    assert builder.texts == ["import msgspec\nfrom mesh.pool_structs import Said\n\n\n"]
+    assert set(files_of(tree)) == {"mesh.pool", "mesh.pool_structs"}
 
 
 @pytest.mark.skipif(not is_night(), reason="compiling takes minutes")

@@ -1,6 +1,8 @@
 import re
 
-from simulation.compiled.__main__ import ROOT
+import pytest
+
+from mesh.process.compiled_core import ROOT
 from simulation.compiled.modules import COMPILED
 from simulation.compiled.sources import sources
 
@@ -23,8 +25,9 @@ class Word:
     pass
 
 class Listener:
-    heard: Said"""
-PLAIN = "class Pool:\n\n    def __init__(self) -> None:\n        self.num = 0"
+    heard: Said
+"""
+PLAIN = "class Pool:  # of blocks\n\n    def __init__(self) -> None:\n        self.num = 0\n"
 
 
 def test_plain_classes_stay_as_they_are():
@@ -32,22 +35,17 @@ def test_plain_classes_stay_as_they_are():
 
 
 def test_native_classes_have_no_slots():
-    text = "@dataclass(frozen=True, slots=True)\nclass Share:\n    num: int\n"
-    text += "class Run:\n    __slots__ = ('a',)\n    kind = 1"
-    compiled = sources(text, "mesh.pool").compiled
-    assert "slots" not in compiled
-    assert "@dataclass(frozen=True)" in compiled
-    assert "kind = 1" in compiled
+    text = "@dataclass(\n    frozen=True, slots=True\n)\nclass Share:\n    num: int\n"
+    text += "class Run:\n    __slots__ = (\n        'a',\n    )\n    kind = 1\nclass Base:\n    __slots__ = ()\n"
+    wanted = "@dataclass(frozen=True)\n\n\nclass Share:\n    num: int\n"
+    wanted += "class Run:\n\n\n\n    kind = 1\nclass Base:\n    pass\n"
+    assert sources(text, "mesh.pool").compiled == wanted
 
 
 def test_exceptions_stay_classes_of_the_interpreter():
-    text = "import os\n\nclass NoRoomError(RuntimeError):\n    pass"
-    assert sources(text, "mesh.pool").compiled.splitlines()[:4] == [
-        "import os",
-        "from mypy_extensions import mypyc_attr",
-        "",
-        "@mypyc_attr(native_class=False)",
-    ]
+    text = "import os\n\n\nclass NoRoomError(RuntimeError):\n    pass\n"
+    wanted = "import os\nfrom mypy_extensions import mypyc_attr\n@mypyc_attr(native_class=False)\nclass NoRoomError"
+    assert sources(text, "mesh.pool").compiled == f"{wanted}(RuntimeError):\n    pass\n"
 
 
 def test_structs_stay_as_they_are_with_what_they_refer_to():
@@ -55,8 +53,29 @@ def test_structs_stay_as_they_are_with_what_they_refer_to():
     assert compiled.splitlines()[:2] == ["import msgspec", "from mesh.said_structs import type_, Said, SaidAgain, Word"]
     assert NAMES.findall(compiled) == ["longest", "Listener"]
     assert structs is not None
-    assert structs.splitlines()[:2] == ["# mypy: ignore-errors", "import msgspec"]
+    assert structs.splitlines()[:3] == ["import msgspec", "", "type_ = 3"]
     assert NAMES.findall(structs) == ["Said", "SaidAgain", "Word"]
+
+
+def test_all_that_stays_is_on_its_line():
+    lines = STRUCTS.splitlines()
+    for text in sources(STRUCTS, "mesh.said"):
+        assert text is not None
+        made = text.splitlines()
+        assert len(made) == len(lines)
+        assert {line for line in made if line and line not in lines} <= {made[1]}
+        assert all(made[number] == lines[number] for number in range(2, len(lines)) if made[number])
+
+
+def test_what_has_no_room_for_a_line_is_refused():
+    with pytest.raises(ValueError, match="line 1 is not blank: import os"):
+        sources("import os\nclass NoRoomError(RuntimeError):\n    pass\n", "mesh.pool")
+
+
+def test_all_that_is_compiled_has_room_for_what_is_added():
+    for module in COMPILED:
+        text = ROOT.joinpath(*module.split(".")).with_suffix(".py").read_text()
+        assert all(len(made.splitlines()) == len(text.splitlines()) for made in sources(text, module) if made)
 
 
 def test_what_derives_from_a_compiled_class_is_compiled():

@@ -8,15 +8,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Final, Protocol, TextIO
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Task as RichTask
-from rich.text import Text
-
-from mesh.show.words import plain
+from mesh.show.words import duration, plain
 
 EVERY_S: Final = 10.0
 TICK_S: Final = 0.5
@@ -51,12 +46,13 @@ def working(
     ``is_shown``: at all. ``has_lines``: also where no terminal is, ``every_s`` at most.
     """
     file = sys.stderr if stream is None else stream
-    console = Console(file=file, highlight=False)
-    if is_shown and file.isatty() and console.is_interactive:
-        columns = (TextColumn("{task.description}", markup=False), BarColumn(20), TaskProgressColumn(show_speed=False))
-        with Progress(*columns, TimeElapsedColumn(), _TimeLeft(), _Words(), console=console, transient=True) as bar:
-            yield _Bar(bar, bar.add_task(plain(what), total=total, now=""))
-    else:
+    with ExitStack() as stack:
+        if is_shown and file.isatty():
+            from mesh.show.bar import open_bar  # brings rich, which nobody else waits for
+
+            if shown := stack.enter_context(open_bar(plain(what), total, file)):
+                yield shown
+                return
         yield _Lines(plain(what), total, file if is_shown and has_lines else None, clock, every_s)
 
 
@@ -78,34 +74,6 @@ def waiting(what: str, seconds: float, *, has_lines: bool = True) -> Iterator[No
         finally:
             over.set()
             teller.join()
-
-
-class _TimeLeft(ProgressColumn):
-    def render(self, task: RichTask) -> Text:
-        left_s = task.time_remaining
-        return Text("" if left_s is None or task.total is None else f"{duration(left_s)} left", "cyan")
-
-
-class _Words(ProgressColumn):
-    def render(self, task: RichTask) -> Text:
-        return Text(task.fields["now"], no_wrap=True, overflow="ellipsis")
-
-
-class _Bar:
-    def __init__(self, bar: Progress, task: TaskID) -> None:
-        self._bar, self._task = bar, task
-
-    def advance(self, steps: float = 1.0) -> None:
-        self._bar.advance(self._task, steps)
-
-    def at(self, done: float | None = None, words: str | None = None, *, total: float | None = None) -> None:
-        self._bar.update(self._task, completed=done, total=total)
-        if words is not None:
-            self._bar.update(self._task, now=plain(words))
-
-    def stage(self, what: str) -> None:
-        self._bar.reset(self._task, description=plain(what))
-        self._bar.tasks[0].total = None
 
 
 class _Lines:
@@ -145,13 +113,3 @@ class _Lines:
         if self._file is not None:
             self._file.write(f"{line}\n")
             self._file.flush()
-
-
-def duration(seconds: float) -> str:
-    """Write a time in the largest units that matter."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02} min"

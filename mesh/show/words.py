@@ -13,3 +13,13 @@ def shortened(text: str, most: int) -> str:
         return clean
     head = (most - 1) // 2
     return f"{clean[:head]}…{clean[len(clean) - (most - 1 - head) :]}"
+
+
+def duration(seconds: float) -> str:
+    """Write a time in the largest units that matter."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} min"

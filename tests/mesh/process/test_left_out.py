@@ -22,6 +22,7 @@ def test_a_package_that_is_left_out_is_not_found_until_the_end():
     ("program", "others"),
     [
         ("engines", ()),
+        ("engines.models", ()),
         ("router", ("numpy",)),
         ("router.placement", ()),
     ],  # numpy is for vectors, which few services make

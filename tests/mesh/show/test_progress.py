@@ -4,7 +4,8 @@ import io
 
 import pytest
 
-from mesh.show.progress import duration, working
+from mesh.show.progress import working
+from mesh.show.words import duration
 
 
 class Terminal(io.StringIO):

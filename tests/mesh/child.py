@@ -6,9 +6,10 @@ import signal
 import sys
 from itertools import chain, repeat
 
+from mesh.process.garbage import importing
 from mesh.process.left_out import COLOURS, without
 
-with without(COLOURS):  # as all processes of a mesh do
+with importing(), without(COLOURS):  # as all processes of a mesh do
     from mesh.addresses import gateway_names, other_seat, supervisors
     from mesh.errors import UserError
     from mesh.membership.heartbeat import Heartbeat

@@ -77,7 +77,6 @@ def _up_here(topology: "Topology", text: str, options: argparse.Namespace) -> in
     from mesh.added.stored import load_deployed
     from mesh.addresses import supervisor_id
     from mesh.cli.first_steps.remarks import new_remarks
-    from mesh.cli.view import make_view
     from mesh.process.logs import output_file
     from mesh.topology.further import check_further
 
@@ -96,7 +95,7 @@ def _up_here(topology: "Topology", text: str, options: argparse.Namespace) -> in
         print_line(remark)
     with takeover.begun() as plan:
         output = output_file(takeover.runtime, supervisor_id(host))
-        view = make_view(topology, host, options.file, lambda ok: _announce(options.ready_fd, output, ok))
+        view = _view(topology, host, options.file, lambda ok: _announce(options.ready_fd, output, ok))
         asyncio.run(_supervise(takeover, plan, view, _observers(view, options.ready_file)))
     return 0
 
@@ -114,6 +113,18 @@ def _placed(topology: "Topology", wanted: str | None) -> tuple[str, "Ties"]:
     file = places_file(make_runtime_dir(topology), host)
     write_places(file, places)
     return host, Ties(places=file)
+
+
+def _view(topology: "Topology", host: str, file: Path, on_ready: Callable[[bool], None]) -> "View":
+    """Whoever sees the mesh start: a live table is for terminals alone, and brings rich."""
+    from mesh.cli.view import LineView
+
+    lines = LineView(topology, host, file, on_ready)
+    if not sys.stdout.isatty():
+        return lines
+    from mesh.cli.live_view import LiveView
+
+    return LiveView(lines)
 
 
 def _observers(view: "View", ready_file: Path | None) -> Callable[[Sequence["ChildStatus"]], None]:

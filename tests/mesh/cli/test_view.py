@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from mesh.cli.view import LineView, LiveView, welcome
+from mesh.cli.live_view import LiveView
+from mesh.cli.view import LineView, welcome
 from mesh.topology.parse import load
 from mesh.wire.status import ChildStatus
 

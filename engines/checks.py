@@ -52,7 +52,7 @@ def _missing_models(topology: Topology, spec: ServiceSpec) -> Iterator[str]:
     except ModelError as error:
         problem = f"services.{spec.name}.model: {error}"
         if is_on_this_machine(topology):
-            raise UserError(f"{topology.path}: {problem}") from None
+            raise UserError(problem if spec.is_added else f"{topology.path}: {problem}") from None
         yield f"{problem} (this is of the machine that checks; hosts that serve it must have it)"
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from engines.checks import check
 from engines.models.files.model_config import ModelConfig
+from mesh.added.tables import read_tables
 from mesh.errors import UserError
 from mesh.topology.further import CHECKS
 from mesh.topology.parse import load
@@ -79,7 +80,11 @@ def test_a_model_that_is_named_by_its_path_is_there(tmp_path: Path, model: str, 
     path.write_text(HERE.format(model=tmp_path / model))
     with pytest.raises(UserError, match=rf"t\.toml: services\.tiny\.model: {fault}"):
         check(load(path))
-    path.write_text(path.read_text() + ELSEWHERE)
+    added = read_tables(tmp_path / "a.toml", f'[services.more]\nmodel = "{tmp_path / model}"\nengines = ["e"]\n')
+    path.write_text(HERE.format(model="hf:a/b"))
+    with pytest.raises(UserError, match=rf"^services\.more\.model: {fault}"):
+        check(load(path, added=added))
+    path.write_text(HERE.format(model=tmp_path / model) + ELSEWHERE)
     [remark] = check(load(path))
     assert remark.startswith("services.tiny.model: ")
     assert remark.endswith("hosts that serve it must have it)")

@@ -89,7 +89,8 @@ def _remove(options: argparse.Namespace) -> int:
     from mesh.suggestions import suggestion
     from mesh.topology.parse import load
 
-    file, names = split_topology(options.words)
+    file, words = split_topology(options.words)
+    names = list(dict.fromkeys(words))
     if not names:
         raise UserError(f"which service? usage: {REMOVE}")
     topology = load(file)

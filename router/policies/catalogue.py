@@ -2,6 +2,7 @@
 
 import ast
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -37,11 +38,16 @@ def catalogue() -> list[PolicyDoc]:
 
 
 def _about(name: str) -> str:
-    """The first sentence of the file that the policy is in. Compiled modules have no docstrings: the file is read."""
+    """The first sentence of the file that the policy is in."""
     module = type(make_policy(PolicySpec(name), Random(0))).__module__
-    file = Path(router.policies.__path__[0], f"{module.rpartition('.')[2]}.py")
-    text = " ".join((ast.get_docstring(ast.parse(file.read_text())) or "").split("\n\n")[0].split())
+    text = " ".join((sys.modules[module].__doc__ or _written(module)).split("\n\n")[0].split())
     return re.split(r"\.(?= |$)", text)[0]
+
+
+def _written(module: str) -> str:
+    """The docstring of a compiled module, which has it in its file alone."""
+    file = Path(router.policies.__path__[0], f"{module.rpartition('.')[2]}.py")
+    return ast.get_docstring(ast.parse(file.read_text())) or ""
 
 
 def _parameters(kind: type[msgspec.Struct]) -> tuple[ParameterDoc, ...]:

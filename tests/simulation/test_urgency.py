@@ -31,12 +31,12 @@ TOPOLOGY = Topology(
 
 @pytest.mark.parametrize("urgent_at_s", [0.15, 0.3, 0.5, 0.8, 1.2, 2.0, 3.0, 4.0])
 def test_what_is_more_urgent_waits_for_no_memory(urgent_at_s):
-    """They come within 0.1 s, and are all done after 10 s."""
+    """They come within 0.1 s, and are all done after 12 s. Beside twelve others an answer takes 5 s."""
     others = [TraceRequest(0.1 * n / NUM_OTHERS, NUM_PROMPT, NUM_ANSWER, priority=0) for n in range(NUM_OTHERS)]
     records = []
     sim = simulation(TOPOLOGY, profile=PROFILE)
     sim.run(SERVICE, [*others, TraceRequest(urgent_at_s, NUM_PROMPT, NUM_ANSWER, priority=100)], records.append)
     assert [record.outcome for record in records] == [Outcome.FINISHED] * (NUM_OTHERS + 1)
-    [place] = [place for place, record in enumerate(records) if record.priority == 100]
-    assert records[place].ttft_s < 0.2
-    assert place <= 15
+    [urgent] = [record for record in records if record.priority == 100]
+    assert urgent.ttft_s < 0.2
+    assert urgent.e2e_s < 5.3

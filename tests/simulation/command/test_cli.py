@@ -38,9 +38,10 @@ def test_a_steady_run_leaves_its_warm_up_out_and_says_how_sure_it_is(files, tmp_
 def test_a_run_of_more_than_is_served_is_told(files, tmp_path, capsys):
     lengths = tmp_path / "long.csv"
     lengths.write_text("input_tokens,output_tokens\n2000,400\n")
-    assert simulate((files[0], str(lengths)), "--rates", "3,4", "--limit", "120", "--jobs", "1") == 0
+    options = ("--compare", "chunked", "--rates", "3,4", "--limit", "120", "--jobs", "1")
+    assert simulate((files[0], str(lengths)), *options) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "tropical: not steady: requests in flight grow by" in printed
+    assert "chunked: not steady: requests in flight grow by" in printed
     assert "4/s is more than this serves, or 120 requests are too few to see where it ends" in printed
 
 

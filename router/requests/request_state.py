@@ -149,8 +149,8 @@ class Losses:
         self.avoided = {engine: until for engine, until in self.avoided.items() if until > now}
         self.avoided |= dict.fromkeys(engines, now + backoff_s)
 
-    def unlike(self, engines: Collection[str]) -> set[str]:
-        """Return those whose step failed, if there is any other among these ``engines``: to ask that one says more."""
+    def to_avoid(self, engines: Collection[str]) -> set[str]:
+        """Return those whose step failed, if ``engines`` has any other: to ask that one says more."""
         return self.failed_on if any(engine not in self.failed_on for engine in engines) else set()
 
     def avoids(self, now: float) -> set[str]:

@@ -248,7 +248,7 @@ class Routing:
         avoided, broken = request.losses.avoids(now), self._broken(request, view, now)
         if request.losses.failed_on:
             serving = [engine.id for engine in view.serving(request.spec.service) if engine.id not in broken]
-            avoided |= request.losses.unlike(serving)
+            avoided |= request.losses.to_avoid(serving)
         view = view.without(avoided | broken)
         if request.spec.pooling is not None:  # it ends with its prompt, wherever that is computed
             view = view.keeping(request.spec.service)

@@ -12,7 +12,7 @@ from engines.costs.serving_systems import imitating
 from engines.models.errors import ModelError
 from engines.models.files.model_config import ModelConfig
 from engines.models.store import check_place, prepared_dir
-from engines.tiers.opening import missing_encryption
+from engines.tiers.opening import missing_encryption, shared_folder
 from kvtransfer.layout import DTYPE_BYTES
 from mesh.errors import UserError
 from mesh.sizes import in_words
@@ -28,7 +28,8 @@ def check(topology: Topology) -> list[str]:
     elsewhere = [remark for service in topology.services for remark in _missing_models(topology, service)]
     for adapter in topology.adapters:
         _check_adapter(topology, adapter)
-    if topology.kv_tiers is not None and (problem := missing_encryption(topology.kv_tiers)):
+    tiers = topology.kv_tiers
+    if tiers is not None and (problem := missing_encryption(tiers) or shared_folder(tiers)):
         raise UserError(f"{topology.path}: kv_tiers: {problem}")
     profiles = {engine.id: profile_of(topology, engine) for engine in topology.engines}
     remarks = elsewhere + ([problem] if (problem := missing_transport(topology.transfer.transport)) else [])

@@ -26,10 +26,22 @@ def open_tiers(topology: Topology, engine: EngineSpec) -> Mapping[Tier, TierFold
     spec = topology.kv_tiers
     if spec is None or not engine.prefix_caching or engine.scheduling.is_static:
         return {}
-    tiers = {Tier.HOST: TierFolder(spec.host_folder or _own_folder(), spec.host_bytes)}
+    if problem := shared_folder(spec):
+        raise UserError(f"[kv_tiers]: {problem}")
+    tiers = {Tier.HOST: TierFolder(_host_folder(spec), spec.host_bytes)}
     if spec.disk_bytes:
-        tiers[Tier.DISK] = _open_disk(spec, spec.disk_folder or Cache.of_user().root / "kv")
+        tiers[Tier.DISK] = _open_disk(spec, _disk_folder(spec))
     return tiers
+
+
+def shared_folder(spec: KVTiersSpec) -> str:
+    """Say in one line that both tiers would hold the same files; empty if they do not."""
+    if not spec.disk_bytes:
+        return ""
+    host, disk = _host_folder(spec).resolve(), _disk_folder(spec).resolve()
+    if not (host.is_relative_to(disk) or disk.is_relative_to(host)):
+        return ""
+    return f"disk_folder {disk} and host_folder {host} share files; name two that are apart"
 
 
 def missing_encryption(spec: KVTiersSpec) -> str:
@@ -39,10 +51,16 @@ def missing_encryption(spec: KVTiersSpec) -> str:
     return missing_extra(key, "encryption", "cryptography") if has_key else ""
 
 
-def _own_folder() -> Path:
+def _host_folder(spec: KVTiersSpec) -> Path:
+    if spec.host_folder is not None:
+        return spec.host_folder
     if not MEMORY.is_dir():
         raise UserError(f"[kv_tiers]: there is no {MEMORY} here; name a folder in memory as host_folder")
     return MEMORY / f"meshserve-kv-{os.geteuid()}"
+
+
+def _disk_folder(spec: KVTiersSpec) -> Path:
+    return spec.disk_folder or Cache.of_user().root / "kv"
 
 
 def _open_disk(spec: KVTiersSpec, folder: Path) -> TierFolder:

@@ -223,8 +223,9 @@ def _kv_tiers(source: _Source) -> KVTiersSpec | None:
     given = [key for key in ("disk_key_file", "disk_key_env") if key in fields]
     if len(given) > 1:
         source.report.add(("kv_tiers", given[1]), f"{given[0]} names a key, too; leave out one of the two")
-    if given and "disk_bytes" not in fields:
-        source.report.add(("kv_tiers", given[0]), 'there is no disk to encrypt; add disk = "100GiB", or leave it out')
+    if "disk_bytes" not in fields:
+        for key in sorted(fields.keys() & {"disk_folder", *given}):
+            source.report.add(("kv_tiers", key), 'there is no disk; add disk = "100GiB", or leave it out')
     return KVTiersSpec(**fields)
 
 

@@ -15,7 +15,7 @@ SECRET = "0123456789abcdef" * 4
 
 
 def topology(folder: Path, tiers: str):
-    folders = f'host_folder = "{folder}/host"\ndisk_folder = "{folder}/disk"\n'
+    folders = f'host_folder = "{folder}/host"\n'
     path = folder / "mesh.toml"
     mesh = '[services.m]\nmodel = "pypi:x==1/x.gguf"\n[engines.e]\n[gateways.g]\n'
     path.write_text(f"{mesh}[kv_tiers]\n{folders}{tiers}")
@@ -26,7 +26,7 @@ def test_a_disk_has_the_key_of_its_file(tmp_path):
     pytest.importorskip("cryptography")
     (tmp_path / "kv.key").write_text(f"{SECRET}\n")
     (tmp_path / "kv.key").chmod(0o600)
-    made = topology(tmp_path, 'disk = "1MiB"\ndisk_key_file = "kv.key"\n')
+    made = topology(tmp_path, 'disk = "1MiB"\ndisk_folder = "disk"\ndisk_key_file = "kv.key"\n')
     tiers = open_tiers(made, made.own_engines[0])
     assert [type(tiers[tier]).__name__ for tier in (Tier.HOST, Tier.DISK)] == ["TierFolder", "EncryptedFolder"]
     (tmp_path / "kv.key").chmod(0o644)
@@ -54,12 +54,22 @@ def test_a_key_of_the_environment(monkeypatch):
     ("tiers", "fault"),
     [
         ('disk = "1GiB"\ndisk_key_file = "k"\ndisk_key_env = "K"', "disk_key_file names a key, too; leave out one"),
-        ('disk_key_env = "K"', "there is no disk to encrypt; add disk ="),
+        ('disk_key_env = "K"', "disk_key_env: there is no disk; add disk ="),
+        ('disk_folder = "disk"', "disk_folder: there is no disk; add disk ="),
     ],
 )
 def test_keys_that_fit_nothing_are_refused(tmp_path, tiers, fault):
     with pytest.raises(UserError, match=fault):
         topology(tmp_path, tiers)
+
+
+@pytest.mark.parametrize("disk", ["host", "host/below", "."])
+def test_tiers_have_folders_apart(tmp_path, disk):
+    made = topology(tmp_path, f'disk = "1MiB"\ndisk_folder = "{disk}"')
+    with pytest.raises(UserError, match="share files; name two that are apart"):
+        engines.checks.check(made)
+    with pytest.raises(UserError, match="share files; name two that are apart"):
+        open_tiers(made, made.own_engines[0])
 
 
 def test_what_to_install_is_said_in_one_line(tmp_path, monkeypatch):

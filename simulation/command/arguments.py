@@ -23,6 +23,7 @@ from simulation.faults.grammar import (
 )
 from simulation.loads.arrival_processes import parse_cv
 from simulation.loads.mix import parse_mix
+from simulation.loads.trace_request import LONGEST_S
 
 MAX_RATES = 1000
 T = TypeVar("T")
@@ -101,7 +102,7 @@ def _add_load(group: argparse._ArgumentGroup) -> None:
         metavar="N[,M]",
         help="with --lengths or --load: closed loops of N, and M, clients, each of which waits for its answer",
     )
-    group.add_argument("--think", type=_not_negative, metavar="S", help="... and then for S on average (default: 0)")
+    group.add_argument("--think", type=_until_a_year, metavar="S", help="... and then for S on average (default: 0)")
     group.add_argument("--scale", type=_positive, metavar="X", help="with --trace: X times its own rate")
     group.add_argument(
         "--arrivals",
@@ -109,7 +110,7 @@ def _add_load(group: argparse._ArgumentGroup) -> None:
         help="with --lengths: how they arrive (default: poisson)",
     )
     group.add_argument("--cv", type=_read(parse_cv), metavar="X", help="variation of gamma's gaps (default: 2)")
-    group.add_argument("--duration", type=_positive, metavar="S", help="with --lengths: seconds (default: 600)")
+    group.add_argument("--duration", type=_within_a_year, metavar="S", help="with --lengths: seconds (default: 600)")
     group.add_argument("--limit", type=_count, metavar="N", help="the first N requests only")
 
 
@@ -241,8 +242,15 @@ def _positive(text: str) -> float:
     return value
 
 
-def _not_negative(text: str) -> float:
-    return 0.0 if text == "0" else _positive(text)
+def _within_a_year(text: str) -> float:
+    value = _positive(text)
+    if value > LONGEST_S:
+        raise argparse.ArgumentTypeError(f"{text!r} does not fit; use at most {LONGEST_S:g} s, a year")
+    return value
+
+
+def _until_a_year(text: str) -> float:
+    return 0.0 if text == "0" else _within_a_year(text)
 
 
 def _share(text: str) -> float:

@@ -13,8 +13,8 @@ from simulation.loads.described.description import read_description
 from simulation.loads.mix import Mix
 from simulation.loads.services import assign_services
 from simulation.loads.sources import ClosedLoad, DescribedLoad, LoadLevel, LoadSource, SyntheticLoad, TraceLoad
-from simulation.loads.trace_request import TraceRequest
-from simulation.loads.traces import load_lengths, load_trace, scaled, structured
+from simulation.loads.trace_request import LONGEST_S, TraceRequest
+from simulation.loads.traces import load_lengths, load_trace, mean_rate, scaled, structured
 
 DURATION_S = 600.0
 ALL_IN_FILE = ("limit", "structured", "think")
@@ -97,13 +97,24 @@ def load_of(options: argparse.Namespace, topology: Topology, mix: Mix | None) ->
     if options.trace is not None:
         requests = load_trace(options.trace, Random(f"{options.seed}/spread"))
         requests = structured(_with_services(requests[: options.limit], topology, wanted, mix), share, masks)
-        return TraceLoad(scaled(requests, options.scale or 1.0))
+        return TraceLoad(_within_a_year(scaled(requests, options.scale or 1.0), options))
     lengths = structured(_with_services(load_lengths(options.lengths), topology, wanted, mix), share, masks)
     if options.concurrency is not None:
         duration_s = options.duration or (DURATION_S if options.limit is None else None)
         return ClosedLoad(lengths, options.concurrency[0], options.think or 0.0, options.limit or POOL, duration_s)
     arrivals = Arrivals(options.rate or options.rates[0], Process(options.arrivals or "poisson"), options.cv or 2.0)
     return SyntheticLoad(lengths, arrivals, options.duration or DURATION_S, options.limit)
+
+
+def _within_a_year(requests: Sequence[TraceRequest], options: argparse.Namespace) -> Sequence[TraceRequest]:
+    slowest = min((level.rate for level in levels_of(options) if level.rate is not None), default=None)
+    span_s = requests[-1].at_s if slowest is None else requests[-1].at_s * mean_rate(requests) / slowest
+    if span_s > LONGEST_S:
+        option = "--scale" if slowest is None else "--rate" if options.rates is None else "--rates"
+        raise UserError(
+            f"{option}: the trace would take {span_s / LONGEST_S:.3g} years, and one is the most; give more"
+        )
+    return requests
 
 
 def _described(options: argparse.Namespace, service: str) -> DescribedLoad:

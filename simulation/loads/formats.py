@@ -1,13 +1,14 @@
 """Formats of traces with a row a request, told apart by the columns that they name first."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from mesh.suggestions import closest
 from router.history.records import Outcome
 from simulation.loads.recordings import HEADER_MARK, read_records
-from simulation.loads.rows import Row, TraceError, with_numbers
+from simulation.loads.rows import NoTokensError, Row, TraceError, with_numbers
 from simulation.loads.trace_request import RecordedAnswer, TraceRequest
 
 BYTES_PER_TOKEN: Final = 4  # of English text, about
@@ -88,18 +89,36 @@ def share_gpt(conversations: Iterable[Mapping[str, Any]]) -> list[TraceRequest]:
     return [TraceRequest(0.0, num_input, num_output) for num_input, num_output in lengths]
 
 
-def _answered(rows: Iterable[Row], read: Callable[[Row], TraceRequest]) -> list[TraceRequest]:
-    """Those that were: BurstGPT's failures have answers of no token, aiperf's have an error."""
-    return [read(row) for row in rows if not row.has("error") and str(row.values.get("Response tokens")) != "0"]
-
-
 def _each(read: Callable[[Row], TraceRequest]) -> Callable[[Iterable[Row]], list[TraceRequest]]:
-    return lambda rows: [read(row) for row in rows]
+    """Leave out what has no tokens: answers of no token are failures in BurstGPT."""
+
+    def read_all(rows: Iterable[Row]) -> list[TraceRequest]:
+        requests = []
+        for row in rows:
+            with suppress(NoTokensError):
+                requests.append(read(row))
+        return requests
+
+    return read_all
+
+
+def _of_one_clock(rows: Iterable[Row], column: str) -> Iterator[Row]:
+    """Raise `TraceError` at the first row that has a date where the first one has seconds, or the reverse."""
+    first: Row | None = None
+    for row in rows:
+        first = first or row
+        if row.is_date(column) != first.is_date(column):
+            raise row.fault(
+                column, f"{row.get(column)!r} beside {first.get(column)!r}; use dates or seconds throughout"
+            )
+        yield row
 
 
 @dataclass(frozen=True, slots=True)
 class TraceFormat:
-    """``mark`` is the column that no other format of its kind has."""
+    """``mark`` is the column that no other format of its kind has. ``left_out``: what is told of rows that became no
+    request; empty if rows are not requests.
+    """
 
     name: str
     mark: str
@@ -108,6 +127,7 @@ class TraceFormat:
     has_times: bool = True
     is_quantised: bool = False
     may_be_cut: bool = False  # its writer may have been stopped inside a line
+    left_out: str = "has no token in its prompt or answer"
 
 
 OTHER_MARKS: Final = {";": "semicolons", "\t": "tabs"}
@@ -122,15 +142,15 @@ CSV_FORMATS = (
         _each(_vidur),
         has_times=False,
     ),
-    TraceFormat(
-        "BurstGPT",
-        "Request tokens",
-        ("Timestamp", "Request tokens", "Response tokens"),
-        lambda rows: _answered(rows, _burst_gpt),
-    ),
+    TraceFormat("BurstGPT", "Request tokens", ("Timestamp", "Request tokens", "Response tokens"), _each(_burst_gpt)),
     TraceFormat("ServeGen", "timestamp", ("timestamp", *ARRIVALS), _each(_serve_gen)),
-    TraceFormat("Azure", "TIMESTAMP", ("TIMESTAMP", "ContextTokens", "GeneratedTokens"), _each(_azure)),
-    TraceFormat(RECORDS, "arrived_s", RECORD_COLUMNS, lambda rows: read_records(map(with_numbers, rows))),
+    TraceFormat(
+        "Azure",
+        "TIMESTAMP",
+        ("TIMESTAMP", "ContextTokens", "GeneratedTokens"),
+        lambda rows: _each(_azure)(_of_one_clock(rows, "TIMESTAMP")),
+    ),
+    TraceFormat(RECORDS, "arrived_s", RECORD_COLUMNS, lambda rows: read_records(map(with_numbers, rows)), left_out=""),
     TraceFormat("a file of arrivals", "arrival_s", ("arrival_s", "input_tokens", "output_tokens"), _each(_arrivals)),
     TraceFormat(
         "a file of lengths", "input_tokens", ("input_tokens", "output_tokens"), _each(_lengths), has_times=False
@@ -140,7 +160,13 @@ CSV_FORMATS = (
     ),
 )
 JSON_FORMATS = (
-    TraceFormat("aiperf's records", "metrics", ("metadata", "metrics"), lambda rows: _answered(rows, _aiperf)),
+    TraceFormat(
+        "aiperf's records",
+        "metrics",
+        ("metadata", "metrics"),
+        lambda rows: [_aiperf(row) for row in rows if not row.has("error")],
+        left_out="failed",
+    ),
     TraceFormat("LLMServingSim", "input_toks", ("arrival_time", "input_toks", "output_toks"), _each(_llm_serving_sim)),
     TraceFormat(
         "Mooncake", "timestamp", ("timestamp", "input_length", "output_length"), _each(_mooncake), is_quantised=True
@@ -158,9 +184,10 @@ JSON_FORMATS = (
         ("conversations",),
         lambda rows: share_gpt(row.values for row in rows),
         has_times=False,
+        left_out="",
     ),
-    TraceFormat(RECORDS, "arrived_s", RECORD_COLUMNS, read_records),
-    TraceFormat("a recording", HEADER_MARK, (HEADER_MARK, "started_at"), read_records, may_be_cut=True),
+    TraceFormat(RECORDS, "arrived_s", RECORD_COLUMNS, read_records, left_out=""),
+    TraceFormat("a recording", HEADER_MARK, (HEADER_MARK, "started_at"), read_records, may_be_cut=True, left_out=""),
 )
 
 

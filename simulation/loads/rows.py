@@ -17,6 +17,10 @@ class TraceError(UserError):
     """A trace that cannot be used: ``file:line: column: what is wrong; what would be right``."""
 
 
+class NoTokensError(TraceError):
+    """A request whose prompt or answer has no token, so that nothing of it can be served."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One line of a file, by column."""
@@ -57,12 +61,15 @@ class Row:
         return value
 
     def tokens(self, column: str) -> int:
+        """Raise `NoTokensError` for none of them, `TraceError` for what is no length."""
         value = self.get(column)
         try:
             exact = float(value)
             number = int(value) if type(value) is int else int(exact)
         except (OverflowError, TypeError, ValueError):
-            exact = number = 0
+            exact = number = -1
+        if exact == 0 and not isinstance(value, bool):
+            raise NoTokensError(f"{self.place}: {column}: no token; a request has one at least")
         if number < 1 or number != exact or isinstance(value, bool):
             raise self.fault(column, f"{value!r} is not a length; use a whole number of tokens, at least 1")
         return number
@@ -78,15 +85,23 @@ class Row:
         return number
 
     def moment(self, column: str) -> float:
+        """Return seconds, those of a date since 1970."""
         value = self.get(column)
         try:
-            return datetime.fromisoformat(str(value).strip()).timestamp()
-        except ValueError:
+            return (
+                datetime.fromisoformat(str(value).strip()).timestamp() if self.is_date(column) else self.seconds(column)
+            )
+        except (TraceError, ValueError):
             right = "use a date and time such as 2023-11-16 18:15:46.68, or seconds, 0 or later"
-        try:
-            return self.seconds(column)
-        except TraceError:
             raise self.fault(column, f"{value!r} is not a time; {right}") from None
+
+    def is_date(self, column: str) -> bool:
+        """Say whether the column holds no number, as which a time would be seconds."""
+        try:
+            float(self.get(column))
+        except (TypeError, ValueError):
+            return True
+        return False
 
     def hashes(self, column: str, maximum: int = 2**31 - 1) -> tuple[int, ...]:
         value = self.values.get(column, [])

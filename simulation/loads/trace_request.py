@@ -1,8 +1,11 @@
 """One request of a trace."""
 
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from router.history.records import Outcome
+
+LONGEST_S: Final = 366 * 86400.0  # of any load: what would take longer has wrong times
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@
 """
 
 import csv
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby, pairwise
@@ -16,12 +17,13 @@ from simulation.loads.documents import is_document, read_document
 from simulation.loads.formats import CSV_FORMATS, JSON_FORMATS, TraceFormat, choose_format
 from simulation.loads.recordings import HEADER_MARK
 from simulation.loads.rows import Row, TraceError, csv_rows, cut_rows, json_rows, open_text, parse_object
-from simulation.loads.trace_request import TraceRequest
+from simulation.loads.trace_request import LONGEST_S, TraceRequest
 from simulation.loads.workload_lengths import PREFIX, described_lengths
 
 
 def load_trace(path: Path, random: Random) -> list[TraceRequest]:
     """Requests in order of arrival, from 0 s on. ``random`` spreads arrivals inside the ticks of a coarse clock.
+    Standard error tells how many are left out.
 
     Raises `TraceError`, also for a file without times.
     """
@@ -31,6 +33,11 @@ def load_trace(path: Path, random: Random) -> list[TraceRequest]:
     requests.sort(key=lambda request: request.at_s)
     first = requests[0].at_s
     requests = [replace(request, at_s=request.at_s - first) for request in requests]
+    if requests[-1].at_s > LONGEST_S:
+        raise TraceError(
+            f"{path}: from its first request to its last are {requests[-1].at_s / LONGEST_S:.3g} years, and one is the "
+            "most; write all its times in one unit"
+        )
     return _spread(requests, random) if form.is_quantised else requests
 
 
@@ -88,7 +95,8 @@ def _load(path: Path) -> tuple[TraceFormat, list[TraceRequest]]:
                 return read_document(path, file)
             is_json = first.lstrip().startswith("{")
             form = _json_format(path, first) if is_json else _csv_format(path, first)
-            requests = form.read(_rows(form, path, file, is_json))
+            rows = list(_rows(form, path, file, is_json))
+            requests = form.read(rows)
     except FileNotFoundError:
         raise TraceError(f"{path}: no such file") from None
     except (OSError, UnicodeDecodeError, EOFError, csv.Error) as error:
@@ -97,6 +105,8 @@ def _load(path: Path) -> tuple[TraceFormat, list[TraceRequest]]:
         raise TraceError(f"{path}: what it holds is not as its format has it: {str(error)[:200]}") from None
     if not requests:
         raise TraceError(f"{path}:1: no request follows; a trace needs one at least")
+    if form.left_out and (num_left_out := len(rows) - len(requests)):
+        sys.stderr.write(f"{path}: {num_left_out} of {len(rows)} requests left out: each {form.left_out}\n")
     return form, requests
 
 

@@ -28,6 +28,14 @@ def test_clients_think_before_they_ask(files, capsys):
     assert 0.7 < rate < 1  # two clients, of which each takes 2 s and an answer
 
 
+@pytest.mark.parametrize("options", [("--scale", "1e-9"), ("--rate", "1e-9"), ("--rates", "1e-9,1")])
+def test_a_trace_that_would_take_years_is_refused(files, tmp_path, options):
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival_s,input_tokens,output_tokens\n0,10,2\n1,10,2\n")
+    with pytest.raises(UserError, match=f"{options[0]}: the trace would take 31.6 years, and one is the most"):
+        main(files[0], "--trace", str(trace), *options)
+
+
 def test_the_capacity_is_searched_between_two_rates(files, tmp_path, capsys):
     lengths = tmp_path / "long.csv"
     lengths.write_text("input_tokens,output_tokens\n1000,2\n")

@@ -115,7 +115,7 @@ def test_lines_that_were_cut_off_are_left_out(write):
         ((HEADER | {"started_at": "noon"}, RECORD), ":1: started_at:", "'noon' is not a time; use a date"),
         ((HEADER | {"gateway": 3}, RECORD), ":1: gateway:", "3 is not a text"),
         ((RECORD, HEADER), ":2: recording:", "the requests above it do not say when they began"),
-        ((HEADER, RECORD | {"input_tokens": 0}), ":2: input_tokens:", "0 is not a length"),
+        ((HEADER, RECORD | {"input_tokens": 0}), ":2: input_tokens:", "no token; a request has one at least"),
         ((HEADER, RECORD | {"output_tokens": -1}), ":2: output_tokens:", "-1 does not fit; use a whole number of at"),
         ((HEADER, RECORD | {"slo_ttft_s": "soon"}), ":2: slo_ttft_s:", "'soon' is not a time"),
         ((HEADER, RECORD | {"priority": 1.5}), ":2: priority:", "1.5 does not fit; use a whole number"),

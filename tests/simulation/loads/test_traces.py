@@ -47,6 +47,13 @@ def test_azure(tmp_path):
     assert load(tmp_path, AZURE) == [TraceRequest(0.0, 374, 44), TraceRequest(4.25, 396, 109)]
 
 
+@pytest.mark.parametrize("empty", ["2023-11-16 18:15:48,0,44\n", "2023-11-16 18:15:48,374,0\n"])
+def test_what_has_no_tokens_is_left_out_and_told(tmp_path, capsys, empty):
+    assert load(tmp_path, AZURE + empty) == [TraceRequest(0.0, 374, 44), TraceRequest(4.25, 396, 109)]
+    told = "1 of 3 requests left out: each has no token in its prompt or answer"
+    assert capsys.readouterr().err == f"{tmp_path / 'trace'}: {told}\n"
+
+
 def test_mooncake_is_spread_inside_its_ticks_in_order(tmp_path):
     requests = load(tmp_path, lines(*MOONCAKE))
     assert [request.num_output for request in requests] == [5, 6, 7, 8]
@@ -92,7 +99,9 @@ def test_any_format_gives_lengths(tmp_path):
         ("arrival_s,input_tokens,output_tokens\n-1,3,4\n", ":2: arrival_s:", "'-1' is not a time"),
         ("TIMESTAMP,ContextTokens,GeneratedTokens\n", ":1:", "no request follows"),
         ("TIMESTAMP,ContextTokens,GeneratedTokens\n-1,5,5\n", ":2: TIMESTAMP:", "'-1' is not a time; use a date"),
-        ("TIMESTAMP,ContextTokens,GeneratedTokens\n1,0,5\n", ":2: ContextTokens:", "'0' is not a length"),
+        ("TIMESTAMP,ContextTokens,GeneratedTokens\n1,-1,5\n", ":2: ContextTokens:", "'-1' is not a length"),
+        (f"{AZURE}7,5,5\n", ":4: TIMESTAMP:", "'7' beside '2023-11-16 18:15:46.6805900'; use dates or seconds"),
+        ("TIMESTAMP,ContextTokens,GeneratedTokens\n1,5,0\n", ":1:", "no request follows"),
         ("TIMESTAMP,ContextTokens,GeneratedTokens\n1,5,5\n2,5\n", ":3: GeneratedTokens:", "missing"),
         ("TIMESTAMP,ContextTokens,GeneratedTokens\n1,5,x\n", ":2: GeneratedTokens:", "whole number of tokens"),
         ("input_tokens,output_tokens\n1,2\n", ":1:", "give the file as --lengths"),
@@ -100,7 +109,8 @@ def test_any_format_gives_lengths(tmp_path):
         (lines({"input_length": 1, "output_length": 1}), ":1: timestamp:", "missing; Mooncake has"),
         (lines({"input_tokens": 1, "output_tokens": 1}), ":1: arrived_s:", "missing; a file of records has"),
         (lines(MOONCAKE[0], MOONCAKE[1] | {"timestamp": -3}), ":2: timestamp:", "-3 is not a time"),
-        (lines(MOONCAKE[0] | {"output_length": 0}), ":1: output_length:", "0 is not a length"),
+        (lines(MOONCAKE[0] | {"output_length": -1}), ":1: output_length:", "-1 is not a length"),
+        (lines(MOONCAKE[0], MOONCAKE[0] | {"timestamp": 1.7e12}), ":", "are 53.8 years, and one is the most"),
         (lines(MOONCAKE[0] | {"input_length": 1.5}), ":1: input_length:", "1.5 is not a length"),
         (lines(MOONCAKE[0] | {"hash_ids": [-1]}), ":1: hash_ids:", "whole numbers from 0"),
         (lines(RECORD | {"arrived_s": "soon"}), ":1: arrived_s:", "'soon' is not a time"),

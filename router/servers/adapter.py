@@ -185,7 +185,7 @@ class ServerAdapter:
         if call.has_begun:
             way = way_of(call, facts)
             body, joint = body_to_go_on(call, way, facts), Joint(call, way)
-            call.seams.append({"at": call.num_tokens, "by": str(way)})
+            call.note_seam(str(way))
             self._ear.goes_on(call.id, str(way))
         name = self._server.name_of(start.spec.service)
         if start.decode_engine is not None and body.path in PATHS:

@@ -6,7 +6,15 @@ import msgspec
 
 from mesh.wire.requests import FailureCode, FinishReason
 from router.servers.forwarded_call import AnswerForm, CallBody, ForwardedCall, ServerAnswer
-from router.servers.stream.chunks import AnswerChunk, ServerUsage, has_any, read_chunk, read_usage, without_ids
+from router.servers.stream.chunks import (
+    AnswerChunk,
+    ChunkChoice,
+    ServerUsage,
+    has_any,
+    read_chunk,
+    read_usage,
+    without_ids,
+)
 from router.servers.stream.client import Ongoing
 from router.servers.stream.going_on import Joint, NoWayError, with_seams, with_usage
 from router.servers.stream.sse import DONE, BadStreamError, EventReader, data_of
@@ -71,7 +79,8 @@ class Calling:
         self._joint = joint
         self._num_before = call.num_tokens
         self._num_sent = 0  # tokens that were told of
-        self._finish: FinishReason | None = None
+        self._ended: set[int] = set()  # choices
+        self._finish: FinishReason | None = None  # of the last one to end
         self._is_over = False
         self._strips_ids = not call.body.wants_token_ids
         self._status = 0
@@ -94,7 +103,7 @@ class Calling:
         if coding != "identity":
             self._fail(BadStreamError(f"the answer is compressed ({coding[:32]}), which nobody asked for"))
         elif status == 200 and self._comes_in_events:
-            if headers.get("content-type", "").startswith("text/event-stream"):
+            if headers.get("content-type", "").lower().startswith("text/event-stream"):
                 self._reader = EventReader()
             else:
                 self._fail(BadStreamError(f"the answer is not a stream of events, but {self._kind}"))
@@ -239,10 +248,8 @@ class Calling:
         for choice in chunk.choices:
             num_tokens += (num_of_choice := choice.num_tokens)
             tokens += choice.token_ids or [0] * num_of_choice
-            if choice.finish_reason is not None:
-                is_end = True
-                length = choice.finish_reason == "length"
-                self._finish = FinishReason.LENGTH if length else FinishReason.STOP
+            if choice.finish_reason:  # some servers say "" for none
+                is_end = self._note_end(choice)
         if chunk.usage is not None:
             data = self._take_usage(chunk.usage, data)
         call.said.add(chunk if joint is None or not joint.is_from_start else read_chunk(data))
@@ -254,6 +261,14 @@ class Calling:
         if call.seams and is_end:
             data = with_seams(data, call.seams)
         call.put(b"data: " + data + b"\n\n", num_tokens)
+
+    def _note_end(self, choice: ChunkChoice) -> bool:
+        """Return whether all choices have ended."""
+        self._ended.add(choice.index)
+        if len(self._ended) < self._call.num_choices:
+            return False
+        self._finish = FinishReason.LENGTH if choice.finish_reason == "length" else FinishReason.STOP
+        return True
 
     def _take_usage(self, usage: ServerUsage, data: bytes) -> bytes:
         """As it is of the whole answer."""

@@ -87,7 +87,7 @@ class SaidSoFar:
     def _add_special(self, choice: ChunkChoice) -> None:
         self.is_plain = False
         assert choice.delta is not None
-        if has_any(choice.delta.tool_calls):
+        if choice.delta.has_parts or has_any(choice.delta.tool_calls):
             self.can_be_compared = False
         self.reasonings.append(choice.delta.reasoning_content or choice.delta.reasoning or "")
 
@@ -106,6 +106,7 @@ class ForwardedCall:
     num_tokens: int = 0
     num_attempts: int = 0
     bound: int = 2**20  # tokens of the answer, after which it is cut off
+    num_choices: int = 1  # that the answer has
     max_context: int | None = None  # tokens of prompt and answer, if that is known
     num_prompt: int = 1  # tokens, as the gateway counts
     is_estimated: bool = False  # how long its prompt is
@@ -127,6 +128,11 @@ class ForwardedCall:
             self.said = SaidSoFar()
             self.pieces.clear()
             self.pending_bytes = 0
+
+    def note_seam(self, way: str) -> None:
+        """Another server goes on from here. One that brought nothing leaves no seam."""
+        self.seams = [seam for seam in self.seams if seam["at"] != self.num_tokens]
+        self.seams.append({"at": self.num_tokens, "by": way})
 
     def put(self, piece: bytes, num_tokens: int) -> None:
         """An event came, with so many tokens."""

@@ -68,12 +68,14 @@ class AskedCall(Struct, frozen=True):
     asked: AskedFields
     prompt: list[int]
     is_estimated: bool
+    num_choices: int
 
 
 _ASKED: Final = msgspec.json.Decoder(AskedFields)
 _FIELDS: Final = msgspec.json.Decoder(dict[str, Raw])
 _MESSAGES: Final = msgspec.json.Decoder(list[_Message])
 _TEXT: Final = msgspec.json.Decoder(str)
+_PROMPTS: Final = msgspec.json.Decoder(list[Raw])
 
 
 def read_asked(data: bytes) -> AskedFields:
@@ -105,7 +107,16 @@ def call_of(
         headers=headers,
     )
     prompt = None if tokenizer is None else tokenizer.prompt(path, fields)
-    return AskedCall(body, asked, prompt or pseudo_tokens(b"\n".join(_texts(fields))), prompt is None)
+    numbers = prompt or pseudo_tokens(b"\n".join(_texts(fields)))
+    return AskedCall(body, asked, numbers, prompt is None, (asked.n or 1) * _num_prompts(body))
+
+
+def _num_prompts(body: CallBody) -> int:
+    """Completions may have several, each with an answer of its own. What is no list of prompts the server judges."""
+    data = bytes(body.fields.get("prompt", b"")) if body.path == COMPLETIONS else b""
+    if not data.startswith(b"[") or not data[1:].lstrip().startswith((b'"', b"[")):
+        return 1
+    return len(_PROMPTS.decode(data))
 
 
 def _form(path: str, asked: AskedFields) -> AnswerForm:

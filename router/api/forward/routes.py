@@ -156,13 +156,14 @@ class ForwardRoutes:
             spec.id,
             order.body,
             rewriter,
-            bound=(asked.n or 1) * model.bound(asked.most_tokens),
+            bound=order.num_choices * model.bound(asked.most_tokens),
+            num_choices=order.num_choices,
             max_context=model.max_context,
             num_prompt=len(order.prompt),
             is_estimated=order.is_estimated,
         )
         if trace is not None:
-            trace.describe = partial(_facts, call_id, path, asked, model)
+            trace.describe = partial(_facts, call_id, path, asked, model, order.num_choices)
         try:
             return self._submit(call, spec, caller, trace, call_id)
         finally:
@@ -173,14 +174,13 @@ class ForwardRoutes:
         self, call_id: CallId, model: ForwardedModel, order: AskedCall, promise: Promise, arrived_s: float
     ) -> RequestSpec:
         has_answer = order.body.path not in WHOLE_PATHS
-        num_choices = order.asked.n or 1
-        most = num_choices * model.most_tokens(order.asked.most_tokens, len(order.prompt)) if has_answer else 1
+        most = order.num_choices * model.most_tokens(order.asked.most_tokens, len(order.prompt))
         return RequestSpec(
             id=call_id.choice(0),
             gateway=self._parts.gateway,
             service=model.service,
             prompt=order.prompt,
-            sampling=Sampling(max_tokens=most, seed=0),
+            sampling=Sampling(max_tokens=most if has_answer else 1, seed=0),
             slo_ttft_s=promise.slo.ttft_s,
             slo_tpot_s=promise.slo.tpot_s,
             priority=promise.priority,
@@ -261,7 +261,7 @@ def _passed(headers: Mapping[str, str], call_id: CallId, trace: CallTrace | None
     return (*passed, *own) if trace is None else (*passed, *own, ("traceparent", trace.header))
 
 
-def _facts(call_id: CallId, path: str, asked: AskedFields, model: ForwardedModel) -> CallFacts:
+def _facts(call_id: CallId, path: str, asked: AskedFields, model: ForwardedModel, num_choices: int) -> CallFacts:
     """What its trace tells of it."""
     prefix = PREFIXES.get(path)
     return CallFacts(
@@ -270,5 +270,5 @@ def _facts(call_id: CallId, path: str, asked: AskedFields, model: ForwardedModel
         operation=OPERATIONS.get(path, path.rpartition("/")[2]),
         model=asked.model or model.service,
         is_stream=bool(asked.stream),
-        num_choices=asked.n or 1,
+        num_choices=num_choices,
     )

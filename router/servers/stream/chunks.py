@@ -46,10 +46,14 @@ def has_any(value: msgspec.Raw) -> bool:
 
 
 class ChunkDelta(msgspec.Struct):
-    content: str | None = None
+    content: str | list[msgspec.Raw] | None = None  # a list: parts, as Mistral's reasoning models have them
     reasoning_content: str | None = None
     reasoning: str | None = None
     tool_calls: msgspec.Raw = NOTHING
+
+    @property
+    def has_parts(self) -> bool:
+        return isinstance(self.content, list)
 
 
 class ChunkChoice(msgspec.Struct):
@@ -62,7 +66,8 @@ class ChunkChoice(msgspec.Struct):
     @property
     def said(self) -> str:
         """Return the text of the answer that it adds."""
-        return (self.delta.content if self.delta is not None else self.text) or ""
+        content = self.delta.content if self.delta is not None else self.text
+        return content if isinstance(content, str) else ""
 
     @property
     def num_tokens(self) -> int:
@@ -78,7 +83,9 @@ class ChunkChoice(msgspec.Struct):
     def is_plain(self) -> bool:
         """Say whether all that it adds is text."""
         delta = self.delta
-        return delta is None or not (delta.reasoning_content or delta.reasoning or has_any(delta.tool_calls))
+        return delta is None or not (
+            delta.reasoning_content or delta.reasoning or delta.has_parts or has_any(delta.tool_calls)
+        )
 
 
 class AnswerChunk(msgspec.Struct):

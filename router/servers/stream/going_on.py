@@ -47,7 +47,7 @@ class NoWayError(Exception):
 def way_of(call: ForwardedCall, facts: ServerFacts) -> SeamKind:
     """Choose how a server goes on with an answer that has begun. Raise `NoWayError` if it cannot."""
     said, body = call.said, call.body
-    if body.form is not AnswerForm.CHUNKS:
+    if body.form is not AnswerForm.CHUNKS or call.num_choices > 1:
         raise NoWayError(NO_WAY)
     is_special = any(_is_on(body.fields, name) for name in SPECIAL) or not said.is_plain
     if not said.can_be_compared:

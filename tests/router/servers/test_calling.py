@@ -71,8 +71,11 @@ class Run:
         return b"".join(piece for _, piece in self.call.pieces)
 
 
-def begin(form: AnswerForm = AnswerForm.CHUNKS, *, wants: int = 99, bound: int = 1000, **wishes: bool) -> Run:
-    call = ForwardedCall("r", CallBody(CHAT, {}, form, **wishes), Rewriter("ours", "chat"), bound=bound)
+def begin(
+    form: AnswerForm = AnswerForm.CHUNKS, *, wants: int = 99, bound: int = 1000, num_choices: int = 1, **wishes: bool
+) -> Run:
+    body = CallBody(CHAT, {}, form, **wishes)
+    call = ForwardedCall("r", body, Rewriter("ours", "chat"), bound=bound, num_choices=num_choices)
     ends, ongoing = Ends(wants), Ongoing()
     attempt = Calling(call, ends)
     attempt.ongoing = ongoing  # type: ignore[assignment]
@@ -221,6 +224,19 @@ def test_an_answer_that_had_ended_is_whole_though_the_connection_breaks():
     run.calling.broken("reset")
     assert (run.ends.finish, run.ends.reason) == (FinishReason.STOP, "")
     run = stream(chunk("a"), ends=False)
+    run.calling.broken("reset")
+    assert (run.ends.finish, run.ends.reason) == (None, "reset")
+
+
+def test_an_answer_with_several_choices_has_ended_when_all_have():
+    for pieces, is_whole in (([0], False), ([0, 0], False), ([0, 1], True)):
+        run = stream(*[chunk("a", "stop", choice={"index": index}) for index in pieces], ends=False, num_choices=2)
+        run.calling.broken("reset")
+        assert (run.ends.finish is not None, run.ends.reason) == (is_whole, "" if is_whole else "reset")
+
+
+def test_an_empty_reason_is_no_end():
+    run = stream(chunk("a", ""), ends=False)
     run.calling.broken("reset")
     assert (run.ends.finish, run.ends.reason) == (None, "reset")
 

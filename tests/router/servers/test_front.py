@@ -220,6 +220,19 @@ async def test_an_answer_that_nobody_bounds_may_be_long(tmp_path):
         assert (len(text), events[-1]["choices"][0]["finish_reason"]) == (6000, "stop")
 
 
+async def test_a_completion_of_several_prompts_is_not_cut(tmp_path):
+    async def talks(asked, writer):
+        for index in range(len(asked.body["prompt"])):
+            choice = {"index": index, "text": "a", "finish_reason": None}
+            writer.write((b"" if index else STREAM) + event({"choices": [choice]}) * 50)
+        writer.write(event(b"[DONE]") + b"0\r\n\r\n")
+
+    async with serving(talks) as [server], front_of(tmp_path, server) as front:
+        for prompts in (["a"] * 5, [[1]] * 5):
+            answer = await front.chat("/v1/completions", prompt=prompts, max_tokens=50, stream=True)
+            assert answer.text.count('"a"') == 250
+
+
 @pytest.mark.parametrize("counted", [10**12, -5])
 async def test_counts_beyond_reason_take_no_memory_and_give_no_credit(tmp_path, counted):
     usage = {

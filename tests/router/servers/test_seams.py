@@ -148,6 +148,17 @@ async def test_what_nobody_can_go_on_with_is_made_anew(go, special):
     assert servers[1].asked[0].body["messages"] == HELLO
 
 
+async def test_with_several_choices_nobody_goes_on(go):
+    events, servers, _ = await go(says(2), says(), n=2)
+    assert "no other server can go on" in events[-1]["error"]["message"]
+    assert not servers[1].asked
+
+
+async def test_a_server_that_brought_nothing_leaves_no_seam(go):
+    events, _, _ = await go(says(2, is_once=True), says(0))
+    assert (text_of(events), seams_of(events)) == ("".join(WORDS), [[{"at": 2, "by": "ids"}]])
+
+
 async def test_reasoning_is_made_anew(go):
     events, _, _ = await go(says(3, reasons=2), says(reasons=2))
     reasoned = "".join(c["delta"].get("reasoning_content", "") for one in events for c in one["choices"])

@@ -53,5 +53,6 @@ def test_tokens_are_those_that_the_server_tells_or_one_for_what_says_anything():
     assert count(token_ids=[1, 2]) == 2
     assert [count(text=text) for text in ("", "a")] == [0, 1]
     assert [count(delta=delta) for delta in ({"role": "assistant"}, {"content": "a"}, {"tool_calls": []})] == [0, 1, 1]
+    assert count(delta={"content": [{"type": "text", "text": "a"}]}) == 1
     usage = read_chunk(encode({"usage": {"completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 3}}})).usage
     assert (usage.completion_tokens, usage.num_cached) == (5, 3)

@@ -52,7 +52,7 @@ def opened(name: str, file: Buffer, block_bytes: int) -> memoryview:
     if bytes(view[: len(ENCRYPTED)]) == ENCRYPTED:
         raise WrongKeyError("it is encrypted, and no key is set")
     if len(view) != HEADER.size + block_bytes:
-        raise BlockFileError(f"{len(view)} bytes, want {HEADER.size + block_bytes}")
+        raise BlockFileError("it is shorter or longer than a block")
     magic, its_name, num_bytes, checksum = HEADER.unpack_from(view)
     content = view[HEADER.size :]
     if (magic, its_name, num_bytes) != (MAGIC, bytes.fromhex(name), block_bytes):

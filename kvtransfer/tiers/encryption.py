@@ -25,14 +25,14 @@ class FileCipher:
 
     def __init__(self, secret: bytes) -> None:
         self._key = blake2b(secret, digest_size=32, person=b"meshserve-kv").digest()
-        self._key_id = blake2b(b"id", key=self._key, digest_size=8).digest()
+        self.key_id: Final = blake2b(b"id", key=self._key, digest_size=8).digest()
 
     def __repr__(self) -> str:
-        return f"<FileCipher {self._key_id.hex()}>"
+        return f"<FileCipher {self.key_id.hex()}>"
 
     def encrypt(self, name: str, parts: Sequence[Buffer]) -> bytes:
         """Return the content of the file of this name."""
-        header = HEADER.pack(ENCRYPTED, self._key_id, os.urandom(NONCE_BYTES))
+        header = HEADER.pack(ENCRYPTED, self.key_id, os.urandom(NONCE_BYTES))
         encrypted: bytes = self._cipher(name).encrypt(header[-NONCE_BYTES:], b"".join(parts), header)
         return header + encrypted
 
@@ -41,11 +41,11 @@ class FileCipher:
         file is damaged or another one.
         """
         if len(file) < HEADER.size:
-            raise BlockFileError(f"{len(file)} bytes")
+            raise BlockFileError("it is shorter than its header")
         magic, key_id, nonce = HEADER.unpack_from(file)
         if magic != ENCRYPTED:
             raise WrongKeyError("it is not encrypted")
-        if key_id != self._key_id:
+        if key_id != self.key_id:
             raise WrongKeyError("it is encrypted with another key")
         try:
             content: bytes = self._cipher(name).decrypt(nonce, memoryview(file)[HEADER.size :], file[: HEADER.size])

@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import structlog
+
 from kvtransfer.protocol import Buffer
 from mesh.errors import UserError
 
@@ -24,8 +26,10 @@ SPARE: Final = 16  # when a folder is full, one such part of it is freed at a ti
 STALE_S: Final = 60.0  # after which a file that is not whole is nobody's any more
 LOOK_S: Final = 5.0  # between two looks for what other processes wrote
 PARTIAL: Final = ".part-"
-MARK: Final = "encrypted"  # a file that says that all others are
+MARK: Final = "encrypted"  # a file that says that all others are, and by which key
 COUNT: Final = struct.Struct("<Q")
+
+log = structlog.get_logger()
 
 
 class BlockFile(NamedTuple):
@@ -187,7 +191,7 @@ class ListedFolder(TierFolder):
 
     def __init__(self, path: Path, capacity_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(path, capacity_bytes)
-        self._mark()
+        self._begin()
         self._clock = clock
         self._names: set[str] = set()
         self._looks_at = 0.0
@@ -218,10 +222,29 @@ class ListedFolder(TierFolder):
             self._names.add(file.name)
         return is_written
 
-    def _mark(self) -> None:
-        """Say that what is written here is not encrypted."""
+    def _begin(self) -> None:
+        """Nothing that is written here is encrypted."""
         with suppress(OSError):
-            os.unlink(self.path / MARK)
+            self._keep_only("")
+
+    def _keep_only(self, key_id: str) -> None:
+        """Remove what the folder has, unless it was written with this key; empty: without one. Raise OSError."""
+        mark = self.path / MARK
+        with self._locked() as usage:
+            if (mark.read_text() if mark.exists() else "") == key_id:
+                return
+            places = [place for _, _, place in self._files()]
+            for place in places:
+                with suppress(FileNotFoundError):
+                    os.unlink(place)
+            os.pwrite(usage, COUNT.pack(0), 0)
+            if key_id:
+                mark.touch(0o600)
+                mark.write_text(key_id)
+            else:
+                mark.unlink()
+        if places:
+            log.info("removed KV blocks that were written with another key, or without one", folder=str(self.path))
 
     def _look(self) -> None:
         """Read the names of all files."""

@@ -130,7 +130,10 @@ class TieredBlocks:
         load, uses, num_loaded = self._loads[ticket], {tier: TierUse() for tier in self.folders}, 0
         try:
             for digest, block in zip(digests, blocks, strict=True):
+                num_faults = _num_faults(uses)
                 if not self._load_one(load, digest, block, uses):
+                    is_damaged = _num_faults(uses) > num_faults
+                    self._account_for(load, is_damaged, digests[num_loaded + 1 :], uses)
                     break
                 num_loaded += 1
         finally:
@@ -138,7 +141,6 @@ class TieredBlocks:
         return BlocksLoaded(num_loaded, uses)
 
     def _load_one(self, load: _Load, digest: bytes, block: int, uses: Mapping[Tier, TierUse]) -> bool:
-        num_faults = _num_faults(uses)
         for tier, folder in self.folders.items():
             started, use = perf_counter(), uses[tier]
             content = self._read(tier, folder, digest, use)
@@ -152,9 +154,22 @@ class TieredBlocks:
             use.num_bytes += content.nbytes
             use.elapsed_s += perf_counter() - started
             return True
-        if _num_faults(uses) == num_faults:
-            next(iter(uses.values())).num_faults += 1  # it was there when it was looked for
         return False
+
+    def _account_for(
+        self, load: _Load, is_damaged: bool, others: Sequence[bytes], uses: Mapping[Tier, TierUse]
+    ) -> None:
+        """One block of a load is not to be had. Where its files were damaged, those of the ``others`` after it may be,
+        too, as files that were written together when a machine lost its power: look at them now, else each request
+        that begins so finds one of them. They come to the tiers anew once they are computed.
+        """
+        if not is_damaged and not load.is_stopped:
+            next(iter(uses.values())).num_faults += 1  # it was there when it was looked for
+        for digest in others if is_damaged else ():
+            if load.is_stopped:
+                return
+            for tier, folder in self.folders.items():
+                self._read(tier, folder, digest, uses[tier])
 
     def _read(self, tier: Tier, folder: TierFolder, digest: bytes, use: TierUse) -> Bytes | None:
         """The content of a block; None if this tier does not have it. A file that is not what it should be goes."""

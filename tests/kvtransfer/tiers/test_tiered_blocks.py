@@ -82,6 +82,16 @@ def test_a_damaged_file_is_as_none_and_goes(memory, tiers, fault):
     assert tiers.find(DIGESTS[1]) is None
 
 
+def test_damaged_files_behind_a_damaged_one_go_with_it(memory, tiers):
+    fill(memory, 1)
+    store(tiers, [0, 1, 2])
+    for digest in (DIGESTS[0], DIGESTS[2]):
+        path_of(tiers, digest).write_bytes(b"")
+    loaded = load(tiers, DIGESTS[:3], [3, 4, 5])
+    assert (loaded.num_blocks, loaded.uses[Tier.HOST].num_faults) == (0, 2)
+    assert [tiers.find(digest) for digest in DIGESTS[:3]] == [None, Tier.HOST, None]
+
+
 def test_a_file_that_vanished_is_a_fault(memory, tiers):
     fill(memory, 1)
     store(tiers, [0])

@@ -70,9 +70,9 @@ def run(options: argparse.Namespace) -> int:
 def _key(variable: str | None) -> str | None:
     if variable is None:
         return None
-    if not os.environ.get(variable):
-        raise UserError(f"--api-key-env: {variable} is not set")
-    return os.environ[variable]
+    from router.servers.http import as_key
+
+    return as_key(os.environ.get(variable), f"--api-key-env {variable}")
 
 
 def _save(file: Path, text: str, *, overwrite: bool) -> int:

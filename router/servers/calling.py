@@ -1,5 +1,6 @@
 """Makes one call to a server, and reads its answer to the end: whatever comes, it ends in one of a few ways."""
 
+from math import inf
 from typing import Final, Protocol
 
 import msgspec
@@ -16,7 +17,7 @@ from router.servers.stream.chunks import (
     without_ids,
 )
 from router.servers.stream.client import Ongoing
-from router.servers.stream.going_on import Joint, NoWayError, with_seams, with_usage
+from router.servers.stream.going_on import Joint, NoWayError, last_chunk, with_seams, with_usage
 from router.servers.stream.sse import DONE, BadStreamError, EventReader, data_of
 
 MAX_ANSWER: Final = 32 * 2**20  # bytes, in one piece
@@ -148,12 +149,23 @@ class Calling:
     def broken(self, reason: str) -> None:
         self._fail(BadStreamError(reason))
 
+    def _has_said_all(self) -> bool:
+        """Return whether the answer is whole, though the stream broke off. One with as many tokens as were asked for
+        lacks its end alone, and no other server is asked for that.
+        """
+        call = self._call
+        is_full = self._reader is not None and call.num_choices == 1 and call.num_tokens >= (call.most_tokens or inf)
+        if self._finish is None and is_full and call.body.form is AnswerForm.CHUNKS:
+            self._finish = FinishReason.LENGTH
+            call.put(b"data: " + last_chunk(call) + b"\n\n", 0)
+        return self._finish is not None
+
     def _fail(self, error: Exception) -> None:
         if self._is_over:
             return
         is_cut = isinstance(error, NoWayError)
-        if self._finish is not None and not is_cut:
-            self._tell([], self._finish)  # all was said
+        if not is_cut and self._has_said_all():
+            self._tell([], self._finish)
         else:
             self._ends.failed(str(error), FailureCode.CUT if is_cut else FailureCode.BROKEN)
         self.stop()

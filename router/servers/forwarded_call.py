@@ -107,6 +107,7 @@ class ForwardedCall:
     num_attempts: int = 0
     bound: int = 2**20  # tokens of the answer, after which it is cut off
     num_choices: int = 1  # that the answer has
+    most_tokens: int | None = None  # of the answer, if the client says so
     max_context: int | None = None  # tokens of prompt and answer, if that is known
     num_prompt: int = 1  # tokens, as the gateway counts
     is_estimated: bool = False  # how long its prompt is

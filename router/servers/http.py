@@ -38,16 +38,29 @@ def headers_of_server(server: ServerSpec, key: str | None) -> list[tuple[str, st
 def key_of(engine: str, server: ServerSpec) -> str | None:
     """Read the key that the server wants. Raise `UserError` if it is not where the topology says."""
     if server.api_key_env is not None:
-        key = os.environ.get(server.api_key_env, "").strip()
-        if not key:
-            raise UserError(f"{engine}: api_key_env = {server.api_key_env!r} is not set for this process")
-        return key
+        return as_key(os.environ.get(server.api_key_env), f"{engine}: api_key_env = {server.api_key_env!r}")
     if server.api_key_file is None:
         return None
+    source = f"{engine}: api_key_file = {server.api_key_file}"
     try:
-        return server.api_key_file.read_text(encoding="utf-8").strip()
+        text = server.api_key_file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{engine}: api_key_file = {server.api_key_file} cannot be read ({error})") from None
+        raise UserError(f"{source} cannot be read ({error})") from None
+    return as_key(text, source)
+
+
+def as_key(text: str | None, source: str) -> str:
+    """Return a key without the blanks around it. ``text`` None: its variable is not set. Raise `UserError` if there is
+    none, or no header can hold it.
+    """
+    if text is None:
+        raise UserError(f"{source} is not set; it holds the server's key")
+    key = text.strip()
+    if not key:
+        raise UserError(f"{source} is empty; it holds the server's key")
+    if not (key.isascii() and key.isprintable()):
+        raise UserError(f"{source} is no key: it has characters that no header can hold")
+    return key
 
 
 def certificates_of(server: ServerSpec) -> ssl.SSLContext | None:

@@ -23,6 +23,7 @@ from router.profiling.published.window_fit import fit_published, is_loaded
 from router.profiling.server import ServerSays
 from router.profiling.written import Stated, page, profile_of_server, show
 from router.servers.facts import ServerKind
+from router.servers.http import as_key
 from router.servers.identify import base_url
 
 LOADED = "no request came while the server was quiet: what prompts take has the time in it for which they waited"
@@ -105,10 +106,7 @@ def server_url(text: str, option: str = "--url: ") -> str:
 def _headers(variable: str | None) -> dict[str, str]:
     if variable is None:
         return {}
-    key = os.environ.get(variable)
-    if not key:
-        raise UserError(f"--api-key-env: the environment has no {variable}; set it to the server's key")
-    return {"authorization": f"Bearer {key}"}
+    return {"authorization": f"Bearer {as_key(os.environ.get(variable), f'--api-key-env {variable}')}"}
 
 
 def _tell(

@@ -158,6 +158,7 @@ class ForwardRoutes:
             rewriter,
             bound=order.num_choices * model.bound(asked.most_tokens),
             num_choices=order.num_choices,
+            most_tokens=asked.most_tokens,
             max_context=model.max_context,
             num_prompt=len(order.prompt),
             is_estimated=order.is_estimated,

@@ -6,6 +6,7 @@ server can do neither, the answer is made anew: what the client has already is l
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final
@@ -23,6 +24,8 @@ SPECIAL: Final = (  # what an answer keeps to, or tells beside its text, from it
     "json_schema", "ebnf", "grammar", "use_beam_search",
 )  # fmt: skip
 OFF: Final = (b"null", b"false", b"[]", b"{}", b"1", b'{"type":"text"}')
+PENALTIES: Final = ("frequency_penalty", "presence_penalty")  # which count the tokens of the answer alone
+ZERO: Final = (b"0", b"0.0", b"-0.0", b"null")
 LIMITS: Final = ("max_tokens", "max_completion_tokens")
 OF_CHATS: Final = ("messages", "max_completion_tokens", "add_generation_prompt", "continue_final_message")
 UNKNOWN_ROOM: Final = 4096  # tokens of an answer, where nobody says how many a server takes
@@ -49,7 +52,7 @@ def way_of(call: ForwardedCall, facts: ServerFacts) -> SeamKind:
     said, body = call.said, call.body
     if body.form is not AnswerForm.CHUNKS or call.num_choices > 1:
         raise NoWayError(NO_WAY)
-    is_special = any(_is_on(body.fields, name) for name in SPECIAL) or not said.is_plain
+    is_special = any(_is_on(body.fields, name) for name in SPECIAL) or not said.is_plain or _is_penalised(body.fields)
     if not said.can_be_compared:
         raise NoWayError(NO_WAY)
     if is_special:
@@ -73,6 +76,8 @@ def body_to_go_on(call: ForwardedCall, way: SeamKind, facts: ServerFacts) -> Cal
     for name in LIMITS:
         if _is_on(fields, name):
             fields[name] = _encode(max(1, msgspec.json.decode(fields[name], type=int) - call.num_tokens))
+    with suppress(msgspec.DecodeError, KeyError):
+        fields["min_tokens"] = _encode(max(0, msgspec.json.decode(fields["min_tokens"], type=int) - call.num_tokens))
     if body.path == COMPLETIONS and not any(bytes(fields.get(name, b"null")) != b"null" for name in LIMITS):
         fields |= _rest_of_default(call, facts)
     if way is SeamKind.MESSAGE:
@@ -109,6 +114,12 @@ def _room(call: ForwardedCall) -> int:
 
 def _is_on(fields: Mapping[str, msgspec.Raw], name: str) -> bool:
     return name in fields and bytes(fields[name]).replace(b" ", b"") not in OFF
+
+
+def _is_penalised(fields: Mapping[str, msgspec.Raw]) -> bool:
+    """Say whether an answer that would always be the same is another one where its beginning counts as prompt."""
+    is_greedy = bytes(fields.get("temperature", b"")) in ZERO[:-1]
+    return is_greedy and any(name in fields and bytes(fields[name]) not in ZERO for name in PENALTIES)
 
 
 def _with_message(messages: msgspec.Raw, text: str) -> msgspec.Raw:
@@ -172,7 +183,7 @@ class Joint:
             if (choice.finish_reason and len(said) < len(kept)) or not _agree(said, kept):
                 raise NoWayError(ANOTHER)
             self._skipped = kept[len(said) :]
-            if len(said) > len(kept):
+            if len(said) > len(kept) or choice.finish_reason:
                 return _with_text(data, said[len(kept) :])
         return None
 
@@ -197,6 +208,14 @@ def _with_text(data: bytes, text: str) -> bytes:
             if isinstance(holder.get(name), str) and holder[name]:
                 holder[name] = text
     return msgspec.json.encode(chunk)
+
+
+def last_chunk(call: ForwardedCall) -> bytes:
+    """Return what ends an answer that has as many tokens as it may have, where its server cannot say it any more."""
+    said: dict[str, Any] = {"delta": {}} if call.body.path == CHAT else {"text": ""}
+    choice = {"index": 0, **said, "logprobs": None, "finish_reason": "length"}
+    ended = call.rewriter.head + b'"choices":[' + msgspec.json.encode(choice) + b"]}"
+    return with_seams(ended, call.seams) if call.seams else ended
 
 
 def with_seams(data: bytes, seams: list[dict[str, Any]]) -> bytes:

@@ -235,6 +235,16 @@ def test_an_answer_with_several_choices_has_ended_when_all_have():
         assert (run.ends.finish is not None, run.ends.reason) == (is_whole, "" if is_whole else "reset")
 
 
+@pytest.mark.parametrize("most_tokens", [2, 3, None])
+def test_an_answer_of_as_many_tokens_as_were_asked_for_lacks_its_end_alone(most_tokens):
+    run = stream(chunk("a"), chunk("b"), ends=False)
+    run.call.most_tokens = most_tokens
+    run.calling.broken("reset")
+    is_full = most_tokens == 2
+    assert (run.ends.finish, run.ends.reason) == ((FinishReason.LENGTH, "") if is_full else (None, "reset"))
+    assert (b'"finish_reason":"length"' in run.got, b'"id":"ours","model":"chat"' in run.got) == (is_full, True)
+
+
 def test_an_empty_reason_is_no_end():
     run = stream(chunk("a", ""), ends=False)
     run.calling.broken("reset")

@@ -148,6 +148,27 @@ async def test_what_nobody_can_go_on_with_is_made_anew(go, special):
     assert servers[1].asked[0].body["messages"] == HELLO
 
 
+async def test_the_least_that_is_asked_for_counts_what_came(go):
+    for least, left in ((5, 3), (1, 0)):
+        _, servers, _ = await go(says(2), says(), max_tokens=6, min_tokens=least)
+        assert servers[1].asked[0].body["min_tokens"] == left
+
+
+@pytest.mark.parametrize(("temperature", "way"), [(0, "replay"), (0.0, "replay"), (1, "ids")])
+async def test_penalties_that_count_the_answer_alone_begin_anew_where_that_is_the_same(go, temperature, way):
+    events, _, _ = await go(says(2), says(), presence_penalty=1, temperature=temperature)
+    assert (text_of(events), seams_of(events)) == ("".join(WORDS), [[{"at": 2, "by": way}]])
+
+
+async def test_an_end_that_comes_with_the_last_text_is_passed_on(go):
+    async def whole_at_once(asked, writer):
+        writer.write(STREAM + event(chunk("one ")) + event(chunk("two ", "stop")) + event(b"[DONE]") + b"0\r\n\r\n")
+
+    events, _, _ = await go(says(2, ids=False), whole_at_once, kind="openai")
+    assert (text_of(events), events[-1]["choices"][0]["finish_reason"]) == ("one two ", "stop")
+    assert seams_of(events) == [[{"at": 2, "by": "replay"}]]
+
+
 async def test_with_several_choices_nobody_goes_on(go):
     events, servers, _ = await go(says(2), says(), n=2)
     assert "no other server can go on" in events[-1]["error"]["message"]

@@ -23,7 +23,7 @@ Rows = list[tuple[str, str, str]]  # what, measured, goal
 Tell = Callable[[Any], Rows]
 
 BUDGET_S = 570.0
-NAMES = ("tests", "transfer", "decode", "disaggregation", "migration", "tiers", "swap")
+NAMES = ("tests", "transfer", "decode", "disaggregation", "migration", "tiers")
 PROMPT, MOVED = 4000, 3500  # tokens, of Llama 2's 4,096: one that moves goes on meanwhile
 TALKS = ("--sessions", "3", "--turns", "3", "--first", "2400", "--turn-tokens", "200", "--arms", "off,host")
 
@@ -47,7 +47,6 @@ def tasks(device: str, folder: Path) -> list[Task]:
     prompts = ("handover", *model, "--prompt-tokens", str(PROMPT), "--runs", "5")
     moves = ("migration", *model, "--contexts", str(MOVED), "--runs", "2")
     talks = (*TALKS, "--random", "llama-2-7b", "--dtype", "bfloat16", "--pool", "3GiB", "--room", "12GiB")
-    swaps = ("--random", "llama-2-7b", "--dtype", "bfloat16", "--kv-memory", "4GiB", "--runs", "1")
     tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/gpu"]
     return [
         Task("tests", tests, 240.0, lambda _: []),
@@ -56,7 +55,6 @@ def tasks(device: str, folder: Path) -> list[Task]:
         bench("disaggregation", 150.0, told_disaggregation, "bench.transfer.pauses", *prompts),
         bench("migration", 150.0, told_migration, "bench.transfer.pauses", *moves),
         bench("tiers", 150.0, told_tiers, "bench.engine.kv_tiers", *talks),
-        bench("swap", 150.0, told_swap, "bench.placement.swap", *swaps),
     ]
 
 
@@ -81,11 +79,6 @@ def told_migration(found: Any) -> Rows:
 def told_tiers(found: Any) -> Rows:
     off, host = (statistics.median(arm["ttft_s"][-1]) for arm in found)
     return [("third turn, Llama-2-7B, 2800 tokens, from the host", f"{host / off:.2f}x of computing it", "< 1")]
-
-
-def told_swap(found: Any) -> Rows:
-    gaps = " and ".join(f"{gap:.0f}" for gap in found[0]["gaps_ms"])
-    return [("two engines swap Llama-2-7Bs", f"{found[0]['seconds']:.1f} s; streams pause for {gaps} ms", "")]
 
 
 def run(task: Task, folder: Path, left_s: float) -> tuple[bool, Rows]:

@@ -1,13 +1,13 @@
 """How fast the simulator is: requests and events a second of real time, and peak memory, on one core.
 
-    python -m bench.fidelity.simulation_speed [--engines 64] [--rate 100] [--duration S] [--policy P] [--records FILE]
+    python -m bench.fidelity.simulation_speed [--engines 64] [--rate 100] [--duration S] [--policy P]
 
 The load is made up: lengths with the means and medians of Azure's conversations of 2023 (1155 and 1020 tokens in, 211
 and 129 out), Poisson arrivals, on engines that cost what a Llama 2 70B on four A100 costs, three in eight of them for
 prefills. ``--duration 3600`` is an hour of 64 engines at 100 requests a second.
 
-No record is kept: they become percentiles and a digest, and go to ``--records`` if that is given. Two versions of the
-simulator that print the same digest simulated the same, to the last bit of every latency.
+No record is kept: they become percentiles and a digest. Two versions of the simulator that print the same digest
+simulated the same, to the last bit of every latency.
 """
 
 import argparse
@@ -17,9 +17,7 @@ from array import array
 from collections.abc import Iterator
 from hashlib import sha256
 from math import log, sqrt
-from pathlib import Path
 from random import Random
-from typing import BinaryIO
 
 from bench.harness.arguments import script_parser
 from bench.simulated import make_fleet, make_simulation, percentile, serve_each
@@ -63,13 +61,12 @@ def _tokens(median: int, mean: int, most: int, random: Random) -> int:
 
 
 class Folded:
-    """What is kept of records: 24 bytes each. ``file`` gets them all."""
+    """What is kept of records: 24 bytes each."""
 
-    def __init__(self, file: BinaryIO | None = None) -> None:
+    def __init__(self) -> None:
         self.num = 0
         self.latencies_s = {"TTFT": array("d"), "TPOT": array("d"), "end to end": array("d")}
         self._sha = sha256()
-        self._file = file
 
     def __repr__(self) -> str:
         return f"<Folded {self.num} records>"
@@ -80,16 +77,13 @@ class Folded:
         return self._sha.hexdigest()[:16]
 
     def add(self, record: Record) -> None:
-        line = encode_line(record)
         self.num += 1
-        self._sha.update(line)
+        self._sha.update(encode_line(record))
         for kept, latency_s in zip(
             self.latencies_s.values(), (record.ttft_s, record.tpot_s, record.e2e_s), strict=True
         ):
             if latency_s is not None:
                 kept.append(latency_s)
-        if self._file is not None:
-            self._file.write(line)
 
     def percentiles(self) -> str:
         """Return a line about each kind of latency."""
@@ -100,16 +94,8 @@ class Folded:
         return "\n".join(lines)
 
 
-def measure(options: argparse.Namespace) -> None:
-    if options.records is None:
-        report(options, Folded())
-    else:
-        with options.records.open("wb") as file:
-            report(options, Folded(file))
-
-
-def report(options: argparse.Namespace, folded: Folded) -> None:
-    what = topology(options.engines, options.policy)
+def report(options: argparse.Namespace) -> None:
+    what, folded = topology(options.engines, options.policy), Folded()
     simulation = make_simulation(what, load_profile(PROFILE), options.seed, coasts=True)
     requests = load(options.rate, options.duration, Random(f"{options.seed}/load"))
     start = time.process_time()
@@ -133,8 +119,7 @@ def main() -> None:
     parser.add_argument("--duration", type=float, default=60.0, metavar="S", help="of arrivals (default: 60)")
     parser.add_argument("--policy", choices=sorted(policies()), default="tropical")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
-    parser.add_argument("--records", type=Path, metavar="FILE", help="write what became of each request to a file")
-    measure(parser.parse_args())
+    report(parser.parse_args())
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Routers before servers that run already: promises kept under bursts, a server that dies, one that becomes slow.
 
-    python -m bench.peers.front --routers FOLDER [--urls URL URL] [--rates R,R] [--rounds N] [--seconds S] [--minutes M]
-        [--ttft MS --tpot MS] [--json FILE] [--figures FILE]
+    python -m bench.peers.front --routers FOLDER [--urls URL URL] [--rates R,R] [--rounds N] [--seconds S]
+        [--ttft MS --tpot MS] [--json FILE]
 
 ``FOLDER`` holds the commands ``vllm-router`` and ``smg`` (PyPI, both of the same names). All routers stand before the
 same two servers and take short turns under the same load: chats of mixed lengths that arrive in bursts (gamma, CV 3),
@@ -19,14 +19,13 @@ is counted; turns in which the machine was disturbed are left out (`bench.harnes
 
 import argparse
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
 
 from bench.gateway.servers import forwarding_gateway, mock_backend, others_router
-from bench.harness.arguments import errors_in_a_line, script_parser
+from bench.harness.arguments import errors_in_a_line, number_list, script_parser
 from bench.harness.files import write_json
 from bench.harness.jobs import turned
 from bench.harness.machine import RULE, watched
@@ -38,11 +37,10 @@ from bench.peers.front.turns import Turn, Turns
 from mesh.errors import UserError
 
 OURS = "MeshServe gateway"
-SHORT = "MeshServe"
 RIVALS = ("vllm-router", "smg")
 MAX_RUNNING = 64  # requests that our gateway gives a server at a time
 A_MINUTE = Promise(60.0, 60.0)
-FOLLOWS_S = 25.0  # of each router, after all bursts
+SLOW_RATE = 22.0  # requests/s, where a server becomes slow
 MOCK = ("--step-ms", "12", "--token-us", "150", "--request-us", "250", "--max-running", "32")
 
 
@@ -66,7 +64,6 @@ class Comparison:
         self._options = options
         self._names = names
         self._setting = Setting(Promise(options.ttft / 1e3, options.tpot / 1e3), options.shorter)
-        self._began = time.monotonic()
         self.done: list[Turn] = []
 
     def run(self) -> None:
@@ -76,21 +73,12 @@ class Comparison:
             servers = [] if options.urls else mock_pair(stack)
             routers = dict(self._started(stack, options.urls or [server.url for server in servers]))
             for number in range(options.rounds):
-                began = time.monotonic()
                 for rate in options.rates:
                     self._burst(routers, rate, number)
-                if self._has_no_time_for(time.monotonic() - began, bool(servers)):
-                    break
             for number in range(options.slow_rounds if servers else 0):
                 self._slow(routers, servers, number)
         for name in () if options.urls else self._names:
             self._kill(name)
-
-    def _has_no_time_for(self, round_s: float, more_follows: bool) -> bool:
-        """Say whether another such round would not end in time, with what follows all rounds."""
-        follow_s = FOLLOWS_S * len(self._names) if more_follows else 0.0
-        limit_s: float = 60 * self._options.minutes
-        return time.monotonic() - self._began + round_s + follow_s > limit_s
 
     def _burst(self, routers: Mapping[str, Server], rate: float, number: int) -> None:
         seconds = self._options.seconds
@@ -100,7 +88,7 @@ class Comparison:
 
     def _slow(self, routers: Mapping[str, Server], servers: Sequence[Server], number: int) -> None:
         for name in turned(self._names, number):
-            measure = partial(slowness, routers[name], self._setting, servers, self._options.slow_rate, number)
+            measure = partial(slowness, routers[name], self._setting, servers, SLOW_RATE, number)
             self._play(name, number, "slow", measure)
 
     def _kill(self, name: str) -> None:
@@ -114,7 +102,7 @@ class Comparison:
         """All routers, each warm."""
         for name in self._names:
             server = stack.enter_context(router(name, urls, self._options.routers, self._setting.promise))
-            warm_up(server, self._setting, self._options.slow_rate)
+            warm_up(server, self._setting, SLOW_RATE)
             yield name, server
 
     def _play(self, name: str, number: int, trial: str, measure: Callable[[], Figures]) -> None:
@@ -142,10 +130,6 @@ def report(turns: Turns, names: Sequence[str]) -> None:
     print(f"{turns.num_left_out} turns are left out: {RULE}")
 
 
-def _rates(text: str) -> list[float]:
-    return [float(rate) for rate in text.split(",")]
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = script_parser("bench.peers.front", __doc__, rounds=5, json=True)
     parser.add_argument("--routers", type=Path, metavar="FOLDER", help="holds vllm-router and smg")
@@ -155,16 +139,15 @@ def _parser() -> argparse.ArgumentParser:
         metavar="URL",
         help="of servers that run and call their model `model` (default: two mock backends)",
     )
-    parser.add_argument("--rates", type=_rates, default="34,48", metavar="R,R", help="requests/s (default: 34,48)")
+    parser.add_argument(
+        "--rates", type=number_list, default=(34, 48), metavar="R,R", help="requests/s (default: 34,48)"
+    )
     parser.add_argument("--ttft", type=float, default=1000.0, metavar="MS", help="promised (default: 1000)")
     parser.add_argument("--tpot", type=float, default=50.0, metavar="MS", help="promised (default: 50)")
     parser.add_argument("--shorter", type=float, default=1.0, metavar="N", help="times, prompts are (default: 1)")
     parser.add_argument("--seconds", type=float, default=8.0, metavar="S", help="of a turn (default: 8)")
     parser.add_argument("--policies", default="elastic", metavar="P,P", help="of ours (default: %(default)s)")
-    parser.add_argument("--minutes", type=float, default=60.0, metavar="M", help="no round begins that would end later")
     parser.add_argument("--slow-rounds", type=int, default=2, metavar="N", help="with a slow server (default: 2)")
-    parser.add_argument("--slow-rate", type=float, default=22.0, metavar="R", help="requests/s in those (default: 22)")
-    parser.add_argument("--figures", type=Path, metavar="FILE", help="write panels for bench.figures there")
     return parser
 
 
@@ -180,9 +163,6 @@ def main() -> None:
         if turns.num_left_out == len(comparison.done):
             raise UserError(f"no turn counts: in each, {RULE}")
     report(turns, names)
-    if options.figures is not None:
-        panels = turns.panels(names, {name: name.replace(OURS, SHORT) for name in names})
-        write_json(options.figures, {"panels": panels})
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from bench.harness.machine import Conditions, disturbed
 from bench.peers.front.trials import Figures
@@ -61,14 +60,3 @@ class Turns:
         return {
             turn.round: turn.figures[figure] for turn in self._kept if turn.router == router and figure in turn.figures
         }
-
-    def panels(self, routers: Sequence[str], short: dict[str, str]) -> list[dict[str, Any]]:
-        """Bars of the shares of promises kept, for `bench.figures`."""
-        found = []
-        for figure in self.figures:
-            shown = [one for one in routers if self.spread(one, figure).values]
-            if "%" in figure and "kept" in figure and shown:
-                values = [round(self.spread(one, figure).middle, 1) for one in shown]
-                names = [short.get(one, one) for one in shown]
-                found.append({"kind": "bars", "title": figure, "x": names, "series": {"%": values}})
-        return found

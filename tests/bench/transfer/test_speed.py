@@ -11,7 +11,6 @@ from bench.engine.gpu_check import (
     told_decode,
     told_disaggregation,
     told_migration,
-    told_swap,
     told_tiers,
     told_transfer,
 )
@@ -49,4 +48,3 @@ def test_one_call_takes_less_than_ten_minutes_and_tells_figures_beside_goals(tmp
     assert told_disaggregation({"overhead": 0.0421})[0][1] == "4.2% of the prefill"
     assert told_migration([{"stop_ms": 5.0, "step_ms": 2.0}])[0][1] == "1.5 steps of downtime"
     assert told_tiers([{"ttft_s": [[9.0], [4.0]]}, {"ttft_s": [[9.0], [1.0]]}])[0][1] == "0.25x of computing it"
-    assert told_swap([{"seconds": 7.25, "gaps_ms": [90.4, 8.0]}])[0][1] == "7.2 s; streams pause for 90 and 8 ms"

@@ -26,11 +26,6 @@ def test_routers_are_compared_in_rounds_in_which_both_count():
     assert turns.ratio("ours", "theirs", "goodput at 34/s").text() == "2.0"
 
 
-def test_panels_show_shares_of_promises():
-    [panel] = Turns([turn("ours", 0, 30.0), turn("theirs", 0, 15.0)]).panels(["ours", "theirs"], {"ours": "o"})
-    assert (panel["x"], panel["series"]) == (["o", "theirs"], {"%": [60.0, 30.0]})
-
-
 def test_machine_is_watched_while_something_runs():
     with watched() as conditions:
         pass

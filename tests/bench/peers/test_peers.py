@@ -1,10 +1,7 @@
 """What comparisons with peers make of what they measured."""
 
-import pytest
-
 from bench.harness.tables import make_console
 from bench.peers.engines import RATE, TTFT, Case, advantages, table
-from bench.peers.meshes import Run, capacities
 from bench.peers.rounds import Measured
 
 CASE, MORE = Case(4, 64), Case(16, 512)
@@ -32,9 +29,3 @@ def test_who_never_decoded_all_requests_at_once_has_a_dash():
         ["ours / vLLM, float32", "2.00x", "-"],
         ["ours / vLLM, best dtype", "2.00x", "-"],
     ]
-
-
-@pytest.mark.parametrize(("met", "capacity"), [(1.0, ">2.00"), (0.5, "1.20")])
-def test_the_capacity_lies_where_the_goal_is_crossed(met: float, capacity: str):
-    runs = [Run("mesh", rate, {"slo_attainment": kept}, 0.0, 0.0) for rate, kept in ((1.0, 1.0), (2.0, met))]
-    assert capacities(runs) == {"mesh": capacity}

@@ -19,6 +19,7 @@ from mesh.topology.report import TopologyError
 from mesh.topology.schema import GatewaySpec, PolicySpec, Topology
 from router.traces.settings import CollectorSettings
 
+SLICES = "slices"  # the policy that ends static batches
 TOKENIZER_FILES = ("tokenizer.json", "config.json")
 NEEDS_OTEL = 'traces are written with OpenTelemetry\'s messages; run `pip install "meshserve[otel]"`, or leave it out'
 
@@ -33,6 +34,7 @@ def check(topology: Topology) -> list[str]:
 
 
 def _remarks(topology: Topology) -> Iterator[str]:
+    yield from _late_batches(topology)
     yield from _missing_tokenizers(topology)
     yield from _guessed_calls(topology)
     for gateway in topology.gateways:
@@ -41,6 +43,30 @@ def _remarks(topology: Topology) -> Iterator[str]:
                 f"gateways.{gateway.id}.ui: everybody who reaches {gateway.admin_address} sees its mesh and requests, "
                 "and nobody may chat or give orders; with keys under [access], operators alone do all of it"
             )
+
+
+def _late_batches(topology: Topology) -> Iterator[str]:
+    """Static batches, where first tokens wait for longer than is promised."""
+    static = [engine for engine in topology.own_engines if engine.scheduling.is_static]
+    if not static:
+        return
+    if topology.policy.name != SLICES:
+        yield (
+            f"engines.{static[0].id}.scheduling: nobody joins a batch that runs, so a first token waits for whole "
+            f"answers, whatever is promised, which {topology.policy.name} does not foresee; use the policy {SLICES}, "
+            "or engines that batch continuously"
+        )
+        return
+    from router.policies.registry import with_defaults  # it imports all policies
+
+    parameters = with_defaults(topology.policy).parameters
+    interval_s, names = parameters["interval_s"], {name for engine in static for name in engine.services}
+    hasty = [service for service in topology.services if service.name in names and service.slo.ttft_s <= interval_s]
+    if hasty and parameters["batching"] == "time":
+        yield (
+            f"policy.interval_s: {interval_s:g} s or more are between two rounds of batches, and {hasty[0].name} is "
+            f"promised a first token in {hasty[0].slo.ttft_s:g} s: what waits for longer is refused; use a shorter one"
+        )
 
 
 def _missing_tokenizers(topology: Topology) -> Iterator[str]:

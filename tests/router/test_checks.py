@@ -1,5 +1,6 @@
 """A topology's policy, and what its traces need, are checked before anything starts."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,21 @@ def test_a_template_whose_calls_are_not_known_is_remarked(tmp_path: Path, format
     remarks = check(load(tmp_path / "mesh.toml"))
     assert len(remarks) == count
     assert all("services.a: the model's chat template shows calls of tools in no way" in line for line in remarks)
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        ("", "engines.e.scheduling: nobody joins a batch that runs.*which tropical does not foresee"),
+        (
+            'name = "slices"\ninterval_s = 5',
+            "policy.interval_s: 5 s or more .*, and a is promised a first token in 5 s",
+        ),
+        ('name = "slices"\ninterval_s = 5\nbatching = "none"', None),
+        ('name = "slices"', None),
+    ],
+)
+def test_static_batches_that_break_promises_are_remarked(tmp_path: Path, policy: str, words: str | None):
+    found = check(topology(tmp_path, f'scheduling = "static"\n[policy]\n{policy}\n'))
+    assert len(found) == (words is not None)
+    assert words is None or re.match(words, found[0])

@@ -165,7 +165,8 @@ class Gateway:
                 calls=self.router.calls,
             )
         ).public
-        self._config = uvicorn.Config(app, http="httptools", ws="none", lifespan="off", log_config=None)
+        off: dict[str, Any] = {"lifespan": "off", "log_config": None, "access_log": False, "proxy_headers": False}
+        self._config = uvicorn.Config(app, http="httptools", ws="none", **off)
         self._config.load()
         self._state = ServerState()
         self._clock = clock

@@ -115,7 +115,8 @@ class Connections:
         if leaves is not connection:
             self._all.add(connection)
             self._of[connection.peer] += 1
-            self._sort(connection)
+            if connection.phase is ConnectionPhase.IDLE:
+                self._note_idle(connection)
         return leaves
 
     def _who_leaves(self, newest: Connection, is_proxy: bool) -> Connection | None:
@@ -129,12 +130,14 @@ class Connections:
 
     def enter(self, connection: Connection, phase: ConnectionPhase, now: float) -> None:
         """A phase of one of them begins."""
+        if connection.phase is ConnectionPhase.IDLE:
+            self._forget_idle(connection)
         connection.enter(phase, now)
-        self._sort(connection)
+        if phase is ConnectionPhase.IDLE:
+            self._note_idle(connection)
 
-    def _sort(self, connection: Connection) -> None:
-        self._forget_idle(connection)
-        if connection.phase is ConnectionPhase.IDLE and connection in self._all:
+    def _note_idle(self, connection: Connection) -> None:
+        if connection in self._all:
             self._idle[connection] = self._idle_of[connection.peer][connection] = None
 
     def _forget_idle(self, connection: Connection) -> None:

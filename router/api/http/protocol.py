@@ -5,6 +5,7 @@ import contextlib
 import secrets
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import unquote
 
 import httptools
 from uvicorn._types import ASGI3Application
@@ -26,6 +27,7 @@ from router.api.http.connections import (
     ConnectionPhase,
     Connections,
 )
+from router.api.http.response_cycle import HeadFirstCycle
 
 
 class _RefusedError(Exception):
@@ -141,7 +143,8 @@ class BoundedProtocol(HttpToolsProtocol):
     # --- the parser ---------------------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        self._enter(ConnectionPhase.HEAD)
+        if self._connection.phase is not ConnectionPhase.HEAD:
+            self._enter(ConnectionPhase.HEAD)
         self._head_bytes = self._size = self._framing_bytes = self._num_chunks = self._num_hosts = 0
         super().on_message_begin()
 
@@ -171,7 +174,36 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._num_hosts > 1 or (not self._num_hosts and self.parser.get_http_version() != "1.0"):
             self._stop(ApiError(400, "A request needs one host header", code="bad_http"))
         self._enter(ConnectionPhase.BODY)
-        super().on_headers_complete()
+        self._complete_scope()
+        before, self.cycle = self.cycle, self._cycle()
+        if before is None or before.response_complete:
+            self._start_asgi_task(self.cycle, self.app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((self.cycle, self.app))
+
+    def _complete_scope(self) -> None:
+        url, parser = httptools.parse_url(self.url), self.parser
+        path = url.path.decode("ascii")
+        self.scope["method"] = parser.get_method().decode("ascii")
+        self.scope["http_version"] = parser.get_http_version()
+        self.scope["path"] = unquote(path) if "%" in path else path
+        self.scope["raw_path"], self.scope["query_string"] = url.path, url.query or b""
+
+    def _cycle(self) -> HeadFirstCycle:
+        return HeadFirstCycle(
+            scope=self.scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=False,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=self.scope["http_version"] != "1.0" and self.parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
 
     def on_chunk_header(self) -> None:
         self._num_chunks += 1

@@ -1,15 +1,14 @@
 """The search of `mesh advise --simulate` beside a grid: what it costs, and whether its answer is as good.
 
-    python -m bench.advise [--requests 1440] [--seed 0] [--jobs N | --on ray] [--json FILE]
+    python -m bench.advise [--every 1] [--jobs N | --on ray] [--json FILE]
     python -m bench.advise --small 10
 
 The load is made up: completions of code, prompts of 1,700 tokens and answers of 30 in the mean, 4 requests a second in
 Poisson arrivals. The grid simulates every topology on the samples of the search's last round, as many requests as the
 recording has, and its answer is the cheapest whose mean keeps the goal. With ``--every 10`` it simulates all that cost
 no more than the search's answer, which decides its own, and of the others each tenth, whose CPU counts ten times. The
-answers of both are then simulated on
-samples that neither has seen. With ``--small``, small cases are searched, and held against what the search's own test
-says when every candidate is simulated in full.
+answers of both are then simulated on samples that neither has seen. With ``--small``, small cases are searched, and
+held against what the search's own test says when every candidate is simulated in full.
 """
 
 import argparse
@@ -41,7 +40,7 @@ POLICIES: Final = ("chunked", "elastic", "foresight", "least_loaded", "tropical"
 CHUNKS: Final = 1024
 PROMISE: Final = LatencyPromise(1.0, 0.05)
 GOAL, CONFIDENCE, RATE = 0.9, 0.95, 4.0
-GRID: Final = 200  # candidates
+NUM_REQUESTS, GRID = 1440, 200  # of the recording; candidates
 UNSEEN: Final = range(1000, 1012)  # seeds
 LIVES: Final = 1.5
 SMALL_REQUESTS, SMALL_GRID = 240, 16
@@ -161,8 +160,6 @@ def search_small(seed: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = script_parser("bench.advise", __doc__, jobs=True, json=True)
-    parser.add_argument("--requests", type=int, default=1440, metavar="N", help="of the recording (default: 1440)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the recording (default: 0)")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="take each Nth of the grid's dear ones")
     parser.add_argument("--small", type=int, metavar="N", help="so many small cases instead")
     options = parser.parse_args()
@@ -178,7 +175,7 @@ def _small(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _beside_a_grid(options: argparse.Namespace) -> list[dict[str, Any]]:
-    rows = compare(make_case(options.requests, GRID, options.seed), options.every, options.jobs)
+    rows = compare(make_case(NUM_REQUESTS, GRID, seed=0), options.every, options.jobs)
     numbers = ("CPU", "requests", "price", "kept", "unseen")
     cells = [
         [

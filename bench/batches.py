@@ -69,13 +69,8 @@ def _online(run: Run) -> Iterator[TraceRequest]:
 def _lines(run: Run) -> Iterator[TraceRequest]:
     random = Random(f"{run.seed}/lines")
     for number in range(int(run.duration_s * LINES_PER_S)):
-        yield TraceRequest(
-            number / LINES_PER_S,
-            *_lengths(random),
-            slo_ttft_s=WINDOW_S,
-            slo_tpot_s=WINDOW_S,
-            priority=PRIORITY_BATCH,
-        )
+        line = TraceRequest(number / LINES_PER_S, *_lengths(random), priority=PRIORITY_BATCH)
+        yield replace(line, slo_ttft_s=WINDOW_S, slo_tpot_s=WINDOW_S)
 
 
 def play(run: Run) -> Seen:
@@ -126,15 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for kind, load, seed, lines in product(kinds, options.loads, range(options.seeds), (False, True))
     ]
     seen = run_cases(play, cases, options.jobs)
-    columns = [
-        "req/s",
-        "kept alone, %",
-        "kept beside, %",
-        "worst loss, points",
-        "online tok/s",
-        "lines tok/s",
-        "prompts",
-    ]
+    kept, tokens = ("kept alone, %", "kept beside, %", "worst loss, points"), ("online tok/s", "lines tok/s", "prompts")
     rows = []
     for kind, load in product(kinds, options.loads):
         pairs = [
@@ -142,7 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for seed in range(options.seeds)
         ]
         rows.append([f"{', '.join(kind)}, {load:.0%}", f"{load * rates[kind]:.1f}", *_cells(pairs)])
-    print_table("batches beside online requests: medians of seeds", ["case"], columns, rows)
+    print_table("batches beside online requests: medians of seeds", ["case"], ("req/s", *kept, *tokens), rows)
     write_json(options.json, [{"run": run, "seen": seen[run]} for run in cases])
 
 

@@ -32,24 +32,9 @@ RULES: dict[str, tuple[Trigger, ...] | None] = {
     "promise": (Trigger.PROMISE, Trigger.ROLE),
     "both": (Trigger.PROMISE, Trigger.LOAD, Trigger.ROLE),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """``answers``: bounds of the lengths of answers in tokens, of which each is as likely as the other. ``rates``:
-    requests a second, the first one light. ``kv_tokens``: that each engine's memory holds.
-    """
-
-    answers: tuple[tuple[int, int], ...]
-    rates: tuple[float, ...]
-    kv_tokens: int
-
-
-CASES = {
-    "long answers": Case(((100, 400),), (1, 4, 6, 8), 5600),
-    "mixed answers": Case(((16, 48), (16, 48), (16, 48), (400, 1000)), (1, 4, 6, 8), 5600),
-    "scarce memory": Case(((100, 400),), (1, 4, 6, 8), 2400),
-}
+CASES = {"long answers": 5600, "scarce memory": 2400}  # tokens that each engine's memory holds
+ANSWERS = ((100, 400),)  # bounds of lengths in tokens, of which each is as likely as the other
+RATES = (1.0, 4.0, 6.0, 8.0)  # requests a second, the first one light
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +57,9 @@ class Result:
 
 def requests_of(run: Run) -> list[TraceRequest]:
     """Return the same requests for each policy and rule."""
-    random, answers = Random(run.case), CASES[run.case].answers
+    random = Random(run.case)
     lengths = [
-        TraceRequest(0.0, random.randint(*PROMPTS), random.randint(*random.choice(answers))) for _ in range(NUM_LENGTHS)
+        TraceRequest(0.0, random.randint(*PROMPTS), random.randint(*random.choice(ANSWERS))) for _ in range(NUM_LENGTHS)
     ]
     return list(islice(synthesize(lengths, Arrivals(run.rate), inf, Random(f"{run.seed}/trace")), run.num_requests))
 
@@ -88,7 +73,7 @@ def result_of(run: Run) -> Result:
         PolicySpec(run.policy),
         rescheduling=None if triggers is None else Rescheduling(triggers=triggers),
     )
-    profile = replace(PROFILE, kv_memory_bytes=CASES[run.case].kv_tokens * PROFILE.kv_bytes_per_token)
+    profile = replace(PROFILE, kv_memory_bytes=CASES[run.case] * PROFILE.kv_bytes_per_token)
     simulation = make_simulation(topology, profile, run.seed)
     records = serve(simulation, "model", requests_of(run))
     statuses = [engine.core.status(simulation.kernel.now) for engine in simulation.engines.values()]
@@ -102,15 +87,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--policies", nargs="+", default=["foresight", "llumnix"], metavar="NAME", help="(default: two)"
     )
     add_names(parser, "--rules", RULES)
-    parser.add_argument("--rates", nargs="+", type=float, metavar="R", help="requests a second (default: the cases')")
+    parser.add_argument("--rates", nargs="+", type=float, default=RATES, metavar="R", help="requests a second")
     parser.add_argument("--requests", type=int, default=600, metavar="N", help="of each run (default: 600)")
     options = parser.parse_args(arguments)
-    rates = {case: options.rates or CASES[case].rates for case in options.cases}
     rules = ["none", *(rule for rule in options.rules if rule != "none")]
     runs = [
         Run(case, policy, rule, rate, seed, options.requests)
         for case, policy, rule, seed in product(options.cases, options.policies, rules, range(options.seeds))
-        for rate in rates[case]
+        for rate in options.rates
     ]
     results = run_cases(result_of, runs, options.jobs)
 
@@ -124,9 +108,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return f"{difference(ours, alone).text(1)}; {fmean(one.moves for one in of(rule)):.2f}"
 
     for case, policy in product(options.cases, options.policies):
-        rows = [[rule, *(cell(case, policy, rule, rate) for rate in rates[case])] for rule in rules]
+        rows = [[rule, *(cell(case, policy, rule, rate) for rate in options.rates)] for rule in rules]
         title = f"{case}, {policy}: promises kept, %, then gains in points (95 %); and moves a request"
-        print_table(title, ["rule"], [f"{rate:g}/s" for rate in rates[case]], rows)
+        print_table(title, ["rule"], [f"{rate:g}/s" for rate in options.rates], rows)
     write_json(options.json, [{"run": run, "result": results[run]} for run in runs])
 
 

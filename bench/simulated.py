@@ -12,12 +12,14 @@ from mesh.jobs.runner import JobPlace
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Topology
 from mesh.wire.control import Role
 from router.history.records import Record
+from router.placement.search.question import Question
 from simulation.cluster import Simulation
 from simulation.engines.physics import Physics
 from simulation.engines.shared_profiles import Profile
 from simulation.garbage import rare_collections
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.workload import SloRule
+from simulation.placement.daemon import SearchResult
 from simulation.quiet import quiet_engines
 
 MANY = 1_000_000  # requests: nobody is refused
@@ -75,6 +77,11 @@ def serve_each(
     """Do as `serve` for more requests than are to be kept: each record goes to ``on_record``."""
     with rare_collections(), quiet_engines():
         simulation.run(service, requests, on_record)
+
+
+def no_search(question: Question) -> SearchResult:
+    """Stands for the search of a placement daemon whose plans are off."""
+    raise AssertionError("plans are off")
 
 
 def attainment(records: Sequence[Record]) -> float:

@@ -1,6 +1,6 @@
 """What a decode step costs whose requests have 1, 4 or 16 LoRA adapters, beside one whose requests have none.
 
-    python -m bench.engine.adapters [--model REFERENCE] [--requests 16] [--rank 16] [--rounds 40] [--json FILE]
+    python -m bench.engine.adapters [--model REFERENCE] [--requests 16] [--rounds 40] [--json FILE]
 
 All requests decode; each has an adapter of all seven projections, and of those as many differ as a row says. Rows take
 turns, a step each, so that whatever else the machine does meets all of them. Medians of the steps, in one process.
@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from bench.engine.under_test import GREEDY, EngineUnderTest
-from bench.harness.arguments import errors_in_a_line, number_list, script_parser
+from bench.harness.arguments import errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import print_table
 from engines.adapters.config import CONFIG_FILE
@@ -31,6 +31,7 @@ from engines.models.store import prepared_dir
 from engines.scheduling.batch import Chunk
 
 CONTEXT = 256  # tokens of each request
+COUNTS, RANK = (1, 4, 16), 16  # of adapters
 WARM_UP = 3
 
 
@@ -45,31 +46,31 @@ class AdapterRow:
     bytes_mib: float  # of the weights of these adapters
 
 
-def write_random_adapter(folder: Path, model: ModelConfig, rank: int, seed: int) -> AdapterFolder:
+def write_random_adapter(folder: Path, model: ModelConfig, seed: int) -> AdapterFolder:
     """As PEFT saves one, of random factors: all projections of all layers. The model has no experts."""
     folder.mkdir(parents=True)
     generator, tensors = torch.Generator().manual_seed(seed), dict[str, Tensor]()
     for layer in range(model.num_layers):
         for projection, (num_out, num_in) in projection_shapes(model).items():
             name = f"base_model.model.model.layers.{layer}.{projection}"
-            tensors[f"{name}.lora_A.weight"] = 0.02 * torch.randn((rank, num_in), generator=generator)
-            tensors[f"{name}.lora_B.weight"] = 0.02 * torch.randn((num_out, rank), generator=generator)
+            tensors[f"{name}.lora_A.weight"] = 0.02 * torch.randn((RANK, num_in), generator=generator)
+            tensors[f"{name}.lora_B.weight"] = 0.02 * torch.randn((num_out, RANK), generator=generator)
     save_file(tensors, folder / WEIGHTS_FILE)
-    config = {"peft_type": "LORA", "r": rank, "lora_alpha": 2 * rank, "bias": "none"}
+    config = {"peft_type": "LORA", "r": RANK, "lora_alpha": 2 * RANK, "bias": "none"}
     (folder / CONFIG_FILE).write_text(json.dumps(config))
     return AdapterFolder.read(folder)
 
 
 def measure(options: argparse.Namespace, folder: Path) -> list[AdapterRow]:
     model = prepared_dir(options.model)
-    config, most = ModelConfig.load(model), max(options.adapters)
+    config = ModelConfig.load(model)
     engine = EngineUnderTest(model, options.dtype, options.requests * CONTEXT, options.threads)
     num_weights = 0
-    for number in range(most):
-        adapter = write_random_adapter(folder / str(number), config, options.rank, number)
+    for number in range(max(COUNTS)):
+        adapter = write_random_adapter(folder / str(number), config, number)
         engine.add_adapter(str(number), adapter)
         num_weights = adapter.num_weights
-    counts = (0, *options.adapters)
+    counts = (0, *COUNTS)
     times = _in_turns(engine, counts, options.requests, options.rounds)
     plain = statistics.median(times[0])
     return [_row(count, times[count], plain, 4 * num_weights) for count in counts]
@@ -113,8 +114,6 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--requests", type=int, default=16)
-    parser.add_argument("--adapters", type=number_list, default=(1, 4, 16), metavar="N,N", help="(default: 1,4,16)")
-    parser.add_argument("--rank", type=int, default=16)
     options = parser.parse_args()
     with errors_in_a_line(), tempfile.TemporaryDirectory() as name:
         rows = measure(options, Path(name))
@@ -128,7 +127,7 @@ def main() -> None:
         )
         for row in rows
     ]
-    title = f"Decode steps of {options.requests} requests, rank {options.rank}"
+    title = f"Decode steps of {options.requests} requests, rank {RANK}"
     print_table(title, ["adapters"], ["their weights, MiB", "step, ms", "quartiles", "of a plain step"], table)
     write_json(options.json, [asdict(row) for row in rows])
 

@@ -19,7 +19,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -224,14 +223,6 @@ async def until(is_done: Callable[[], bool]) -> None:
     raise SystemExit("the gateway did not answer")
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Microseconds of a token, and of a request with its first and last token; the least of all rounds."""
-
-    token_us: float
-    request_us: float
-
-
 class Rounds:
     """Answers of ``num_tokens`` to ``num_streams`` requests, over connections that stay."""
 
@@ -281,8 +272,12 @@ def export_us(calls: list[EndedCall]) -> float:
     return 1e6 * (time.thread_time() - start) / num_calls
 
 
-async def measure(topology: Topology, num_streams: int, num_rounds: int, folder: Path) -> dict[str, Cost]:
-    """By who may ask. The ways take turns, so that a slow moment of the machine is not one's alone."""
+async def measure(
+    topology: Topology, num_streams: int, num_rounds: int, folder: Path
+) -> dict[str, tuple[float, float]]:
+    """Microseconds of a token, and of a request with its first and last token, by who may ask; the least of all rounds.
+    The ways take turns, so that a slow moment of the machine is not one's alone.
+    """
     free, free_text = make_key("anybody", UNLIMITED, time.time())
     key, text = make_key("somebody", LIMITS, time.time())
     change_keys(folder / "keys.json", lambda _: (free, key))
@@ -300,7 +295,7 @@ async def measure(topology: Topology, num_streams: int, num_rounds: int, folder:
     for _ in range(num_rounds):
         for name, rounds in ways.items():
             costs[name].append(await rounds.play(16))
-    return {name: Cost(1e6 * min(t for _, t in one), 1e6 * min(r for r, _ in one)) for name, one in costs.items()}
+    return {name: (1e6 * min(t for _, t in one), 1e6 * min(r for r, _ in one)) for name, one in costs.items()}
 
 
 async def measure_traces(topology: Topology, num_streams: int, num_rounds: int) -> None:
@@ -343,9 +338,8 @@ def main() -> None:
             uvloop.run(measure_traces(topology, options.streams, options.rounds))
             return
         costs = uvloop.run(measure(topology, options.streams, options.rounds, Path(folder)))
-    for name, cost in costs.items():
-        request_cost = f"{cost.request_us:.0f} us a request with its first and last token"
-        print(f"{name}: {cost.token_us:.1f} us a token, {request_cost}")
+    for name, (token_us, request_us) in costs.items():
+        print(f"{name}: {token_us:.1f} us a token, {request_us:.0f} us a request with its first and last token")
 
 
 if __name__ == "__main__":

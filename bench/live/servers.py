@@ -42,11 +42,6 @@ class Server:
         """Return the server's own process and all that it started."""
         return [self.process.pid, *(child.pid for child in self.process.children(recursive=True))]
 
-    def cpu_s(self) -> float:
-        """Return the CPU time of all threads of its own process, user and system."""
-        times = self.process.cpu_times()
-        return float(times.user + times.system)
-
     def until_it_answers(self, limit_s: float = 60.0) -> None:
         """Raise `UserError` if it ends first, or takes longer."""
         asked = {"model": MODEL, "messages": [{"role": "user", "content": "Hello."}], "max_tokens": 1}

@@ -1,6 +1,6 @@
 """Texts a second that a mesh embeds, beside sentence-transformers on the same model, in turns.
 
-    python -m bench.peers.embeddings [--python INTERPRETER] [--threads 1] [--rounds 3] [--json FILE]
+    python -m bench.peers.embeddings [--python INTERPRETER] [--texts 512] [--rounds 3] [--json FILE]
 
 sentence-transformers is a library: it is timed in its own process, once with lists of texts and once text by text. The
 mesh is asked over HTTP: one call with the list, and as many calls as there are texts from clients side by side. Before
@@ -48,9 +48,9 @@ model = {model}
 task = "embed"
 ttft_ms = 10000
 [engines.engine]
-threads = {threads}
+threads = 1
 max_running = 64
-chunk_tokens = {chunk_tokens}
+chunk_tokens = 1024
 [gateways.gateway]
 port = {port}
 """
@@ -59,9 +59,9 @@ Timed = tuple[float, list[list[float]]]  # seconds, and the first vectors
 
 
 @contextmanager
-def sentence_transformers(python: str, folder: Path, threads: int) -> Iterator[Child]:
-    """In a process of its own. Raise `UserError` if the interpreter does not have it."""
-    command = [python, str(CHILD), str(folder), str(threads)]
+def sentence_transformers(python: str, folder: Path) -> Iterator[Child]:
+    """In a process of its own, with one thread. Raise `UserError` if the interpreter does not have it."""
+    command = [python, str(CHILD), str(folder)]
     with children(["sentence-transformers"], lambda _: (command, {})) as found:
         if not found:
             raise UserError(f"{python} has no sentence-transformers; name an interpreter that has it with --python")
@@ -76,8 +76,8 @@ def encode(sentences: Child, texts: Sequence[str], batch_size: int) -> Timed:
 class Alone:
     """The torch engine's model in this process: what a mesh adds is left out."""
 
-    def __init__(self, folder: Path, threads: int) -> None:
-        torch.set_num_threads(threads)
+    def __init__(self, folder: Path) -> None:
+        torch.set_num_threads(1)
         config = ModelConfig.load(folder)
         pooling = pooling_of(folder, config)
         self.pids = [os.getpid()]
@@ -131,10 +131,9 @@ class MeshClient:
 
 
 @contextmanager
-def meshed(threads: int, chunk_tokens: int) -> Iterator[MeshClient]:
+def meshed() -> Iterator[MeshClient]:
     """A mesh of one gateway and one engine."""
-    text = TOPOLOGY.format(model=json.dumps(MODEL), threads=threads, chunk_tokens=chunk_tokens, port=free_port())
-    with mesh_of(text) as mesh:
+    with mesh_of(TOPOLOGY.format(model=json.dumps(MODEL), port=free_port())) as mesh:
         yield MeshClient(mesh.port, mesh.pids())
 
 
@@ -184,20 +183,18 @@ def cells_of(name: str, rounds: Sequence[Round]) -> list[str]:
 def main() -> None:
     parser = script_parser("bench.peers.embeddings", __doc__, rounds=3, json=True)
     parser.add_argument("--python", default=sys.executable, help="an interpreter with sentence-transformers")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--chunk-tokens", type=int, default=1024)
     parser.add_argument("--texts", type=int, default=512)
     arguments = parser.parse_args()
     texts = texts_of(arguments.texts, seed=1)
     folder = prepare(MODEL, lambda step, done=None: None)
     with (
         errors_in_a_line(),
-        sentence_transformers(arguments.python, folder, arguments.threads) as sentences,
-        meshed(arguments.threads, arguments.chunk_tokens) as mesh,
+        sentence_transformers(arguments.python, folder) as sentences,
+        meshed() as mesh,
     ):
         vectors = np.array(encode(sentences, texts, 32)[1]), np.array(mesh.at_once(texts)[1])
         difference = float(np.abs(vectors[0] - vectors[1]).max())
-        rounds = measure(sentences, Alone(folder, arguments.threads), mesh, texts, arguments.rounds)
+        rounds = measure(sentences, Alone(folder), mesh, texts, arguments.rounds)
     print_table("", ("",), ("texts/s (median)", "range", "CPU ms a text"), [cells_of(*row) for row in rounds.items()])
     print(f"largest difference of two vectors: {difference:.1e}")
     write_json(arguments.json, {"difference": difference, "rounds": dict(rounds)})

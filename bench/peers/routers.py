@@ -18,6 +18,7 @@ from statistics import median
 from bench.gateway.servers import forwarding_gateway, mock_backend, one_gateway, others_router
 from bench.harness.arguments import errors_in_a_line, script_parser
 from bench.harness.files import write_json
+from bench.harness.machine import cpu_s
 from bench.harness.tables import print_table
 from bench.live.sending import send, word_chats
 from bench.live.servers import MODEL, Server
@@ -43,12 +44,12 @@ def sent(server: Server, num_requests: int, num_slots: int, num_tokens: int, see
 
 def measure(server: Server, num_streams: int, num_tokens: int, seed: int) -> tuple[float, ...]:
     """Return the figures of one round, in the order of `COLUMNS`."""
-    began_s = server.cpu_s()
+    began_s = cpu_s([server.process.pid])
     long = sent(server, 4 * num_streams, num_streams, num_tokens, seed)
-    token_s = (server.cpu_s() - began_s) / sum(one.output_tokens for one in long)
-    began_s = server.cpu_s()
+    token_s = (cpu_s([server.process.pid]) - began_s) / sum(one.output_tokens for one in long)
+    began_s = cpu_s([server.process.pid])
     short = sent(server, 20 * num_streams, num_streams, 1, seed)
-    request_s = (server.cpu_s() - began_s) / len(short)
+    request_s = (cpu_s([server.process.pid]) - began_s) / len(short)
     ttft_s = median(one.ttft_s for one in sent(server, 30, 1, 1, seed) if one.ttft_s is not None)
     return 1e6 * token_s, 1e6 * request_s, len(short) / max(one.ended_s for one in short), 1e3 * ttft_s
 

@@ -1,7 +1,7 @@
 """Times sentence-transformers on one model, for `bench.peers.embeddings`.
 
-Run as a file by an interpreter that has it: FOLDER THREADS. Each line of standard input is a JSON list of texts and a
-batch size; each answer is the seconds that encoding them took, and the vectors of the first few.
+Run as a file by an interpreter that has it, with FOLDER; it has one thread. Each line of standard input is a JSON list
+of texts and a batch size; each answer is the seconds that encoding them took, and the vectors of the first few.
 """
 
 import json
@@ -15,7 +15,7 @@ def main() -> None:
     import torch
     from sentence_transformers import SentenceTransformer
 
-    torch.set_num_threads(int(sys.argv[2]))
+    torch.set_num_threads(1)
     model = SentenceTransformer(sys.argv[1], device="cpu")
     sys.stdout.write("ready\n")
     sys.stdout.flush()

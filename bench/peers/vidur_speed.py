@@ -1,7 +1,6 @@
 """Requests a second of CPU of this simulator and of Vidur's, on the same requests and as many engines, in turns.
 
-    python -m bench.peers.vidur_speed --vidur-python PATH [--engines 64] [--rate 100] [--duration 10] [--rounds 3]
-        [--json FILE]
+    python -m bench.peers.vidur_speed --vidur-python PATH [--duration 10] [--rounds 3] [--json FILE]
 
 `pip install vidur==0.0.26` in an environment of its own. Load and engines are those of
 `bench.fidelity.simulation_speed`, but each engine does both prefills and decodes, and requests go to the shortest queue
@@ -9,7 +8,6 @@
 predict a step with; here it is told steps as long as ours, as a function that costs less than its own tables.
 """
 
-import argparse
 import csv
 import json
 import subprocess
@@ -32,6 +30,7 @@ from mesh.wire.control import Role
 from simulation.loads.trace_request import TraceRequest
 
 LIMIT_S = 1800.0
+NUM_ENGINES, RATE = 64, 100.0  # requests a second
 MODEL, TP, CHUNK, RUNNING = "meta-llama/Llama-2-70b-hf", 4, 2048, 128  # of the profile and the topology
 LONGEST = 16384  # tokens of a request
 CHILD = Path(__file__).with_name("vidur_child.py")
@@ -95,16 +94,14 @@ def vidurs(python: Path, requests: list[TraceRequest], num_engines: int) -> Spee
 def main() -> None:
     parser = script_parser("bench.peers.vidur_speed", __doc__, rounds=3, json=True)
     parser.add_argument("--vidur-python", type=Path, required=True, help="interpreter of an environment with vidur")
-    parser.add_argument("--engines", type=int, default=64, metavar="N")
-    parser.add_argument("--rate", type=float, default=100.0, metavar="R", help="requests a second (default: 100)")
     parser.add_argument("--duration", type=float, default=10.0, metavar="S", help="of arrivals (default: 10)")
-    options: argparse.Namespace = parser.parse_args()
-    requests = list(load(options.rate, options.duration, Random("0/load")))
+    options = parser.parse_args()
+    requests = list(load(RATE, options.duration, Random("0/load")))
     rounds = list[dict[str, Speed]]()
     with errors_in_a_line():
         for _ in range(options.rounds):
-            python = options.vidur_python.absolute()
-            rounds.append({"ours": ours(requests, options.engines), "Vidur": vidurs(python, requests, options.engines)})
+            theirs = vidurs(options.vidur_python.absolute(), requests, NUM_ENGINES)
+            rounds.append({"ours": ours(requests, NUM_ENGINES), "Vidur": theirs})
     rows = [
         (
             name,
@@ -114,8 +111,12 @@ def main() -> None:
         )
         for name in rounds[0]
     ]
-    title = f"{len(requests)} requests, {options.engines} engines"
-    print_table(title, ("simulator",), ("requests/s of CPU", "beside Vidur", "simulated, s"), rows)
+    print_table(
+        f"{len(requests)} requests, {NUM_ENGINES} engines",
+        ("simulator",),
+        ("requests/s of CPU", "beside Vidur", "simulated, s"),
+        rows,
+    )
     write_json(options.json, [{name: asdict(speed) for name, speed in one.items()} for one in rounds])
 
 

@@ -28,15 +28,7 @@ from bench.harness.files import write_json
 from bench.harness.tables import print_table
 from bench.simulated import MANY, attainment, make_fleet, make_simulation, percentile, serve
 from engines.costs.presets import load_preset
-from mesh.topology.schema import (
-    EngineSpec,
-    PlacementSpec,
-    PolicySpec,
-    Scheduling,
-    ServiceSpec,
-    Slo,
-    Topology,
-)
+from mesh.topology.schema import EngineSpec, PlacementSpec, PolicySpec, Scheduling, ServiceSpec, Slo, Topology
 from mesh.topology.timing import Timing
 from mesh.wire.control import Role
 from router.history.records import Outcome

@@ -21,22 +21,13 @@ from typing import Any
 from bench.harness.arguments import script_parser
 from bench.harness.jobs import run_jobs
 from bench.harness.tables import print_table
-from bench.simulated import attainment, make_fleet, make_simulation, modelled_engine, run_cases, serve
+from bench.simulated import attainment, make_fleet, make_simulation, modelled_engine, no_search, run_cases, serve
 from engines.costs.profiles import load_profile
 from mesh.rules import PlacementMode, ScalingRule
-from mesh.topology.schema import (
-    PlacementSpec,
-    PolicySpec,
-    ScalingSpec,
-    ServiceSpec,
-    Slo,
-    Topology,
-)
-from router.placement.search.question import Question
+from mesh.topology.schema import PlacementSpec, PolicySpec, ScalingSpec, ServiceSpec, Slo, Topology
 from simulation.capacity import find_capacity
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.workload import SloRule
-from simulation.placement.daemon import SearchResult
 
 PROFILE = "a100-llama2-13b-tp1"
 SERVICE = "chat"
@@ -107,7 +98,7 @@ def make_topology(
 
 def simulate(topology: Topology, requests: Iterable[TraceRequest], seconds: float, seed: int) -> Result:
     slo = SloRule(5.0, keeps_traced=True)
-    simulation = make_simulation(topology, load_profile(PROFILE), seed, slo=slo, coasts=True, search=_never)
+    simulation = make_simulation(topology, load_profile(PROFILE), seed, slo=slo, coasts=True, search=no_search)
     records = serve(simulation, SERVICE, requests)
     windows: dict[int, list[bool]] = defaultdict(list)
     for record in records:
@@ -122,10 +113,6 @@ def simulate(topology: Topology, requests: Iterable[TraceRequest], seconds: floa
         sum(supervisor.num_changes for supervisor in supervisors),
         len(records),
     )
-
-
-def _never(question: Question) -> SearchResult:
-    raise AssertionError("plans are off")
 
 
 @dataclass(frozen=True, slots=True)

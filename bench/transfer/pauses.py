@@ -35,7 +35,6 @@ from bench.transfer.engine_client import EngineClient, engine_processes
 from mesh.process.runtime_folder import make_runtime_dir
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
-from mesh.transports import SETTINGS
 from mesh.wire.control import Migrate
 from mesh.wire.requests import Cancel, Epoch, RequestSpec, Sampling, Submit
 
@@ -180,7 +179,6 @@ kv_memory = "{kv_memory}"
 {backend}
 [gateways.gateway]
 [transfer]
-transport = "{transport}"
 {share}
 """
 VLLM = """
@@ -199,7 +197,7 @@ def two_engines(arguments: argparse.Namespace) -> Iterator[Topology]:
         file = Path(folder) / "topology.toml"
         model, python = random_model(arguments, Path(folder)) or arguments.model, arguments.vllm_python
         backend = VLLM.format(python=json.dumps(str(Path(python).absolute()))) if python else ""
-        settings = {name: getattr(arguments, name) for name in ("kv_memory", "transport", "device", "dtype")}
+        settings = {name: getattr(arguments, name) for name in ("kv_memory", "device", "dtype")}
         share = f"migration_share = {arguments.share}" if arguments.share else ""
         file.write_text(TOPOLOGY.format(model=json.dumps(model), backend=backend, share=share, **settings))
         topology = load(file)
@@ -244,7 +242,6 @@ def main() -> None:
     parser.add_argument("--runs", type=int, help="of each (default: 9 or 3)")
     parser.add_argument("--dtype", default="float32", help="of weights and KV (default: float32)")
     parser.add_argument("--kv-memory", help="of each engine (default: 64MiB or 384MiB)")
-    parser.add_argument("--transport", choices=SETTINGS, default="auto")
     parser.add_argument("--device", default="cpu", help="of both engines (default: cpu)")
     parser.add_argument("--vllm-python", help="interpreter of an environment with vLLM, for vLLM engines; else torch's")
     parser.add_argument("--share", type=float, help="migration_share (default: the device's)")

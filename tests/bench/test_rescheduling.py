@@ -13,9 +13,9 @@ def test_each_rule_has_a_gain_over_none_at_each_rate(capsys):
 
 
 def test_rules_serve_the_same_requests():
-    runs = [Run("mixed answers", "llumnix", rule, 3, 0, 50) for rule in ("none", "promise")]
+    runs = [Run("scarce memory", "llumnix", rule, 3, 0, 50) for rule in ("none", "promise")]
     assert requests_of(runs[0]) == requests_of(runs[1])
-    assert len({one.num_output > 48 for one in requests_of(runs[0])}) == 2, "short ones and long ones"
+    assert all(100 <= one.num_output <= 400 for one in requests_of(runs[0]))
 
 
 def test_at_a_light_load_nothing_moves_by_promise():

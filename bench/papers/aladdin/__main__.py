@@ -2,7 +2,6 @@
 
     python -m bench.papers.aladdin [--ask links engines decodes testbed] [--device a100] [--models llama2-13b ...]
         [--rates 10 20 30 40] [--percent 99 100] [--by-rule] [--link 10 20] [--contenders NAME ...] [--thetas 0.9 0.75]
-        [--seeds 3] [--jobs N] [--out DIR]
 
 ``links``: what links between devices make of the paper's tables 2 and 3. ``engines``: of each contender the fewest
 that keep the promise (figure 11), searched by growing steps and halving. ``decodes``: the same where prompts cost

@@ -1,8 +1,7 @@
 """Llumnix's evaluation in simulation: 16 Llama-7B engines on A10s, dispatch alone against rescheduling.
 
     python -m bench.papers.llumnix [--only S-L sharegpt] [--rates R ...] [--requests 10000] [--seeds 4] [--coast]
-        [--step-ms 6.3] [--prefix-cache] [--engines 16] [--neighbours N ...] [--contenders NAME ...] [--jobs N]
-        [--out DIR]
+        [--step-ms 6.3] [--prefix-cache] [--engines 16] [--neighbours N ...] [--contenders NAME ...]
 
 Every workload is served at rates where queues begin, by INFaaS, by Llumnix's dispatch, by that with rescheduling, and
 by round robin for data sets. The first tables have latencies, preemptions and migrations; the last one how many times
@@ -24,16 +23,7 @@ from bench.harness.jobs import grouped
 from bench.harness.long_runs import LongRuns
 from bench.harness.paired import ratio
 from bench.harness.tables import print_table
-from bench.papers.llumnix.setting import (
-    CONTENDERS,
-    DISPATCH,
-    LLUMNIX,
-    NUM_ENGINES,
-    STEP_S,
-    Case,
-    Result,
-    run_case,
-)
+from bench.papers.llumnix.setting import CONTENDERS, DISPATCH, LLUMNIX, NUM_ENGINES, STEP_S, Case, Result, run_case
 from bench.simulated import write_results
 
 RATES = {  # requests a second: where queues begin, with the usual time between steps

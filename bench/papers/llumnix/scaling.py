@@ -34,12 +34,10 @@ from bench.papers.llumnix.setting import (
     make_topology,
     mean_and_p99,
 )
-from bench.simulated import make_simulation, serve, write_results
+from bench.simulated import make_simulation, no_search, serve, write_results
 from mesh.rules import ScalingRule
 from mesh.topology.schema import ScalingSpec
-from router.placement.search.question import Question
 from simulation.engines.physics import Physics
-from simulation.placement.daemon import SearchResult
 
 RATIO = 6.0  # of the bounds of freeness: the paper has 10 and 60
 STARTED = 8  # engines, at first
@@ -74,7 +72,7 @@ def run_scaled(case: ScaledCase) -> Scaled:
     )
     physics = Physics(kv_bytes_per_s=KV_BYTES_PER_S, step_s=load.step_s)
     simulation = make_simulation(
-        topology, make_profile(), load.seed, physics=physics, coasts=load.coasts, search=_never
+        topology, make_profile(), load.seed, physics=physics, coasts=load.coasts, search=no_search
     )
     records = serve(simulation, SERVICE, load.requests())
     counted = sorted(records, key=lambda record: record.arrived_s)[round(WARM_UP * len(records)) :]
@@ -85,10 +83,6 @@ def run_scaled(case: ScaledCase) -> Scaled:
         ttft_s=mean_and_p99(record.ttft_s for record in counted),
         num_changes=sum(one.num_changes for one in supervisors),
     )
-
-
-def _never(question: Question) -> SearchResult:
-    raise AssertionError("plans are off")
 
 
 Results = Mapping[ScaledCase, Scaled]

@@ -1,7 +1,6 @@
 """SCLS's evaluation in simulation: eight Llama-2-13B workers on A100s, static batches of slices against whole requests.
 
     python -m bench.papers.scls [--ask rates limits parts workers] [--only HF DS] [--rates R ...] [--seconds 600]
-        [--seeds 1] [--jobs N] [--out DIR]
 
 ``rates``: throughput and response time of SLS (whole requests), SCLS, and ILS (continuous batching) by rate.
 ``limits``: ILS with so many requests at a time, beside SCLS. ``parts``: what each part of SCLS adds, and ``workers``:

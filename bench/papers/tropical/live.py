@@ -1,8 +1,8 @@
 """Tropical's figure on this machine, smaller: real processes and a real model.
 
-    python -m bench.papers.tropical.live [TOPOLOGY] [--requests N] [--rounds N] [--rates R ...] [--out DIR]
+    python -m bench.papers.tropical.live [--requests N] [--rounds N] [--rates R ...] [--out DIR]
 
-Serves the first service of a topology on two engines of one thread each: a prefill and a multiplexing one, or two
+Serves the service of `deploy/topology.toml` on two engines of one thread each: a prefill and a multiplexing one, or two
 multiplexing ones for policies that do not split. Each policy gets the same requests at several rates over HTTP (open
 loop, Poisson, long inputs, short outputs); TTFT SLO 5 times the request's own prefill and TPOT SLO 3 decode steps of an
 idle engine, as `mesh profile` measured them. Each policy has a mesh of its own, one after the other, in each round. Run
@@ -43,6 +43,7 @@ from simulation.loads.trace_request import TraceRequest
 POLICIES = ("colocated", "chunked", "disaggregated", "disaggregated_sjf", "tropical", "elastic")
 CHUNK_TOKENS = {"chunked": 64}  # chunked prefill has a budget of its own; the others compute prompts in large steps:
 LARGE_STEP = 256
+TOPOLOGY = Path("deploy/topology.toml")  # whose service is served
 POOL = 2000  # requests that lengths are sampled from
 INPUT, OUTPUT = Bounds(64, 128, 1024, 0.9), Bounds(8, 16, 64, 0.7)
 TTFT_FACTOR, TPOT_FACTOR = 5.0, 3.0  # times what an idle engine takes
@@ -117,7 +118,7 @@ def _profile(topology: Topology) -> EngineProfile:
 
 def run_all(options: argparse.Namespace) -> list[Run]:
     """Serve all rates with one policy after the other, each round another one first."""
-    service, runs = load(options.topology).services[0], list[Run]()
+    service, runs = load(TOPOLOGY).services[0], list[Run]()
     with working("rates", options.rounds * len(POLICIES) * len(options.rates)) as shown:
         for number in range(options.rounds):
             for policy in turned(POLICIES, number):
@@ -154,7 +155,6 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = script_parser("bench.papers.tropical.live", __doc__, rounds=1, out="live_figure")
-    parser.add_argument("topology", type=Path, nargs="?", default="deploy/topology.toml", metavar="TOPOLOGY")
     parser.add_argument("--requests", type=int, default=24, metavar="N", help="of each policy and rate (default: 24)")
     parser.add_argument("--rates", type=float, nargs="+", default=[0.5, 1.2, 1.9], metavar="R", help="a second")
     return parser.parse_args()

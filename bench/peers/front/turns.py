@@ -25,14 +25,10 @@ class Spread:
 
     values: Sequence[float]
 
-    @property
-    def middle(self) -> float:
-        return median(self.values)
-
     def text(self, digits: int = 1) -> str:
         if not self.values:
             return "-"
-        middle = f"{self.middle:.{digits}f}"
+        middle = f"{median(self.values):.{digits}f}"
         if len(self.values) == 1:
             return middle
         return f"{middle} ({min(self.values):.{digits}f} to {max(self.values):.{digits}f})"

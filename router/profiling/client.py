@@ -143,7 +143,7 @@ class _Reader:
                 self._take(chunk, now)
 
     def _take(self, chunk: Mapping[str, Any], now: float) -> None:
-        if "error" in chunk:
+        if chunk.get("error") is not None:
             self.problem = _message(json.dumps(chunk))
         usage = chunk.get("usage")
         num_here = 0

@@ -144,7 +144,7 @@ async def _ask(session: aiohttp.ClientSession, base: str, path: str) -> object:
             return msgspec.json.decode(body)
     except (aiohttp.ClientError, OSError) as error:
         raise ServerError(f"{base} cannot be reached: {_reason(error)}") from None
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         raise ServerError(f"{base}{path} does not answer with JSON: {IS_IT_OPENAI}") from None
 
 

@@ -13,6 +13,7 @@ from engines.profiling.store import ProfileStore, server_key
 from mesh.errors import UserError
 from mesh.show.output import Showing
 from mesh.show.progress import working
+from mesh.topology import values
 from router.api.costs import LearntRow
 from router.profiling.measuring import MeasuredServer, measure_server
 from router.profiling.passive import listen, profile_of_row, show_learnt
@@ -97,10 +98,10 @@ def _key_of_row(row: LearntRow, url: str) -> str:
 
 def server_url(text: str, option: str = "--url: ") -> str:
     """The URL without /v1. Raise `UserError` if it is none, which names the ``option``."""
-    url = base_url(text if "//" in text else f"http://{text}")
-    if not url.startswith(("http://", "https://")) or not url.partition("//")[2]:
-        raise UserError(f"{option}{text!r} is no address of a server; write it like http://gpu-1:8000")
-    return url
+    try:
+        return base_url(values.server_url(text if "//" in text else f"http://{text}"))
+    except ValueError as error:
+        raise UserError(f"{option}{error}") from None
 
 
 def _headers(variable: str | None) -> dict[str, str]:

@@ -4,14 +4,15 @@ import csv
 import io
 import json
 from collections.abc import Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
-from router.profiling.published.seen import FormatError, Published, SeenAnswer, SeenMeans, of_answers, of_means
+from router.profiling.published.seen import FormatError, Published, SeenAnswer, SeenMeans, joined, of_answers, of_means
 
 MOST_BYTES: Final = 1 << 30
 VLLM_KEYS: Final = frozenset({"request_throughput", "input_lens", "mean_ttft_ms"})
-UNFIT: Final = (AttributeError, KeyError, OverflowError, TypeError, ValueError)  # raised by a value of another kind
+UNFIT: Final = (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError)  # of other content
 KNOWN: Final = (
     "a result of vllm bench serve (JSON), aiperf's profile_export.jsonl, profile_export_aiperf.json or .csv, "
     "guidellm's benchmarks.json, or prometheus:URL"
@@ -33,6 +34,8 @@ def _read(path: Path, text: str) -> Published:
         return _aiperf_csv(path, text)
     document = _json(path, text)
     if isinstance(document, list):
+        if document and all(isinstance(one, Mapping) and not VLLM_KEYS.isdisjoint(one) for one in document):
+            return joined([_vllm(path, one) for one in document])  # with --append-result
         return _aiperf_records(path, document)
     if "benchmarks" in document:
         return _guidellm(path, document["benchmarks"])
@@ -48,7 +51,7 @@ def _read(path: Path, text: str) -> Published:
 def _text(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            return file.read(MOST_BYTES).decode()
+            return file.read(MOST_BYTES).decode("utf-8-sig")
     except FileNotFoundError:
         raise FormatError(f"--from: {path}: no such file; it may be {KNOWN}") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -72,7 +75,7 @@ def _number(path: Path, table: Mapping[str, Any], *keys: str) -> float:
     value: Any = table
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf:
         raise FormatError(f"--from: {path}: {'.'.join(keys)}: {value!r} is no number; it should be there")
     return float(value)
 
@@ -85,7 +88,9 @@ def _vllm(path: Path, result: Mapping[str, Any]) -> Published:
     about = f"vllm bench serve, {path.name}"
     if result.get("ttfts") and result.get("itls"):
         return of_answers(about, _vllm_answers(path, result), model, at_a_time if isinstance(at_a_time, int) else None)
-    completed = _number(path, result, "completed") or 1.0
+    completed = _number(path, result, "completed")
+    if not completed:
+        raise FormatError(f"--from: {path}: completed: 0: no request was answered, so there is nothing to learn")
     means = SeenMeans(
         _number(path, result, "total_input_tokens") / completed,
         max(1.0, _number(path, result, "total_output_tokens") / completed),
@@ -105,7 +110,7 @@ def _vllm_answers(path: Path, result: Mapping[str, Any]) -> list[SeenAnswer]:
     starts: Sequence[float | None] = result.get("start_times") or [None] * len(result["ttfts"])
     answers = []
     for num_input, num_output, ttft_s, gaps, start_s in zip(*columns, starts, strict=False):  # type: ignore[arg-type]
-        if num_output > 0 and ttft_s > 0:
+        if num_output > 0 and 0 < ttft_s < inf:
             step_s = sum(gaps) / (num_output - 1) if num_output > 1 else 0.0
             answers.append(SeenAnswer(num_input, num_output, ttft_s, step_s, start_s))
     return answers

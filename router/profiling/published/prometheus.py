@@ -76,12 +76,19 @@ async def _ask(session: aiohttp.ClientSession, url: str, query: str) -> Series:
     try:
         async with session.get(f"{url}/api/v1/query_range", params=asked) as answer:
             body = await answer.json(content_type=None)
-    except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-        raise FormatError(f"--from: {PREFIX}{url}: does not answer as Prometheus does: {error}") from None
+    except (aiohttp.ClientError, OSError, RecursionError, TimeoutError, ValueError) as error:
+        raise _no_prometheus(url, error) from None
     if not isinstance(body, dict) or body.get("status") != "success":
         said = body.get("error") if isinstance(body, dict) else body
         raise FormatError(f"--from: {PREFIX}{url}: refuses the query: {str(said)[:200]}")
-    return _series(body)
+    try:
+        return _series(body)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise _no_prometheus(url, error) from None
+
+
+def _no_prometheus(url: str, error: Exception) -> FormatError:
+    return FormatError(f"--from: {PREFIX}{url}: does not answer as Prometheus does: {str(error)[:200]}")
 
 
 def _series(body: Mapping[str, Any]) -> Series:

@@ -61,13 +61,16 @@ def of_answers(about: str, answers: Sequence[SeenAnswer], model: str, at_a_time:
     """Put answers beside each other. ``at_a_time``: requests that were kept in flight, where nobody kept the times of
     their starts. Raise `FormatError` if nothing tells how many there were.
     """
-    if answers and all(answer.start_s is not None for answer in answers):
+    if not answers:
+        raise FormatError(f"{about}: no request of it was answered, so there is nothing to learn")
+    if all(answer.start_s is not None for answer in answers):
         return Published(about, *_with_times(answers), model, num_requests=len(answers))
     if at_a_time is None:
         raise FormatError(
             f"{about}: tells neither when requests were sent nor how many at a time; use --max-concurrency"
         )
-    return Published(about, *_closed_loop(answers, at_a_time), model, num_requests=len(answers))
+    together = min(at_a_time, len(answers))
+    return Published(about, *_closed_loop(answers, together), model, num_requests=len(answers))
 
 
 def _with_times(answers: Sequence[SeenAnswer]) -> tuple[list[Window], list[First]]:
@@ -133,7 +136,9 @@ def of_means(about: str, means: Sequence[SeenMeans], model: str, num_requests: i
         num_writing = max(1.0, one.requests_per_s * one.num_output * one.step_s)
         context = num_writing * (one.num_input + one.num_output / 2)
         windows.append(Window(num_writing, context, num_writing * one.num_input / one.num_output, one.step_s))
-        in_flight = one.at_a_time or one.requests_per_s * (one.ttft_s + one.num_output * one.step_s)
+        in_flight = one.requests_per_s * (one.ttft_s + one.num_output * one.step_s)
+        if one.at_a_time is not None and not 0 < num_requests < one.at_a_time:  # a bound that cannot be reached is none
+            in_flight = one.at_a_time
         firsts.append(First(one.num_input, max(0.0, in_flight - 1), one.ttft_s))
     return Published(about, windows, firsts, model, num_requests=num_requests)
 

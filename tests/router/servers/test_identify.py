@@ -67,6 +67,7 @@ def test_what_it_is_said_to_be_comes_before_what_it_says():
         (web.Response(status=404), "answers with status 404: is it the address of an OpenAI server"),
         (web.Response(status=302, headers={"Location": "http://127.0.0.1:1/"}), "redirects to"),
         (web.Response(text="<html>"), "does not answer with JSON"),
+        (web.Response(text="[" * 100_000), "does not answer with JSON"),
         ({"object": "list"}, "does not list models"),
         ([], "does not list models"),
         ({"data": []}, "serves no model"),

@@ -94,7 +94,7 @@ def test_urls(text, expected):
 
 
 def test_what_is_no_url_is_refused():
-    with pytest.raises(UserError, match="write it like http://gpu-1:8000"):
+    with pytest.raises(UserError, match=r"--url: .* is not the URL of a server; write a URL such as"):
         server_url("ftp://gpu-1")
 
 

@@ -1,15 +1,18 @@
 """What others measured becomes costs."""
 
 import json
+from math import inf
 from random import Random
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from engines.costs.linear import decode_step_s, prefill_s
 from mesh.wire.status import DecodeCost, PrefillCost
 from router.profiling.experiments import Aim, AskedLengths, LoadExperiment
 from router.profiling.published.files import read_file
-from router.profiling.published.prometheus import windows_of
+from router.profiling.published.prometheus import read_prometheus, windows_of
 from router.profiling.published.seen import FormatError, Published, SeenMeans, joined, of_means
 from router.profiling.published.window_fit import fit_published, is_loaded
 from tests.router.profiling.virtual_server import VirtualServer
@@ -171,6 +174,9 @@ def test_means_of_aiperf(tmp_path):
         (vllm_result(2, input_lens=[1]), "should be lists of one length"),
         (vllm_result(2, output_lens=["a"] * 40), "not as its format has it"),
         (vllm_result(2, itls=[["a"]] * 40), "not as its format has it"),
+        (vllm_result(2, ttfts=[inf] * 40), "no request of it was answered"),
+        ({**vllm_result(2, ttfts=None), "completed": 0}, "no request was answered"),
+        ("[" * 100_000, "not as its format has it"),
         ({"benchmarks": 5}, "not as its format has it|no successful request"),
         ("", "empty"),
     ],
@@ -178,6 +184,30 @@ def test_means_of_aiperf(tmp_path):
 def test_files_that_cannot_be_used_are_one_line(tmp_path, content, words):
     with pytest.raises(FormatError, match=words):
         read_file(written(tmp_path, "file", content))
+
+
+def test_results_that_were_appended_to_one_file_are_as_files(tmp_path):
+    text = "\ufeff" + "\n".join(json.dumps(vllm_result(num)) for num in AT_A_TIME)
+    assert_costs(read_file(written(tmp_path, "appended.json", text)))
+
+
+def test_a_bound_that_cannot_be_reached_is_none(tmp_path):
+    found = read_file(written(tmp_path, "free.json", vllm_result(2, max_concurrency=10**9)))
+    assert found.windows[0].num_running == 40
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"data": None}, {"data": {"result": [1]}}, {"data": {"result": [{"values": [1]}]}}]
+)
+async def test_what_is_no_prometheus_is_said_in_one_line(body):
+    async def answer(request):
+        return web.json_response({"status": "success", **body})
+
+    app = web.Application()
+    app.router.add_get("/api/v1/query_range", answer)
+    async with TestServer(app) as server:
+        with pytest.raises(FormatError, match="does not answer as Prometheus does"):
+            await read_prometheus(str(server.make_url("")).rstrip("/"), None)
 
 
 def test_files_of_two_models_are_refused():

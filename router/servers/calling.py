@@ -25,6 +25,10 @@ MOST_EXTRA: Final = 64  # tokens beyond the bound of an answer, as servers count
 MAX_ERROR: Final = 64 * 2**10  # bytes that are read of an answer which is an error
 BUSY: Final = (429, 503)
 AGAIN: Final = (408, 425)  # of 4xx: the same request may be answered another time
+LAST_EVENTS: Final = (  # of APIs that are not read
+    b"message_stop", b"response.completed", b"response.incomplete", b"response.failed", b"event: error",
+    b'"type":"error"', b'"type": "error"', DONE,
+)  # fmt: skip
 COUNTS_USAGE: Final = msgspec.Raw(b'{"include_usage":true}')
 TRUE: Final = msgspec.Raw(b"true")
 NOT_ANSWERED: Final = frozenset({
@@ -222,15 +226,17 @@ class Calling:
             self._take_events(events)
 
     def _end_stream(self) -> None:
-        """The server ended the stream. That is its end only if it had said so, or says so in no other way."""
-        if self._call.body.form is AnswerForm.CHUNKS and self._finish is None:
+        """The server ended the stream. That is the answer's end only if the server had said so."""
+        if self._finish is None:
             raise BadStreamError("the server closed the stream in the middle of the answer")
-        self._tell([], self._finish or FinishReason.STOP)
+        self._tell([], self._finish)
 
     def _take_events(self, events: list[bytes]) -> None:
         """Events of an API that is not read."""
         for event in events:
             self._call.put(event + b"\n\n", 1)
+            if any(name in event for name in LAST_EVENTS):
+                self._finish = FinishReason.STOP
         self._tell([0] * len(events), None)
 
     def _take_chunks(self, events: list[bytes]) -> None:

@@ -193,9 +193,16 @@ def test_nobody_is_told_more_than_is_wanted():
 
 
 def test_events_of_other_apis_are_passed_on_as_they_are():
-    run = stream(b"event: x\ndata: 1\n\ndata: 2\n\n", form=AnswerForm.EVENTS)
-    assert run.got == b"event: x\ndata: 1\n\ndata: 2\n\n"
-    assert (len(run.ends.tokens), run.ends.finish) == (2, FinishReason.STOP)
+    for end in (b"event: message_stop\ndata: {}\n\n", b'data: {"type": "response.completed"}\n\n'):
+        run = stream(b"event: x\ndata: 1\n\n" + end, form=AnswerForm.EVENTS)
+        assert run.got == b"event: x\ndata: 1\n\n" + end
+        assert (len(run.ends.tokens), run.ends.finish) == (2, FinishReason.STOP)
+
+
+@pytest.mark.parametrize("events", [b"", b"event: x\ndata: 1\n\n"])
+def test_events_of_other_apis_without_their_last_one_broke_off(events):
+    run = stream(events, form=AnswerForm.EVENTS)
+    assert (run.ends.finish, run.ends.code) == (None, FailureCode.BROKEN)
 
 
 @pytest.mark.parametrize("form", [AnswerForm.CHUNKS, AnswerForm.EVENTS])

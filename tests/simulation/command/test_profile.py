@@ -9,7 +9,7 @@ import pytest
 
 from bench.load.mock_backend import Exchanges, Pace, Served
 from bench.load.mock_batches import MockBatches, MockCosts
-from engines.costs.linear import prefill_s
+from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.profiles import load_profile
 from engines.models.cache import Cache
 from engines.profiling.store import ProfileStore, server_key
@@ -59,7 +59,7 @@ def test_a_server_becomes_a_profile(url, tmp_path, capsys):
     arguments = ("--url", f"{url}/v1", "--minutes", "0.05", "--most-together", "16", "--max-running", "6")
     assert profile(*arguments, "--save", str(path)) == 0
     found = load_profile(str(path))
-    assert found.decode.fixed_s + sum(time_s for _, time_s in found.decode.table) > 0
+    assert decode_step_s(found.decode, 1, 100) > 0
     assert prefill_s(found.prefill, 100) > 0
     assert found.server is not None
     assert (found.server.model, found.server.max_running) == ("mock", 6)

@@ -125,7 +125,7 @@ class ForwardedCall:
         """It is sent to a server, anew perhaps: nothing that a client has not got of earlier ones counts."""
         self.num_attempts += 1
         self.usage = self.answer = None
-        if not self.has_begun:
+        if self.num_attempts > 1 and not self.has_begun:
             self.said = SaidSoFar()
             self.pieces.clear()
             self.pending_bytes = 0

@@ -8,6 +8,8 @@ request may wait as long as it is promised.
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+import msgspec
+
 from mesh.rules import Lateness
 from mesh.topology.schema import Slo
 from mesh.wire.requests import PRIORITY_BATCH
@@ -42,8 +44,7 @@ class PromisingService(Protocol):
     def min_tpot_s(self) -> float: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Promise:
+class Promise(msgspec.Struct, frozen=True):
     slo: Slo
     priority: int
     late: Lateness | None = None

@@ -1,6 +1,5 @@
 """Answers of servers on their way to the client: streams of their own events, and whole ones as they came."""
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -55,8 +54,7 @@ class ForwardedChoice(Choice):
         return ENDS[batch.finish]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForwardingCall(Call):
+class ForwardingCall(Call, frozen=True, kw_only=True):
     """A call whose one choice a server answers. It is in ``calls`` while it runs."""
 
     choice: ForwardedChoice

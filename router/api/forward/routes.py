@@ -252,9 +252,11 @@ def _trace_of(scope: Scope) -> CallTrace | None:
 
 def _passed(headers: Mapping[str, str], call_id: CallId, trace: CallTrace | None) -> Headers:
     """What of a client's headers is the server's business. The others end here, as those of any connection do."""
-    named = {name.strip().lower() for name in headers.get("connection", "").split(",")}
-    passed = [(name, value) for name, value in headers.items() if name not in NOT_FORWARDED and name not in named]
-    if sum(len(name) + len(value) for name, value in passed) > MAX_HEADER_BYTES:
+    passed = [field for field in headers.items() if field[0] not in NOT_FORWARDED]
+    if "connection" in headers:
+        named = {name.strip().lower() for name in headers["connection"].split(",")}
+        passed = [field for field in passed if field[0] not in named]
+    if passed and sum([len(name) + len(value) for name, value in passed]) > MAX_HEADER_BYTES:
         raise ApiError(
             431, f"The headers for the server can have at most {MAX_HEADER_BYTES} bytes", code="headers_size"
         )

@@ -1,11 +1,11 @@
 """Works out who sent a request, at the one place where somebody may be turned away."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, Final, Protocol
 
+import msgspec
 from starlette.types import Scope
 
 from mesh.access.keys import UNLIMITED, KeyLimits
@@ -39,8 +39,7 @@ class Rights(Protocol):
         """Return what is left, for the answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True):
     """Who sent a request. ``peer``: the address that a request comes from; ``tenant``: whom it is counted for;
     ``rights``: None if open. ``window_s``: of a line of a batch, the seconds that are left for it; None: it is none.
     """

@@ -1,11 +1,11 @@
 """Request headers that steer a request, and response headers that tell where it ran."""
 
 import re
-import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from os import urandom
 from typing import Final
 
+import msgspec
 from starlette.types import Scope
 
 from mesh.rules import Lateness
@@ -34,11 +34,10 @@ def headers_of(scope: Scope) -> Mapping[str, str]:
 def request_id(headers: Mapping[str, str]) -> str:
     """The client's own ``x-request-id`` if it is sane, else a new one."""
     given = headers.get("x-request-id")
-    return given if given and _SANE_ID.fullmatch(given) else secrets.token_hex(16)
+    return given if given and _SANE_ID.fullmatch(given) else urandom(16).hex()
 
 
-@dataclass(frozen=True, slots=True)
-class Wishes:
+class Wishes(msgspec.Struct, frozen=True):
     """What a client overrides of its service's promises; None: nothing."""
 
     slo_ttft_s: float | None
@@ -49,6 +48,8 @@ class Wishes:
     @classmethod
     def of(cls, headers: Mapping[str, str]) -> "Wishes":
         """Raise `ApiError` with the header's name if one cannot be read."""
+        if WISHED.isdisjoint(headers):
+            return NO_WISHES
         return cls(
             slo_ttft_s=_milliseconds(headers, "x-slo-ttft-ms"),
             slo_tpot_s=_milliseconds(headers, "x-slo-tpot-ms"),
@@ -59,6 +60,10 @@ class Wishes:
     @property
     def are_none(self) -> bool:
         return self.slo_ttft_s is self.slo_tpot_s is self.priority is None and self.late is None
+
+
+WISHED: Final = frozenset({"x-slo-ttft-ms", "x-slo-tpot-ms", "x-priority", "x-late"})
+NO_WISHES: Final = Wishes(None, None, None)
 
 
 def _milliseconds(headers: Mapping[str, str], name: str) -> float | None:

@@ -1,9 +1,9 @@
 """One API call: its choices run side by side until all have ended, one fails, or the client is gone."""
 
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from mesh.wire.requests import FailureCode
@@ -16,8 +16,7 @@ from router.api.openai.input.grammar_checks import CheckedGrammar
 from router.generation import RequestFailed, Route, RouterError
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True):
     num_prompt: int
     num_completion: int
     num_cached: int
@@ -39,8 +38,7 @@ class Usage:
         return usage
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(msgspec.Struct, frozen=True):
     """What surrounds the choices of an answer. ``created``: seconds since the epoch."""
 
     id: str
@@ -51,8 +49,7 @@ class Envelope:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """One API call that runs. ``choices`` are ``n`` for each prompt, prompt by prompt."""
 
     request_id: str
@@ -62,11 +59,14 @@ class Call:
     log: FilteringBoundLogger
     grammar: CheckedGrammar | None = None
     charge: Charge | None = None  # of the key that asked
-    named: Mapping[str, str] = field(default_factory=dict)  # what the log calls it beside its id
+    named: Mapping[str, str] = {}  # what the log calls it beside its id
 
     @property
     def route(self) -> Route | None:
-        return next((choice.generation.route for choice in self.choices if choice.generation.route), None)
+        for choice in self.choices:
+            if (route := choice.generation.route) is not None:
+                return route
+        return None
 
     @property
     def usage(self) -> Usage:

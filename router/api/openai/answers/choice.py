@@ -1,7 +1,5 @@
 """One choice of an answer: the tokens of one generation, as text."""
 
-from dataclasses import dataclass
-
 import msgspec
 
 from engines.models.text.detokenizer import Detokenizer
@@ -15,8 +13,7 @@ from router.chat.reasoning import ReasoningState
 from router.generation import Generation, TokenBatch
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(msgspec.Struct, frozen=True):
     """A prompt as token ids, and as the text that ``echo`` repeats.
     ``reasoning``: what it says of the answer's. ``images``: that it shows.
     """

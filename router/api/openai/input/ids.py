@@ -1,14 +1,14 @@
 """Names of an API call: its ``x-request-id``, the ``id`` of its answer, and the ids of its choices inside the mesh."""
 
-import secrets
-from dataclasses import dataclass
 from hashlib import blake2b
+from os import urandom
+
+import msgspec
 
 _PREFIXES = ("chatcmpl-", "cmpl-", "resp_", "msg_")
 
 
-@dataclass(frozen=True, slots=True)
-class CallId:
+class CallId(msgspec.Struct, frozen=True):
     """The names of a call. ``request_id`` is the client's own or ours, and may come twice; ``token`` is sampled for
     each call.
     """
@@ -18,7 +18,7 @@ class CallId:
 
     @classmethod
     def draw(cls, request_id: str) -> "CallId":
-        return cls(request_id, secrets.token_hex(8))
+        return cls(request_id, urandom(8).hex())
 
     def answer(self, prefix: str) -> str:
         """Return the id of the answer. ``prefix`` is its API's."""

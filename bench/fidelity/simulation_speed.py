@@ -68,9 +68,6 @@ class Folded:
         self.latencies_s = {"TTFT": array("d"), "TPOT": array("d"), "end to end": array("d")}
         self._sha = sha256()
 
-    def __repr__(self) -> str:
-        return f"<Folded {self.num} records>"
-
     @property
     def digest(self) -> str:
         """The same for the same records in the same order."""

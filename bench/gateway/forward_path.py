@@ -1,6 +1,6 @@
 """What a gateway's own code takes for a token and for a request that it passes on: microseconds, no system call.
 
-    python -m bench.gateway.forward_path [--streams N] [--rounds N]
+    python -m bench.gateway.forward_path [--rounds N]
 
 As `bench.gateway.path`, with a server of others in the place of an engine: its answers come as the bytes of HTTP, too.
 Other work on the machine comes into the medians, and less into the least rounds.
@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import uvloop
 
-from bench.gateway.path import END, Connection, Gateway, request, until
+from bench.gateway.path import END, NUM_STREAMS, Connection, Gateway, request, until
 from bench.gateway.servers import FORWARDING
 from bench.harness.arguments import script_parser
 from bench.live.servers import MODEL
@@ -84,7 +84,7 @@ class Loop(uvloop.Loop):
 class Rounds:
     """Requests for a server's answers, over connections that stay."""
 
-    def __init__(self, topology: Topology, num_streams: int, asked: list[asyncio.Protocol]) -> None:
+    def __init__(self, topology: Topology, asked: list[asyncio.Protocol]) -> None:
         models = Models((), [ForwardedModel.of(service) for service in topology.services])
         gateway = Gateway(topology, OpenCallers(ClientPeers()), models=models)
         adapter = gateway.router._servers.find("server")
@@ -94,7 +94,7 @@ class Rounds:
         facts = ServerFacts(ServerKind.OPENAI, "", (ServedName(MODEL),))
         adapter._carry_out(adapter.core.found(facts, time.monotonic()))
         self._asked = asked
-        self._connections = [gateway.connect() for _ in range(num_streams)]
+        self._connections = [gateway.connect() for _ in range(NUM_STREAMS)]
 
     async def play(self, num_tokens: int) -> list[float]:
         """Seconds of a request by its parts: until the server is asked, and each of its tokens, the last with the end
@@ -122,11 +122,11 @@ class Rounds:
         return all(connection.received.endswith(END) for _, connection in self._connections)
 
 
-async def measure(topology: Topology, num_streams: int, num_rounds: int) -> tuple[list[float], list[float]]:
+async def measure(topology: Topology, num_rounds: int) -> tuple[list[float], list[float]]:
     """Microseconds of a token of a longer answer, and of a request with one token, by round."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, Loop)
-    rounds = Rounds(topology, num_streams, loop.asked)
+    rounds = Rounds(topology, loop.asked)
     for _ in range(WARM_UP):
         await rounds.play(LONG)
     spare_what_is_loaded()
@@ -140,16 +140,14 @@ async def measure(topology: Topology, num_streams: int, num_rounds: int) -> tupl
 
 
 def main() -> None:
-    parser = script_parser("bench.gateway.forward_path", __doc__, rounds=60)
-    parser.add_argument("--streams", type=int, default=32, metavar="N", help="side by side (default: 32)")
-    options = parser.parse_args()
+    options = script_parser("bench.gateway.forward_path", __doc__, rounds=60).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         file, settings = Path(folder) / "topology.toml", {"urls": '["http://server"]', "policy": '"tropical"'}
         file.write_text(FORWARDING.format(port=8000, ttft_ms=60_000, tpot_ms=60_000, max_running=4096, **settings))
         topology = load(file)
         configure("gateway", topology.log_level, Path(folder) / "log")
         with asyncio.Runner(loop_factory=Loop) as runner:
-            measured = runner.run(measure(topology, options.streams, options.rounds))
+            measured = runner.run(measure(topology, options.rounds))
     for what, found in zip(("a token", "a request of one token"), measured, strict=True):
         print(f"{what}: {min(found):.1f} us at least, {statistics.median(found):.1f} in the middle")
 

@@ -1,6 +1,6 @@
 """What a gateway's own code takes for a streamed token and for a request: microseconds, without any system call.
 
-    python -m bench.gateway.path [--streams N] [--rounds N] [--model REFERENCE]
+    python -m bench.gateway.path [--rounds N] [--model REFERENCE]
     python -m bench.gateway.path --traces [--rounds 2000]
 
 A gateway's router, API and HTTP protocol in this process, from an engine's messages as bytes to HTTP as bytes. There
@@ -72,6 +72,7 @@ PROMPT = "The quick brown fox jumps over the lazy dog, writes it down, and reads
 END = b"data: [DONE]\n\n\r\n0\r\n\r\n"
 ENGINE = Sender("engine", 1)
 LIMITS = KeyLimits(requests_per_minute=10**9, tokens_per_minute=10**12, in_flight=10**6, max_priority=1)
+NUM_STREAMS = 32  # side by side
 TURNS = 4  # of the event loop, in which tokens have left
 MAX_TURNS = 1000
 SHORT = 3  # tokens of an answer, where requests count and not tokens
@@ -224,12 +225,12 @@ async def until(is_done: Callable[[], bool]) -> None:
 
 
 class Rounds:
-    """Answers of ``num_tokens`` to ``num_streams`` requests, over connections that stay."""
+    """Answers of ``num_tokens`` to requests side by side, over connections that stay."""
 
-    def __init__(self, gateway: Gateway, num_streams: int, key: str | None) -> None:
+    def __init__(self, gateway: Gateway, key: str | None) -> None:
         self._key = key
         self._gateway = gateway
-        self._connections = [gateway.connect() for _ in range(num_streams)]
+        self._connections = [gateway.connect() for _ in range(NUM_STREAMS)]
 
     async def play(self, num_tokens: int) -> tuple[float, float]:
         """Seconds for a request with its first and last token, and for a token between them."""
@@ -272,9 +273,7 @@ def export_us(calls: list[EndedCall]) -> float:
     return 1e6 * (time.thread_time() - start) / num_calls
 
 
-async def measure(
-    topology: Topology, num_streams: int, num_rounds: int, folder: Path
-) -> dict[str, tuple[float, float]]:
+async def measure(topology: Topology, num_rounds: int, folder: Path) -> dict[str, tuple[float, float]]:
     """Microseconds of a token, and of a request with its first and last token, by who may ask; the least of all rounds.
     The ways take turns, so that a slow moment of the machine is not one's alone.
     """
@@ -284,9 +283,9 @@ async def measure(
     keyring = Keyring(folder / "keys.json", UNLIMITED)
     keyed = KeyedCallers(ClientPeers(), keyring, lambda: 1, SystemClock(), time.time)
     ways = {
-        "open": Rounds(Gateway(topology, OpenCallers(ClientPeers())), num_streams, None),
-        "key": Rounds(Gateway(topology, keyed), num_streams, free_text),
-        "key with limits": Rounds(Gateway(topology, keyed), num_streams, text),
+        "open": Rounds(Gateway(topology, OpenCallers(ClientPeers())), None),
+        "key": Rounds(Gateway(topology, keyed), free_text),
+        "key with limits": Rounds(Gateway(topology, keyed), text),
     }
     for rounds in ways.values():
         await rounds.play(8)
@@ -298,10 +297,10 @@ async def measure(
     return {name: (1e6 * min(t for _, t in one), 1e6 * min(r for r, _ in one)) for name, one in costs.items()}
 
 
-async def measure_traces(topology: Topology, num_streams: int, num_rounds: int) -> None:
+async def measure_traces(topology: Topology, num_rounds: int) -> None:
     """Print what traces add to a request, in the event loop and beside it."""
     plain, traced = (Gateway(topology, OpenCallers(ClientPeers()), has_traces=which) for which in (False, True))
-    ways = [Rounds(gateway, num_streams, None) for gateway in (plain, traced)]
+    ways = [Rounds(gateway, None) for gateway in (plain, traced)]
     for rounds in ways:
         await rounds.play(8)
     traced.kept.clear()
@@ -316,7 +315,7 @@ async def measure_traces(topology: Topology, num_streams: int, num_rounds: int) 
         if traced.kept:
             exports.append(export_us(traced.kept))
     low, middle, high = statistics.quantiles(added, n=4)
-    whole, share = statistics.median(without), num_kept / (num_rounds * num_streams)
+    whole, share = statistics.median(without), num_kept / (num_rounds * NUM_STREAMS)
     error = 1.25 * (high - low) / 1.35 / num_rounds**0.5  # of a median, where differences are about normal
     print(f"a request with {SHORT} tokens, without traces: {whole:.1f} us (median of {num_rounds} rounds)")
     print(f"traces add {middle:.2f} us in the event loop, {middle / whole:.1%} (quartiles {low:.2f} and {high:.2f};")
@@ -328,16 +327,15 @@ async def measure_traces(topology: Topology, num_streams: int, num_rounds: int) 
 
 def main() -> None:
     parser = script_parser("bench.gateway.path", __doc__, model=True, rounds=100)
-    parser.add_argument("--streams", type=int, default=32, metavar="N", help="side by side (default: 32)")
     parser.add_argument("--traces", action="store_true", help="what traces add to a request; needs the extra otel")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         topology = load(write_topology(Path(folder), options.model, 8000))
         configure("gateway", topology.log_level, Path(folder) / "log")
         if options.traces:
-            uvloop.run(measure_traces(topology, options.streams, options.rounds))
+            uvloop.run(measure_traces(topology, options.rounds))
             return
-        costs = uvloop.run(measure(topology, options.streams, options.rounds, Path(folder)))
+        costs = uvloop.run(measure(topology, options.rounds, Path(folder)))
     for name, (token_us, request_us) in costs.items():
         print(f"{name}: {token_us:.1f} us a token, {request_us:.0f} us a request with its first and last token")
 

@@ -32,10 +32,6 @@ class LiveMesh:
     port: int
     environment: dict[str, str]
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
     def status(self) -> dict[str, Any]:
         """What `mesh status --json` says."""
         told = mesh_command(self.environment, STOP_S, "status", str(self.topology.path), "--json").stdout

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 
 from bench.harness.arguments import add_names, number_list, script_parser
 from bench.harness.files import write_json
-from bench.harness.tables import make_console, make_table
+from bench.harness.tables import print_table
 from bench.peers.engines import CORE_MODULE, ENVIRONMENT, VLLM_MODULE, vllm_environment
 from bench.peers.rounds import ROOT, Child, Command, Measured, Round, children
 from engines.models.store import prepared_dir
@@ -163,16 +163,14 @@ def main() -> None:
     own = commands(options)
     with children(own, own.__getitem__) as engines:
         found = take_turns(engines, cases, options)
-    rates = found.rates
-    made = make_table(
-        "decode, tokens/s (steps)", ("",), [*rates, *(f"{drafting} / {plain}" for plain, drafting in PAIRS)]
-    )
-    for case in map(str, cases):
-        known = ratios(rates, case)
-        medians = [_medians(found, name, case) for name in rates]
-        made.add_row(case, *medians, *(f"{known[one]:.2f}x" if one in known else "-" for _, one in PAIRS))
-    make_console().print(made)
+    numbers = [*found.rates, *(f"{drafting} / {plain}" for plain, drafting in PAIRS)]
+    print_table("decode, tokens/s (steps)", ("",), numbers, (_cells(found, case) for case in map(str, cases)))
     write_json(options.json, asdict(found))
+
+
+def _cells(found: SpeedsFound, case: str) -> list[str]:
+    known, medians = ratios(found.rates, case), [_medians(found, name, case) for name in found.rates]
+    return [case, *medians, *(f"{known[one]:.2f}x" if one in known else "-" for _, one in PAIRS)]
 
 
 def _medians(found: SpeedsFound, name: str, case: str) -> str:

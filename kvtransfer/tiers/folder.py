@@ -6,6 +6,7 @@ ago. The file ``usage`` counts the bytes in the folder; its lock lets one proces
 is full, a look at all files makes the count true again, whatever a process that died had counted.
 """
 
+import errno
 import fcntl
 import os
 import stat
@@ -26,6 +27,7 @@ SPARE: Final = 16  # when a folder is full, one such part of it is freed at a ti
 STALE_S: Final = 60.0  # after which a file that is not whole is nobody's any more
 LOOK_S: Final = 5.0  # between two looks for what other processes wrote
 PARTIAL: Final = ".part-"
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 MARK: Final = "encrypted"  # a file that says that all others are, and by which key
 COUNT: Final = struct.Struct("<Q")
 
@@ -103,20 +105,38 @@ class TierFolder:
             return Written(0, 0, 0, len(new))
         num_evicted = self._make_room(num_bytes, usage)
         os.pwrite(usage, COUNT.pack(self.used_bytes + num_bytes), 0)  # should the process die: rather too much
-        written = [file for file in new if self._write(file)]
+        written, is_full = self._write_all(new)
         num_bytes = sum([file.num_bytes for file in written])
         self.used_bytes += num_bytes
+        if is_full:  # before the bound is reached: let what comes next find room
+            used, wanted = self.used_bytes, sum([file.num_bytes for file in new]) - num_bytes
+            self.used_bytes, num_gone = self._evict(max(used // 2, used - wanted), used)
+            num_evicted += num_gone
         os.pwrite(usage, COUNT.pack(self.used_bytes), 0)
         return Written(len(written), num_bytes, num_evicted, len(new) - len(written))
 
-    def _write(self, file: BlockFile) -> bool:
+    def _write_all(self, files: Sequence[BlockFile]) -> tuple[list[BlockFile], bool]:
+        """Return those that could be written, and whether the device is full."""
+        written: list[BlockFile] = []
+        for file in files:
+            try:
+                self._write(file)
+            except OSError as error:
+                if error.errno in FULL:
+                    return written, True
+            else:
+                written.append(file)
+        return written, False
+
+    def _write(self, file: BlockFile) -> None:
+        """Raise OSError."""
         place = self._place(file.name)
         self._num_parts += 1
         partial = f"{self.path}/{PARTIAL}{os.getpid()}-{self._num_parts}"
         try:
             fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             try:
-                _write_all(fd, file.parts)
+                _write_parts(fd, file.parts)
             finally:
                 os.close(fd)
             with suppress(FileExistsError):
@@ -125,8 +145,7 @@ class TierFolder:
         except OSError:
             with suppress(OSError):
                 os.unlink(partial)
-            return False
-        return True
+            raise
 
     def _place(self, name: str) -> str:
         return f"{self.path}/{name[:2]}/{name}"
@@ -139,7 +158,7 @@ class TierFolder:
         self.used_bytes = COUNT.unpack(count)[0] if len(count) == COUNT.size else self.capacity_bytes
         if self.used_bytes + num_bytes <= self.capacity_bytes:
             return 0
-        self.used_bytes, num_evicted = self._evict(self.capacity_bytes - num_bytes)
+        self.used_bytes, num_evicted = self._evict(self.capacity_bytes - num_bytes, self.capacity_bytes)
         return num_evicted
 
     @contextmanager
@@ -152,16 +171,16 @@ class TierFolder:
         finally:
             os.close(fd)
 
-    def _evict(self, most: int) -> tuple[int, int]:
-        """Count all files. If they take more than ``most`` bytes, remove the longest unused ones until a spare part is
-        free, too. Return what is taken then, and how many went.
+    def _evict(self, most: int, room: int) -> tuple[int, int]:
+        """Count all files. If they take more than ``most`` bytes, remove the longest unused ones until a spare part of
+        ``room`` is free, too. Return what is taken then, and how many went.
         """
         files = sorted(self._files())
         used, num_evicted = sum([num_bytes for _, num_bytes, _ in files]), 0
         if used <= most:
             return used, 0
         for _, num_bytes, place in files:
-            if used <= max(0, most - self.capacity_bytes // SPARE):
+            if used <= max(0, most - room // SPARE):
                 break
             with suppress(FileNotFoundError):
                 os.unlink(place)
@@ -216,11 +235,9 @@ class ListedFolder(TierFolder):
             self._look()
         return written
 
-    def _write(self, file: BlockFile) -> bool:
-        is_written = super()._write(file)
-        if is_written:
-            self._names.add(file.name)
-        return is_written
+    def _write(self, file: BlockFile) -> None:
+        super()._write(file)
+        self._names.add(file.name)
 
     def _begin(self) -> None:
         """Nothing that is written here is encrypted."""
@@ -265,7 +282,7 @@ def _entries(path: str | Path) -> Iterable["os.DirEntry[str]"]:
         return list(entries)
 
 
-def _write_all(fd: int, parts: Sequence[Buffer]) -> None:
+def _write_parts(fd: int, parts: Sequence[Buffer]) -> None:
     """Raise OSError, as where the device is full."""
     views = [memoryview(part).cast("B") for part in parts]
     written = os.writev(fd, views)

@@ -94,6 +94,33 @@ def test_a_full_device_is_a_fault_and_leaves_no_part(tmp_path, monkeypatch):
     assert not list(folder.path.glob(f"{PARTIAL}*"))
 
 
+def test_on_a_device_below_the_bound_the_longest_unused_files_make_room(tmp_path, monkeypatch):
+    folder, write = TierFolder(tmp_path / "tier", 64 * UNIT), os.writev
+
+    def up_to_four(fd, parts):
+        if taken(folder) == 4 * UNIT:
+            raise OSError(28, "No space left on device")
+        return write(fd, parts)
+
+    monkeypatch.setattr(os, "writev", up_to_four)
+    written = [folder.write([file(number)]) for number in range(7)]
+    assert [one.num_written for one in written] == [1, 1, 1, 1, 0, 1, 1]
+    assert (written[4].num_faults, written[4].num_evicted) == (1, 2)
+    assert names(folder) == [f"{number:032x}" for number in (2, 3, 5, 6)]
+
+
+def test_a_device_that_fails_keeps_what_it_has(tmp_path, monkeypatch):
+    folder = TierFolder(tmp_path / "tier", 8 * UNIT)
+    folder.write([file(1)])
+
+    def fail(fd, parts):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "writev", fail)
+    assert folder.write([file(2), file(3)]) == Written(0, 0, 0, 2)
+    assert folder.has(file(1).name)
+
+
 def test_a_folder_that_is_gone_is_a_fault(tmp_path):
     folder = TierFolder(tmp_path / "tier", 8 * UNIT)
     (tmp_path / "tier").rename(tmp_path / "elsewhere")

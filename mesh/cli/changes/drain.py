@@ -122,7 +122,7 @@ async def _tell(
     await hear_anything(topology, sockets, engine)
     sockets.send(engine, message)
     timeout_s = topology.timing.lease_s + topology.timing.reply_s
-    return await hear(sockets, engine, lambda status: status.state is state, timeout_s)
+    return await hear(topology, sockets, engine, lambda status: status.state is state, timeout_s)
 
 
 class DrainProgress:

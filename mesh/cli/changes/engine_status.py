@@ -63,18 +63,23 @@ async def listen(
 
 
 async def hear(
+    topology: "Topology",
     sockets: "Sockets[SupervisorMessage]",
     engine: str,
     is_enough: "Callable[[EngineStatus], bool]",
     timeout_s: float,
 ) -> "EngineStatus":
-    """Do as `listen` does, for an engine that should not be silent."""
+    """Do as `listen` does, for an engine that should not be silent: it has a lease and an answer's time to speak."""
+    patience_s = topology.timing.lease_s + topology.timing.reply_s
     status = await listen(sockets, engine, is_enough, timeout_s)
+    if status is None and timeout_s < patience_s:
+        status = await listen(sockets, engine, lambda _: True, patience_s - timeout_s)
     if status is None:
-        raise CommandError(f"{engine} said nothing for {timeout_s:g} s; `mesh status` shows whether it runs")
+        silent_s = max(timeout_s, patience_s)
+        raise CommandError(f"{engine} said nothing for {silent_s:g} s; `mesh status` shows whether it runs")
     return status
 
 
 async def hear_anything(topology: "Topology", sockets: "Sockets[SupervisorMessage]", engine: str) -> "EngineStatus":
     """Return the engine's next status."""
-    return await hear(sockets, engine, lambda _: True, topology.timing.lease_s)
+    return await hear(topology, sockets, engine, lambda _: True, 0.0)

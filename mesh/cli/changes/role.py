@@ -56,7 +56,9 @@ async def _change(topology: "Topology", engine: str, role: "Role") -> None:
             )
         sockets.send(engine, SetRole(role, before.num_role_changes))
         timeout_s = topology.timing.lease_s + topology.timing.reply_s
-        after = await hear(sockets, engine, lambda status: status.num_role_changes > before.num_role_changes, timeout_s)
+        after = await hear(
+            topology, sockets, engine, lambda status: status.num_role_changes > before.num_role_changes, timeout_s
+        )
     if after.role is role:
         return
     if after.num_role_changes > before.num_role_changes:

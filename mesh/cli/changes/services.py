@@ -100,7 +100,11 @@ async def _load(topology: "Topology", engine: str, service: str, options: argpar
         print_line(f"{engine}: loading {service}")
         known = _failure(before, service)
         after = await hear(
-            sockets, engine, lambda now: _serves(now, service) or _failure(now, service) != known, options.timeout
+            topology,
+            sockets,
+            engine,
+            lambda now: _serves(now, service) or _failure(now, service) != known,
+            options.timeout,
         )
     if (failure := _failure(after, service)) not in (None, known):
         raise CommandError(f"{engine} did not load {service}: {failure.reason}")
@@ -126,7 +130,7 @@ async def _unload(topology: "Topology", engine: str, service: str, options: argp
         if not set(others) - {engine} and not options.last:
             raise CommandError(f"{engine} is the only engine that serves {service}: --last takes it away all the same")
         sockets.send(engine, UnloadService(service, options.pause))
-        left = _of(await hear(sockets, engine, _Progress(engine, service).is_over, options.timeout), service)
+        left = _of(await hear(topology, sockets, engine, _Progress(engine, service).is_over, options.timeout), service)
     if left is not None:
         after = "other engines have taken them" if left.is_paused else "they have ended"
         raise CommandError(

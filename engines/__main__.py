@@ -13,10 +13,11 @@ def main() -> int:
     """Be the engine that the arguments name; answer the exit code."""
     use_compiled(build_here())
     with importing(), without(COLOURS):
+        from engines.loading import bring
         from engines.process import serve
         from mesh.process.process import run_process
 
-    return run_process("engines", lambda topology: [engine.id for engine in topology.engines], serve)
+    return run_process("engines", lambda topology: [engine.id for engine in topology.engines], serve, bring=bring)
 
 
 def end(code: int) -> None:

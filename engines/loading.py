@@ -1,5 +1,6 @@
 """Makes what an engine runs on: a backend, KV pools, transports. Runs in the compute thread, before ready."""
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -204,11 +205,18 @@ def _require(engine: EngineSpec) -> None:
         raise UserError(f"engines.{engine.id}: {problem}")
 
 
+def bring(backend: str) -> None:
+    """Import what engines of a backend need, as far as that is worth it before one is chosen."""
+    if backend == "torch" and not missing(backend):
+        from engines.torch_engine.first_import import import_torch
+
+        import_torch()
+        importlib.import_module("engines.torch_engine.backend")
+
+
 def _torch(topology: Topology, engine: EngineSpec, services: Services) -> Backend:
     _require(engine)
-    from engines.torch_engine.first_import import import_torch
-
-    import_torch()
+    bring(engine.backend)
     from engines.torch_engine.backend import torch_backend
 
     return torch_backend(engine, services, _later(topology, engine))

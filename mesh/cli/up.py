@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -45,10 +44,7 @@ def register(subparsers: "Subparsers") -> None:
     parser.add_argument(
         "--ready-file", type=Path, metavar="FILE", help="be there as long as all processes of this host serve"
     )
-    parser.add_argument(
-        "--ready-fd", type=int, help=argparse.SUPPRESS
-    )  # of a detached mesh: where to say that it is ready
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, ready_fd=None)  # of a detached mesh: where to say that it is ready
 
 
 def run(options: argparse.Namespace) -> int:
@@ -195,25 +191,27 @@ async def _supervise(
 
 
 def _detach(options: argparse.Namespace) -> int:
-    """Start the mesh in a session of its own, and wait until it is ready or ended."""
+    """Start the mesh in a session of its own, and wait until it is ready or ended. It is a fork of this process."""
     reader, writer = os.pipe()
-    command = [sys.executable, "-m", "mesh.cli", "up", str(options.file), "--ready-fd", str(writer)]
-    if options.host:
-        command += ["--host", options.host]
-    if options.replace:
-        command += ["--replace"]
-    if options.ready_file:
-        command += ["--ready-file", str(options.ready_file)]
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[writer], start_new_session=True)
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        os.setsid()
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+        options.detach, options.ready_fd = False, writer
+        return run(options)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
         try:
             if told := pipe.read():
                 return 0 if told == READY else EXIT_FAILURE
-            return child.wait() or EXIT_FAILURE
+            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) or EXIT_FAILURE
         except KeyboardInterrupt:
-            child.terminate()
-            child.wait()
+            os.kill(child, signal.SIGTERM)
+            os.waitpid(child, 0)
             raise
 
 

@@ -7,9 +7,11 @@ it with one clear line a fault on standard error; the stack trace of anything el
 import argparse
 import asyncio
 import faulthandler
+import gc
 import os
 import resource
 import signal
+import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +29,7 @@ from mesh.directory import Directory, directory
 from mesh.errors import EXIT_CONFIGURATION, EXIT_FAILURE, EXIT_INTERRUPTED, UserError
 from mesh.process import logs
 from mesh.process.compiled_core import core_in_words
+from mesh.process.fork_server import SERVER_DESCRIPTOR, ForkServer
 from mesh.process.incarnations import incarnation_of
 from mesh.process.runtime_folder import make_runtime_dir
 from mesh.process.ties import NO_TIES, Ties
@@ -81,12 +84,23 @@ def open_sockets(
 
 
 def run_process(
-    program: str, ids: Callable[[Topology], Iterable[str]], serve: Serve, argv: Sequence[str] | None = None
+    program: str,
+    ids: Callable[[Topology], Iterable[str]],
+    serve: Serve,
+    argv: Sequence[str] | None = None,
+    bring: Callable[[str], None] = lambda library: None,
 ) -> int:
-    """Run one process until it is done; answer its exit code. ``ids`` are those that this program can be."""
+    """Run one process until it is done; answer its exit code. ``ids`` are those that this program can be. ``bring``: it
+    imports a library that a process of it may need.
+
+    As a fork server, do so in each process that is forked.
+    """
+    words = sys.argv[1:] if argv is None else argv
+    if words[-2:-1] == [SERVER_DESCRIPTOR]:
+        words = _forked(program, bring, words)
     faulthandler.enable()
     _raise_file_limit()
-    arguments = _arguments(program, argv)
+    arguments = _arguments(program, words)
     ties = Ties.of(arguments)
     ties.end_with_parent()
     try:
@@ -103,6 +117,18 @@ def run_process(
         return _complain(str(error))
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+
+
+def _forked(program: str, bring: Callable[[str], None], argv: Sequence[str]) -> Sequence[str]:
+    """Be a fork server: return in each of its children, with its arguments."""
+    parser = argparse.ArgumentParser(prog=f"python -m {program}")
+    parser.add_argument("--with", action="append", default=[], metavar="LIBRARY", dest="libraries")
+    parser.add_argument(SERVER_DESCRIPTOR, type=int, dest="descriptor")
+    options = parser.parse_args(argv)
+    for library in options.libraries:
+        bring(library)
+    gc.freeze()
+    return ForkServer(socket.socket(fileno=options.descriptor)).run()[1:]
 
 
 def _raise_file_limit() -> None:

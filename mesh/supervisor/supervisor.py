@@ -17,6 +17,7 @@ from mesh.supervisor.plan import StartPlan
 from mesh.supervisor.processes.children import Children
 from mesh.supervisor.processes.command import ChildCommand
 from mesh.supervisor.processes.copies import TopologyCopy
+from mesh.supervisor.processes.forks import ProcessSource
 from mesh.supervisor.processes.restarts import RestartPolicy
 from mesh.supervisor.processes.surroundings import Surroundings
 from mesh.supervisor.processes.watchdog import LOOK_S, Watchdog
@@ -68,6 +69,7 @@ class Supervisor:
         self._places_file = places_file
         self._heartbeat = Heartbeat(sockets, self._make_status, timing.heartbeat_s, timing.status_gap_s)
         self._is_takeover = bool(plan.current)
+        self._source = ProcessSource(timing.start_s)
         around = Surroundings(
             host,
             runtime,
@@ -76,6 +78,7 @@ class Supervisor:
             timing.drain_s,
             clock,
             self._changed,
+            self._source,
             make_restart_policy,
             make_watchdog,
             self._is_takeover,
@@ -144,6 +147,7 @@ class Supervisor:
                 await self._leave()
                 for task in background:
                     task.cancel()
+                self._source.close()
 
     async def _until_ready(self, tasks: asyncio.TaskGroup, ready: Callable[[str | None], None]) -> None:
         """All children ready, or one of them hopeless, or asked to stop."""

@@ -7,6 +7,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from mesh.process.fork_server import SHARED
 from tests.docs.pages import ROOT, Block, commands, missing
 from tests.end_to_end.conftest import free_port
 
@@ -64,7 +65,8 @@ class Reader:
 
     def _environment(self, host: str) -> dict[str, str]:
         path = f"{self.folder / 'bin'}:{os.environ['PATH']}"
-        return {**os.environ, "PATH": path, "COLUMNS": "120", "MESHSERVE_RUNTIME_DIR": str(self._runtime / host)}
+        own = {"PATH": path, "COLUMNS": "120", "MESHSERVE_RUNTIME_DIR": str(self._runtime / host)}
+        return {**os.environ, **own, SHARED: ""}  # readers have no server but those of their mesh
 
 
 def own_address(number: int) -> str:

@@ -13,9 +13,11 @@ import pytest
 
 from bench.live.ports import free_port
 from mesh.cli.cluster import statuses_of
+from mesh.process.fork_server import SHARED
 from mesh.report import report
 from mesh.topology.parse import load
 from tests.commands import run_here
+from tests.tools.warm import run_forked
 
 # Commands that start nothing, and are asked for too often for a process each.
 QUICK = frozenset(["down", "drain", "explain", "load", "logs", "migrate", "plan", "policy", "role", "start"])
@@ -34,6 +36,8 @@ class Mesh:
     def run(self, *arguments: str, timeout_s: float = 180.0) -> "subprocess.CompletedProcess[str]":
         if arguments[0] in QUICK and threading.current_thread() is threading.main_thread():
             return run_here(*arguments)
+        if arguments[0] == "up" and SHARED in self.env:
+            return run_forked(["mesh.cli", *arguments], self.env, timeout_s)
         return subprocess.run(
             [sys.executable, "-m", "mesh.cli", *arguments],
             env=self.env,

@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 import httpx
 import pytest
 
+from mesh.process.fork_server import SHARED
 from tests.end_to_end.conftest import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -66,6 +67,7 @@ def python(wheel, tmp_path_factory) -> Path:
 def mesh(python, tmp_path, monkeypatch) -> Iterator[Mesh]:
     """Run a command of the installed program, away from the sources."""
     monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.delenv(SHARED, raising=False)
 
     def mesh(*words: str) -> subprocess.CompletedProcess[str]:
         command = [str(python.parent / "mesh"), *words]

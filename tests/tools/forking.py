@@ -21,6 +21,7 @@ import pytest
 from _pytest._io import TerminalWriter
 
 from tests.tools.orphans import LOOK_S, Orphans, forget_adopting
+from tests.tools.warm import fork_server
 
 NICE = 5  # of workers that begin with files that compute
 NUMBER_BYTES = 4
@@ -213,7 +214,8 @@ class Forks:
         computing = Queue([tests for tests in files.values() if not self._waits(tests[0])])
         orders = [((waiting, computing), 0), ((computing, waiting), NICE)]
         workers: list[Worker] = []
-        with self._orphans.adopted():
+        socket = session.config._tmp_path_factory.getbasetemp() / "forks"  # type: ignore[attr-defined]
+        with fork_server(socket, self._left), self._orphans.adopted():
             try:
                 with _uninterrupted():
                     workers.extend(

@@ -207,7 +207,7 @@ class Child:
                 self._is_leaving = True
                 return ProcessExit(None)
             try:
-                self._incarnation = self._start()
+                self._incarnation = await self._start()
             except OSError as error:
                 end = not_started(self.command.argv[0], error)
                 self._last_exit = str(end)
@@ -233,9 +233,9 @@ class Child:
             self._is_leaving = incarnation.file.record.is_leaving
         return incarnation
 
-    def _start(self) -> Incarnation:
+    async def _start(self) -> Incarnation:
         self._ended_incarnation = max(self._ended_incarnation, self._last_incarnation())
-        return Incarnation.start(self.command, self._around)
+        return await Incarnation.start(self.command, self._around)
 
     def _declare_dead(self, incarnation: Incarnation, returncode: int | None, late: str) -> ProcessExit:
         """Everything of the incarnation that has ended; how it ended is answered."""

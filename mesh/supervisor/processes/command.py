@@ -29,6 +29,7 @@ class ChildCommand:
     digest: str = ""  # of all that the process depends on
     descriptors: tuple[int, ...] = ()  # that it inherits
     spans: tuple[str, ...] = ()  # processes whose devices it takes
+    server: tuple[str, ...] = ()  # starts what can fork such a process; empty: it is executed
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -55,12 +56,26 @@ def child_commands(
             env = _environment(spec.threads)
             if spec.most_threads > spec.threads:
                 env["OMP_WAIT_POLICY"] = "passive"  # extra threads that spin would hold up whoever needs their cores
-            yield ChildCommand(spec.id, ENGINE, argv, spec.is_standby, env, digest, ties.descriptors, spec.spans)
+            server = () if ties != NO_TIES else _engine_server(spec)
+            yield ChildCommand(
+                spec.id, ENGINE, argv, spec.is_standby, env, digest, ties.descriptors, spec.spans, server
+            )
         else:
             kind, module = (GATEWAY, "router") if isinstance(spec, GatewaySpec) else (PLACEMENT, "router.placement")
             argv = (sys.executable, "-m", module, *arguments)
             env = {**_environment(threads=1), **ENVIRONMENT}
-            yield ChildCommand(spec.id, kind, argv, False, env, digest, ties.descriptors)
+            server = () if ties != NO_TIES else argv[:3]
+            yield ChildCommand(spec.id, kind, argv, False, env, digest, ties.descriptors, server=server)
+
+
+def _engine_server(spec: EngineSpec) -> tuple[str, ...]:
+    """Return what starts the fork server of an engine, if it computes on CPUs: what a device's library begins when it
+    is imported may not outlive a fork.
+    """
+    if spec.device != "cpu" or spec.python is not None:
+        return ()
+    words = (sys.executable, "-m", "engines")
+    return (*words, "--with", spec.backend) if spec.backend == "torch" else words
 
 
 def _environment(threads: int) -> dict[str, str]:

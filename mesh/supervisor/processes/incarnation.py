@@ -7,12 +7,12 @@ known: the system tells that to its parent alone.
 import asyncio
 import os
 import signal
-import subprocess
 from contextlib import suppress
 from typing import IO
 
 from mesh.process import logs
 from mesh.supervisor.processes.command import ChildCommand
+from mesh.supervisor.processes.forks import StartedProcess
 from mesh.supervisor.processes.output import open_found, open_output, read_last_line
 from mesh.supervisor.processes.pidfile import PidFile, PidRecord, remove_pid, start_of
 from mesh.supervisor.processes.surroundings import Surroundings
@@ -21,7 +21,7 @@ from mesh.supervisor.processes.surroundings import Surroundings
 class Incarnation:
     """Make it with `start` or `adopt`. `close` it when it has ended, or when somebody else is to watch over it."""
 
-    def __init__(self, file: PidFile, output: IO[bytes], child: "subprocess.Popen[bytes] | None") -> None:
+    def __init__(self, file: PidFile, output: IO[bytes], child: StartedProcess | None) -> None:
         """Raise `OSError` if the process cannot be watched."""
         self.file = file
         self._output = output
@@ -34,17 +34,16 @@ class Incarnation:
         return f"<Incarnation {self.pid} {'adopted' if self._child is None else 'started here'}>"
 
     @classmethod
-    def start(cls, command: ChildCommand, around: Surroundings) -> "Incarnation":
-        """Start the process in a session of its own: the supervisor alone handles Ctrl-C. Raise `OSError`."""
+    async def start(cls, command: ChildCommand, around: Surroundings) -> "Incarnation":
+        """Raise `OSError` if the process cannot be started."""
         around.topology.keep()
         output = open_output(logs.output_file(around.runtime, command.process))
         try:
-            child = _spawn(command, output)
+            child = await around.source.start(command, output)
             try:
                 incarnation = cls(PidFile(around.runtime, _record(child.pid, command, around)), output, child)
             except OSError:  # no descriptors are left: a process that nobody watches must not stay
                 child.kill()
-                child.wait()
                 raise
         except OSError:
             output.close()
@@ -75,7 +74,7 @@ class Incarnation:
     async def wait(self) -> int | None:
         """The return code as Python counts it; None: the process was not started here, and nobody can tell."""
         await self._ended.wait()
-        return None if self._child is None else self._child.wait()
+        return None if self._child is None else await self._child.code()
 
     def last_line(self) -> str:
         """The last line that the process printed; empty if nothing is known."""
@@ -104,24 +103,12 @@ class Incarnation:
             os.close(self._descriptor)
             self._descriptor = -1
         self._output.close()
-        if self._child is not None and self._child.poll() is None:
-            self._child.returncode = 0  # or Python would complain that nobody waits for it
+        if self._child is not None:
+            self._child.let_go()
 
     def _note_end(self) -> None:
         asyncio.get_running_loop().remove_reader(self._descriptor)
         self._ended.set()
-
-
-def _spawn(command: ChildCommand, output: IO[bytes]) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(
-        command.argv,
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        env={**os.environ, **command.env},
-        start_new_session=True,
-        pass_fds=command.descriptors,
-    )
 
 
 def _record(pid: int, command: ChildCommand, around: Surroundings) -> PidRecord:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from mesh.clock import Clock
 from mesh.supervisor.processes.copies import TopologyCopy
+from mesh.supervisor.processes.forks import ProcessSource
 from mesh.supervisor.processes.restarts import RestartPolicy
 from mesh.supervisor.processes.watchdog import Watchdog
 
@@ -25,6 +26,7 @@ class Surroundings:
     drain_s: float
     clock: Clock
     changed: Callable[[], None]
+    source: ProcessSource
     make_restart_policy: Callable[[], RestartPolicy] = RestartPolicy
     make_watchdog: Callable[[], Watchdog] = Watchdog
     is_takeover: bool = False

@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 
+from mesh.process.fork_server import SHARED
 from tests.end_to_end.nodes import switch
 from tests.end_to_end.nodes.switch import DEVICE, inside
 
@@ -50,7 +51,7 @@ class Node:
     def __init__(self, name: str, address: str, private: Path, env: Mapping[str, str]) -> None:
         self.name = name
         self.address = address
-        self._env = {**os.environ, **env}
+        self._env = {**os.environ, SHARED: "", **env}  # its processes would be forked in this network
         first = FIRST.format(memory=SHARED_MEMORY, own=OWN, private=private, name=name)
         options = ("-mnpu", "--fork", "--kill-child", "--mount-proc", "--propagation", "private")
         self._holder = subprocess.Popen(

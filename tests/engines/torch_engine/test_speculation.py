@@ -35,6 +35,12 @@ STRUCTURED = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _costs_as_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is held up now and then learns that no draft is worth its time."""
+    monkeypatch.setattr(LearntCost, "observe", lambda *_: None)
+
+
 def answers(
     most: int, samplings: Mapping[str, Sampling] = SAMPLINGS, small: Path | None = None
 ) -> tuple[dict[str, list[int]], Engine]:

@@ -11,6 +11,7 @@ import engines
 import router
 from bench.live.ports import free_port
 from engines import models
+from mesh.process.fork_server import SHARED
 from tests.commands import run_here
 
 CHILD = Path(__file__).parents[1] / "child.py"
@@ -47,6 +48,7 @@ class Mesh:
         self.runtime = folder / "run/t"
         path = os.pathsep.join(filter(None, [str(folder / "fakes"), os.environ.get("PYTHONPATH")]))
         self.env = {**os.environ, "MESHSERVE_RUNTIME_DIR": str(folder / "run"), "PYTHONPATH": path}
+        self.env.pop(SHARED, None)  # it has not imported the fakes
         self.port = free_port()
         self.write()
 

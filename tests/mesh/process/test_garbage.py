@@ -25,7 +25,7 @@ def test_every_process_imports_what_it_runs_so(program: str):
     code = f"""
 import gc, runpy, sys
 from mesh.process import process
-def look(*_):
+def look(*_, **__):
     sys.exit(0 if gc.get_freeze_count() > 20_000 and gc.isenabled() else f"{{gc.get_freeze_count()}} are frozen")
 process.run_process = look
 runpy.run_module({program!r}, run_name="__main__")

@@ -8,7 +8,7 @@ import signal
 from unittest.mock import patch
 
 from mesh.process.runtime_folder import make_runtime_dir
-from mesh.supervisor.processes import incarnation
+from mesh.supervisor.processes import forks
 from mesh.supervisor.processes.pidfile import find_process, pid_file
 from tests.mesh.supervisor.running import DEADLINE_S, running
 
@@ -59,14 +59,14 @@ async def test_output_that_cannot_be_kept_is_lost_and_the_child_runs(topology, c
 async def test_what_the_machine_cannot_start_for_the_moment_is_tried_again(topology, command):
     numbers = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EIO)
     failures = [OSError(number, os.strerror(number)) for number in numbers]
-    start = incarnation._spawn
+    start = forks._execute
 
     def fail_at_first(*arguments):
         if failures:
             raise failures.pop()
         return start(*arguments)
 
-    with patch("mesh.supervisor.processes.incarnation._spawn", fail_at_first):
+    with patch("mesh.supervisor.processes.forks._execute", fail_at_first):
         async with running(topology, [command("e", "ready"), command("g", "ready")]) as run:
             await both_run(run)
             assert sum(child.num_restarts for child in run.states[-1].values()) == 5

@@ -13,7 +13,7 @@ from mesh.wire.frames import Sender
 
 
 class Broadcasts:
-    """Of one engine that speaks once, after a while."""
+    """The sockets of a command, which hear one engine once, after a while."""
 
     def __init__(self, status, after_s):
         self._status, self._after_s = status, after_s

@@ -274,7 +274,7 @@ class Calling:
         if not chunk.choices and not call.body.wants_usage:
             return
         data = call.rewriter.rewrite(data)
-        if self._strips_ids and (chunk.prompt_token_ids or any(choice.token_ids for choice in chunk.choices)):
+        if self._strips_ids and (chunk.prompt_ids or any(choice.token_ids for choice in chunk.choices)):
             data = without_ids(data)
         if call.seams and is_end:
             data = with_seams(data, call.seams)

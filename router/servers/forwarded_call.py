@@ -72,8 +72,8 @@ class SaidSoFar:
 
     def add(self, chunk: AnswerChunk) -> None:
         """The client is to get this."""
-        if chunk.prompt_token_ids and not self.prompt_ids:
-            self.prompt_ids = chunk.prompt_token_ids
+        if not self.prompt_ids:
+            self.prompt_ids = chunk.prompt_ids or []
         for choice in chunk.choices:
             if choice.said:
                 self.texts.append(choice.said)

@@ -62,6 +62,7 @@ class ChunkChoice(msgspec.Struct):
     index: int = 0
     finish_reason: str | None = None
     token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None  # of a completion
 
     @property
     def said(self) -> str:
@@ -94,7 +95,12 @@ class AnswerChunk(msgspec.Struct):
     choices: list[ChunkChoice] = []
     usage: ServerUsage | None = None
     error: msgspec.Raw = NOTHING
-    prompt_token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None  # of a chat
+
+    @property
+    def prompt_ids(self) -> list[int] | None:
+        """Return the tokens of the prompt, if the server tells them with this chunk."""
+        return self.prompt_token_ids or (self.choices[0].prompt_token_ids if self.choices else None)
 
 
 _CHUNKS: Final = msgspec.json.Decoder(AnswerChunk)

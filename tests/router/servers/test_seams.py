@@ -132,6 +132,13 @@ async def test_stop_strings_go_on_by_text_as_some_of_it_may_be_held_back(go):
     assert seams_of(events) == [[{"at": 2, "by": "message"}]]
 
 
+async def test_completions_tell_the_ids_of_their_prompt_with_the_first_choice(go):
+    events, servers, _ = await go(says(2), says(), path="/v1/completions", prompt="", messages=None)
+    assert (text_of(events), seams_of(events)) == ("".join(WORDS), [[{"at": 2, "by": "ids"}]])
+    assert servers[1].asked[0].body["prompt"] == [*PROMPT_IDS, 0, 1]
+    assert not any("token_ids" in json.dumps(one) for one in events)
+
+
 async def test_completions_go_on_by_text(go):
     path = "/v1/completions"
     events, servers, _ = await go(says(2, ids=False), says(ids=False), "openai", path, prompt="", messages=None)

@@ -16,10 +16,11 @@ from mesh.topology.checks.access import is_loopback, is_on_this_machine
 from mesh.topology.lines import LineIndex
 from mesh.topology.parse import read_text
 from mesh.topology.report import TopologyError
-from mesh.topology.schema import GatewaySpec, PolicySpec, Topology
+from mesh.topology.schema import GatewaySpec, PolicySpec, Scheduling, Topology
 from router.traces.settings import CollectorSettings
 
 SLICES = "slices"  # the policy that ends static batches
+RANKING = (Scheduling.DB, Scheduling.FCFS, Scheduling.SJF, Scheduling.MLFQ)  # by priority first, across services
 TOKENIZER_FILES = ("tokenizer.json", "config.json")
 NEEDS_OTEL = 'traces are written with OpenTelemetry\'s messages; run `pip install "meshserve[otel]"`, or leave it out'
 
@@ -35,6 +36,7 @@ def check(topology: Topology) -> list[str]:
 
 def _remarks(topology: Topology) -> Iterator[str]:
     yield from _late_batches(topology)
+    yield from _held_up(topology)
     yield from _missing_tokenizers(topology)
     yield from _guessed_calls(topology)
     for gateway in topology.gateways:
@@ -67,6 +69,22 @@ def _late_batches(topology: Topology) -> Iterator[str]:
             f"policy.interval_s: {interval_s:g} s or more are between two rounds of batches, and {hasty[0].name} is "
             f"promised a first token in {hasty[0].slo.ttft_s:g} s: what waits for longer is refused; use a shorter one"
         )
+
+
+def _held_up(topology: Topology) -> Iterator[str]:
+    """Services whose answers stand still while an engine computes one of higher priority."""
+    for engine in topology.own_engines:
+        if engine.scheduling not in RANKING:
+            continue
+        by_priority = sorted(map(topology.service, engine.services), key=lambda service: service.priority)
+        least, most = by_priority[0], by_priority[-1]
+        if least.priority < most.priority:
+            yield (
+                f'engines.{engine.id}.scheduling: "{engine.scheduling!s}" computes {least.name} only while nothing of '
+                f'{most.name}, of higher priority, is there, whatever {least.name} is promised; use "slo", or give '
+                "each of them engines of its own"
+            )
+            return
 
 
 def _missing_tokenizers(topology: Topology) -> Iterator[str]:

@@ -131,3 +131,13 @@ def test_static_batches_that_break_promises_are_remarked(tmp_path: Path, policy:
     found = check(topology(tmp_path, f'scheduling = "static"\n[policy]\n{policy}\n'))
     assert len(found) == (words is not None)
     assert words is None or re.match(words, found[0])
+
+
+@pytest.mark.parametrize(("scheduling", "priority", "count"), [("db", 1, 1), ("db", 0, 0), ("slo", 1, 0)])
+def test_answers_that_stand_still_for_urgent_ones_are_remarked(
+    tmp_path: Path, scheduling: str, priority: int, count: int
+):
+    other = f'[services.b]\nmodel = "m"\npriority = {priority}\n'
+    found = check(topology(tmp_path, f'count = 2\nscheduling = "{scheduling}"\n{other}'))
+    assert len(found) == count
+    assert all("computes a only while nothing of b, of higher priority, is there" in one for one in found)

@@ -32,7 +32,7 @@ def sweep_simulated(
     options: argparse.Namespace, goal: Goal, sweeps: dict[str, Sweep], say: Callable[[str], None]
 ) -> None:
     """Sweep each topology, or the servers of ``--profile``. Raise `UserError` for what does not fit together."""
-    lengths = _lengths(options)
+    lengths = lengths_of(options)
     for name, source, own in _sources(options, lengths):
         experiment = _experiment(options, source, lengths)
         attainment = options.attainment or (
@@ -70,7 +70,8 @@ def _promised(options: argparse.Namespace) -> PromisedS:
     return PromisedS(promise.ttft_s, promise.tpot_s)
 
 
-def _lengths(options: argparse.Namespace) -> list[TraceRequest]:
+def lengths_of(options: argparse.Namespace) -> list[TraceRequest]:
+    """Return lengths to draw from, as the options of prompts say."""
     if options.lengths is not None:
         return load_lengths(options.lengths)
     draw = Random(f"{options.seed}/lengths")

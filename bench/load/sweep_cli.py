@@ -22,6 +22,7 @@ from bench.load.arguments import (
 from mesh.show.output import Showing, add_show
 
 if TYPE_CHECKING:
+    from bench.load.results.result import Result
     from bench.load.sweep import Goal, Sweep, Trial
     from mesh.show.pages import Page
     from mesh.topology.schema import Topology
@@ -38,6 +39,9 @@ examples:
 """
 SEEDS_APART = 1000  # of trials: prompts of one are not in caches because of another
 FEELERS = 3  # requests that tell where to begin
+RATES_ARE_FOUND: Mapping[str, None] = dict.fromkeys(
+    ("rate", "concurrency", "think", "trace", "load", "speed", "duration", "skip")
+)  # what `mesh bench` asks for, and who looks for a rate does not
 
 
 def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -75,8 +79,7 @@ def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     results = parser.add_argument_group("results")
     results.add_argument("--out", type=Path, metavar="DIR", help="write sweep.json and sweep.html there")
     add_show(results, "attainment and goodput against rate, and what was found")
-    unused = dict.fromkeys(("rate", "concurrency", "think", "trace", "load", "speed", "duration", "skip"))
-    parser.set_defaults(run=run, **unused)
+    parser.set_defaults(run=run, **RATES_ARE_FOUND)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -166,11 +169,21 @@ def _first_rate(options: argparse.Namespace) -> float:
 
 
 def _trial(options: argparse.Namespace, changes: Mapping[str, object]) -> "Trial":
-    """Raise `KeyboardInterrupt` if it was interrupted: a cut trial would mislead."""
+    from bench.load.sweep import Trial
+
+    result = measured_run(options, changes)
+    for warning in result.warnings:
+        _say(f"note: {warning}")
+    return Trial(round((result.attainment or 0.0) * len(result.counted)), len(result.counted), result.json)
+
+
+def measured_run(options: argparse.Namespace, changes: Mapping[str, object]) -> "Result":
+    """Run `mesh bench` with some options changed. Raise `KeyboardInterrupt` if it was interrupted: a cut run would
+    mislead.
+    """
     from bench.load.asked import asked
     from bench.load.generator.running import Ended
     from bench.load.generator.running import run as measure
-    from bench.load.sweep import Trial
 
     here = argparse.Namespace(**{**vars(options), **changes})
 
@@ -181,10 +194,7 @@ def _trial(options: argparse.Namespace, changes: Mapping[str, object]) -> "Trial
     ended = asyncio.run(whole())
     if ended.was_interrupted:
         raise KeyboardInterrupt
-    result = ended.result
-    for warning in result.warnings:
-        _say(f"note: {warning}")
-    return Trial(round((result.attainment or 0.0) * len(result.counted)), len(result.counted), result.json)
+    return ended.result
 
 
 def _say(words: str) -> None:

@@ -9,15 +9,12 @@ CLIENTS_VENV ?= .venv-clients
 # Kept byte code spares every process that tests start to compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Folders of packages of which little is ever imported: what is, is compiled then.
-SELDOM := /(tests|transformers/models|torch/(_inductor|ao|onnx|testing)|openai/(resources|types)|pygments/lexers|ray|pip|setuptools|mypy|mypyc|networkx|fontTools|graphql)/
-
 # Files with random runs, of which there are more at night.
 SEEDED = $(shell grep -rlE --include=test_*.py "from (tests.seeds|hypothesis) import" tests | grep -v end_to_end/test_ray)
 
 BIN   := $(VENV)/bin
 PIP   = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
-COMPILE = $(BIN)/python -m compileall -qq -x '$(SELDOM)'
+COMPILE = $(BIN)/python -m compileall -qq -x '/(_inductor|ao|onnx|testing)/'
 STAMP := $(VENV)/.installed
 
 .PHONY: compiled docs docs-serve up down test nightly check lint types floors env clean chaos siege mutation figures vllm-env gpu-check clients
@@ -42,16 +39,18 @@ help:
 
 env: $(STAMP)
 
-# uv unpacks packages in a third of pip's CPU time. Where it cannot install, as pip's own settings are not its own, pip does.
+# The kernels are compiled on one core beside all else. uv unpacks packages in a third of pip's CPU time; where it cannot
+# install, as pip's own settings are not its own, pip does. What is imported is compiled then, but for torch.
 $(STAMP): pyproject.toml $(wildcard engines/torch_engine/csrc/*)
 	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found; set PYTHON=/path/to/python (3.11 or newer)"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is older than 3.11; set PYTHON=..."; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python deploy/install_torch.py $(TORCH) --no-compile
-	@$(COMPILE) $(VENV)/lib/python*/site-packages/torch & \
-	  $(PIP) uv && $(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[dev]' || $(PIP) --editable '.[dev]'; \
-	  code=$$?; wait; exit $$code
-	@$(COMPILE) -j 0 $(VENV)/lib || true  # on all cores; pip compiles on one, and torch was compiled beside it
+	@$(PIP) uv || true
+	@$(PIP) --no-deps --editable . & kernels=$$!; \
+	  $(BIN)/python deploy/install_torch.py $(TORCH) --no-compile && \
+	  { $(BIN)/uv pip install --quiet --python $(BIN)/python -r pyproject.toml --extra dev || { wait $$kernels; $(PIP) '.[dev]'; }; } && \
+	  { $(COMPILE) $(VENV)/lib/python*/site-packages/torch || true; }; \
+	  code=$$?; wait $$kernels && exit $$code
 	@touch $@
 
 up: $(STAMP)

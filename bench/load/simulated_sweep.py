@@ -12,6 +12,8 @@ from bench.load.results.outcome import Promise
 from bench.load.sweep import Goal, Sweep, Trial
 from engines.costs.linear import prefill_s
 from mesh.errors import UserError
+from mesh.suggestions import suggestion
+from mesh.topology.schema import Topology
 from simulation.command.deployments import DeploymentSource, PromisedS, stand_in
 from simulation.command.profiles import parse_named, profiles_of
 from simulation.engines.shared_profiles import Profile, profile_of
@@ -82,10 +84,27 @@ def lengths_of(options: argparse.Namespace) -> list[TraceRequest]:
 def _experiment(options: argparse.Namespace, source: DeploymentSource, lengths: Sequence[TraceRequest]) -> Experiment:
     topology = source.topology()
     profiles = profiles_of(topology, _named(options))
-    pool = assign_services(lengths, topology, None)
+    service = _service(options, topology)
+    pool = assign_services(lengths, topology, service)
     arrivals = Arrivals(1.0, Process(options.arrivals or "poisson"), options.cv or 2.0)
     load = SyntheticLoad(pool, arrivals, options.least_s)
-    return Experiment(topology, profiles, topology.services[0].name, load, topology.policy, seed=options.seed)
+    return Experiment(topology, profiles, service, load, topology.policy, seed=options.seed)
+
+
+def _service(options: argparse.Namespace, topology: Topology) -> str:
+    """Return the one of a topology that is asked for: ``--model``, else the first. Servers of a profile have one."""
+    if options.mix:
+        raise UserError(
+            "--mix: one model is simulated at a time; name it with --model, or give `mesh simulate` a trace"
+        )
+    names = [service.name for service in topology.services]
+    if options.model is None or options.topology is None:
+        return names[0]
+    if options.model not in names:
+        raise UserError(
+            f"--model: {topology.path} has no service {options.model!r}; {suggestion(options.model, names)}"
+        )
+    return str(options.model)
 
 
 def _first_rate(experiment: Experiment, lengths: Sequence[TraceRequest]) -> float:

@@ -37,6 +37,8 @@ def test_a_topology(tmp_path, capsys):
     )
     assert sweep("--topology", str(path), *FEW) == 0
     assert "small: 90% of the requests meet their SLO up to" in capsys.readouterr().out
+    with pytest.raises(UserError, match=r"--model: .*small\.toml has no service 'chatt'; did you mean 'chat'"):
+        sweep("--topology", str(path), *FEW, "--model", "chatt")
 
 
 def test_what_is_missing_is_asked_for(profile):
@@ -44,3 +46,5 @@ def test_what_is_missing_is_asked_for(profile):
         sweep("--goodput", "ttft:500", "tpot:60")
     with pytest.raises(UserError, match="--goodput: is needed"):
         sweep("--profile", profile, "--goodput", "ttft:500")
+    with pytest.raises(UserError, match="--mix: one model is simulated at a time"):
+        sweep("--profile", profile, "--goodput", "ttft:500", "tpot:60", "--mix", "a=1,b=2")

@@ -27,7 +27,7 @@ class Orphans:
     @contextmanager
     def adopted(self) -> Iterator[None]:
         """Adopt meanwhile. To be called in the main thread."""
-        _adopt(is_on=True)
+        adopt(is_on=True)
         handler = signal.signal(signal.SIGCHLD, lambda *_: None)
         before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         try:
@@ -35,7 +35,7 @@ class Orphans:
         finally:
             signal.set_wakeup_fd(before)
             signal.signal(signal.SIGCHLD, handler)
-            _adopt(is_on=False)
+            adopt(is_on=False)
 
     def look(self, own: Collection[int]) -> None:
         """Ask who was adopted for its test, which it has in its environment. ``own`` are children that were not."""
@@ -61,7 +61,8 @@ def forget_adopting() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
-def _adopt(*, is_on: bool) -> None:
+def adopt(*, is_on: bool) -> None:
+    """Be given the processes that those below this one leave, or not any more."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_CHILD_SUBREAPER, int(is_on), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "cannot adopt what tests leave")

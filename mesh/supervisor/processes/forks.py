@@ -81,7 +81,8 @@ class ForkedProcess:
 
     async def code(self) -> int | None:
         await asyncio.wait([self._code], timeout=CODE_S)
-        return self._code.result() if self._code.done() else None
+        told = self._code.result() if self._code.done() else None
+        return _reap(self.pid) if told is None else told
 
     def let_go(self) -> None:
         self._forget(self.pid)
@@ -89,6 +90,15 @@ class ForkedProcess:
     def kill(self) -> None:
         os.kill(self.pid, 9)
         self.let_go()
+
+
+def _reap(pid: int) -> int | None:
+    """Return the code of a process that this one has adopted, as the first of a container does; None: it has not."""
+    try:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return os.waitstatus_to_exitcode(status) if ended else None
 
 
 class Forks:

@@ -15,6 +15,7 @@ from mesh.errors import UserError
 from mesh.process.fork_server import SHARED, ForkServer
 from mesh.supervisor.processes.command import ENGINE, ChildCommand
 from mesh.supervisor.processes.forks import Executed, ForkedProcess, ProcessSource
+from tests.tools.orphans import adopt
 
 # A program like those of a mesh: forked or executed, it runs the Python that it is given.
 PROGRAM = """
@@ -86,7 +87,15 @@ async def test_how_it_was_killed_is_known(command, output):
         second.kill()
 
 
-async def test_processes_outlive_their_server_and_the_next_one_has_another(command, output):
+@pytest.fixture(params=[False, True])
+def adopts(request):
+    """Tell whether this process adopts what a server leaves, as the first process of a container does."""
+    adopt(is_on=request.param)
+    yield request.param
+    adopt(is_on=False)
+
+
+async def test_processes_outlive_their_server_and_the_next_one_has_another(command, output, adopts):
     with closing(ProcessSource(LIMIT_S, {})) as source:
         first = await source.start(command(SLEEP), output)
         server = psutil.Process(first.pid).parent()
@@ -96,7 +105,7 @@ async def test_processes_outlive_their_server_and_the_next_one_has_another(comma
         assert isinstance(second, ForkedProcess)
         assert psutil.pid_exists(first.pid)
         os.kill(first.pid, signal.SIGKILL)
-        assert await first.code() is None
+        assert await outcome(first) == (-signal.SIGKILL if adopts else None)
     assert psutil.Process(second.pid).is_running()  # its supervisor has left it
     os.kill(second.pid, signal.SIGKILL)
 

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -51,6 +52,14 @@ def test_no_folder_has_too_many_files():
     counts = Counter(str(Path(path).parent) for path in _modules().values() if not path.endswith("__init__.py"))
     most = {folder: MAX_ALTERNATIVES if folder in ALTERNATIVES else MAX_FILES for folder in counts}
     assert {folder: count for folder, count in counts.items() if count > most[folder]} == {}
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no checkout")
+def test_the_top_has_the_folders_that_the_guide_names():
+    """What a run writes to where it was started is not committed by mistake."""
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    folders = {file.partition("/")[0] for file in tracked.stdout.splitlines() if "/" in file}
+    assert folders == {*FLOORS, "deploy", "docs", "tests", ".ci"}
 
 
 def test_imports_run_in_no_circle():

@@ -4,13 +4,15 @@ A request goes at once to the engine with the fewest tokens in flight, whatever 
 first served. While a prompt is computed, decodes wait.
 """
 
+from heapq import nsmallest
 from typing import ClassVar
 
 from mesh.wire.control import PrefillMode, PrefillOrder
-from router.policies.parts.candidates import find_candidates, load, reject_late, route
+from router.policies.parts.candidates import find_candidates, load, route
+from router.policies.parts.early_rejection import LENGTHS, MOST_TRIED, Way, first_kept
 from router.policies.policy import BaselineParameters, Decision, Policy, PolicyEntry
 from router.view.cluster_view import Candidates, ClusterView
-from router.view.engine_view import RequestView
+from router.view.engine_view import EngineView, RequestView
 
 
 class Colocated(Policy):
@@ -19,14 +21,21 @@ class Colocated(Policy):
 
     def __init__(self, parameters: BaselineParameters) -> None:
         self._rejects_late = parameters.reject_late
+        self.capabilities = (LENGTHS,) if parameters.reject_late else ()
 
     def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:
         found = find_candidates(request, view)
         if not isinstance(found, Candidates):
             return found
-        engine = min(found.prefill + found.decode, key=load)
+        engines = found.prefill + found.decode
+        if not self._rejects_late:
+            return self._way(request, min(engines, key=load), now).dispatch
+        ways = (self._way(request, engine, now) for engine in nsmallest(MOST_TRIED, engines, key=load))
+        return first_kept(request, ways, now)
+
+    def _way(self, request: RequestView, engine: EngineView, now: float) -> Way:
         dispatch = route(request, self.name, engine, engine, now, mode=self.mode, order=PrefillOrder.ARRIVAL)
-        return reject_late(dispatch, request, now) if self._rejects_late else dispatch
+        return Way(dispatch, engine, engine)
 
 
 ENTRY = PolicyEntry("colocated", lambda parameters, _: Colocated(parameters), BaselineParameters)

@@ -54,7 +54,7 @@ class GiveUp:
 
 
 class BaselineParameters(msgspec.Struct, frozen=True):
-    """``reject_late``: refuse at once what is predicted to miss its TTFT deadline (Mooncake's early rejection)."""
+    """``reject_late``: refuse at once what no engine is predicted to serve without a broken promise (Mooncake)."""
 
     reject_late: bool = False
 

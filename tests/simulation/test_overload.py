@@ -74,6 +74,13 @@ def test_goodput_stays_near_its_peak_at_three_times_the_load(policy, pool):
     assert beyond.refused_after_s <= max(request.slo_ttft_s for request in pool) + 0.1
 
 
+def test_early_rejection_keeps_goodput_near_its_peak(pool):
+    """Decode steps take time beside chunks of prompts, which take time of decodes: both are foreseen."""
+    topology = replace(make_topology("chunked"), policy=PolicySpec("chunked", {"reject_late": True}))
+    at_once, beyond = (served(topology, factor * SUSTAINED, pool).goodput for factor in (1.0, 3.0))
+    assert beyond >= 0.9 * max(at_once, beyond)
+
+
 def test_what_rejects_lateness_has_its_first_token_within_twice_its_promise_or_is_refused():
     """At four times what is sustained, `elastic` lets a prompt wait for ten promises if its client does not mind."""
     waited = {}

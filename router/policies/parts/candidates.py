@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from mesh.wire.control import PrefillMode, PrefillOrder
-from router.policies.policy import Dispatch, GiveUp, Reject, Wait
+from router.policies.policy import Dispatch, Reject, Wait
 from router.view.cluster_view import Candidates, ClusterView
 from router.view.engine_view import EngineView, RequestView
 
@@ -19,12 +19,6 @@ def find_candidates(request: RequestView, view: ClusterView) -> Candidates | Wai
         return Wait(f"no engine is ready to serve {request.service}")
     largest = max(engine.services[request.service].num_slots for engine in serving)
     return Reject(f"the request has {request.num_tokens} tokens; the largest KV pool holds {largest}")
-
-
-def reject_late(dispatch: Dispatch, request: RequestView, now: float) -> Dispatch | GiveUp:
-    """Early rejection: not what is predicted to miss its TTFT deadline."""
-    late_s = now + dispatch.predicted_ttft_s - request.deadline
-    return dispatch if late_s <= 0 else GiveUp(f"its first token would come {late_s:.2f} s too late")
 
 
 def load(engine: EngineView) -> tuple[int, str]:

@@ -3,8 +3,8 @@
 import pytest
 
 from mesh.wire.control import ProcessState
-from router.policies.parts.candidates import find_candidates, least_loaded, load, reject_late, route
-from router.policies.policy import GiveUp, Reject, Wait
+from router.policies.parts.candidates import find_candidates, least_loaded, load, route
+from router.policies.policy import Reject, Wait
 from router.view.cluster_view import Candidates
 from tests.router.cluster import D0, D1, M0, P0, P1, SERVICE, make_engine, make_request, make_view
 
@@ -58,10 +58,3 @@ def test_a_route_predicts_backlog_and_prefill():
     assert dispatch.prefill_s < 0.1
     assert dispatch.predicted_ttft_s == pytest.approx(0.3 + dispatch.prefill_s)
     assert route(make_request(), "", prefill, prefill, 0.0, predicted_ttft_s=7.0).predicted_ttft_s == 7.0
-
-
-@pytest.mark.parametrize(("now", "is_late"), [(0.9, False), (0.91, True)])
-def test_what_would_be_late_is_given_up(now: float, is_late: bool):
-    request = make_request(100, deadline=1.0)
-    dispatch = route(request, "", make_engine(M0), make_engine(M0), now)
-    assert isinstance(reject_late(dispatch, request, now), GiveUp) == is_late

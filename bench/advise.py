@@ -163,8 +163,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, metavar="N", help="take each Nth of the grid's dear ones")
     parser.add_argument("--small", type=int, metavar="N", help="so many small cases instead")
     options = parser.parse_args()
-    rows = _small(options) if options.small else _beside_a_grid(options)
-    write_json(options.json, rows)
+    write_json(options.json, _small(options) if options.small else _beside_a_grid(options))
 
 
 def _small(options: argparse.Namespace) -> list[dict[str, Any]]:

@@ -117,24 +117,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     kinds = list(product(options.fleets, options.policies))
     rates = dict(zip(kinds, (capacity(*kind, options.duration) for kind in kinds), strict=True))
     cases = [
-        _run(kind, load * rates[kind], seed, options.duration, lines=lines)
-        for kind, load, seed, lines in product(kinds, options.loads, range(options.seeds), (False, True))
+        Run(fleet, policy, load * rates[fleet, policy], seed, options.duration, lines)
+        for (fleet, policy), load, seed, lines in product(kinds, options.loads, range(options.seeds), (False, True))
     ]
     seen = run_cases(play, cases, options.jobs)
     kept, tokens = ("kept alone, %", "kept beside, %", "worst loss, points"), ("online tok/s", "lines tok/s", "prompts")
     rows = []
-    for kind, load in product(kinds, options.loads):
+    for (fleet, policy), load in product(kinds, options.loads):
+        rate = load * rates[fleet, policy]
         pairs = [
-            [seen[_run(kind, load * rates[kind], seed, options.duration, lines=lines)] for lines in (False, True)]
+            [seen[Run(fleet, policy, rate, seed, options.duration, lines)] for lines in (False, True)]
             for seed in range(options.seeds)
         ]
-        rows.append([f"{', '.join(kind)}, {load:.0%}", f"{load * rates[kind]:.1f}", *_cells(pairs)])
+        rows.append([f"{fleet}, {policy}, {load:.0%}", f"{rate:.1f}", *_cells(pairs)])
     print_table("batches beside online requests: medians of seeds", ["case"], ("req/s", *kept, *tokens), rows)
     write_json(options.json, [{"run": run, "seen": seen[run]} for run in cases])
-
-
-def _run(kind: tuple[str, str], rate: float, seed: int, duration_s: float, *, lines: bool) -> Run:
-    return Run(*kind, rate, seed, duration_s, lines)
 
 
 def _cells(pairs: Sequence[Sequence[Seen]]) -> list[str]:

@@ -5,9 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench.harness.files import write_json
 from bench.harness.jobs import run_jobs
-from bench.harness.origin import origin_here
 from mesh.jobs.runner import JobPlace
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Topology
 from mesh.wire.control import Role
@@ -92,12 +90,6 @@ def attainment(records: Sequence[Record]) -> float:
 def run_cases(work: Callable[[CaseT], ResultT], cases: Sequence[CaseT], place: JobPlace) -> dict[CaseT, ResultT]:
     """Return the result of each case."""
     return dict(zip(cases, run_jobs(work, cases, place), strict=True))
-
-
-def write_results(path: Path, results: Mapping[Any, object]) -> None:
-    """Write each case with its result, and where they come from. Cases hold their seeds."""
-    rows = [{"case": case, "result": result} for case, result in results.items()]
-    write_json(path, {"origin": origin_here(), "results": rows})
 
 
 def percentile(values: Iterable[float], percent: int) -> float:

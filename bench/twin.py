@@ -21,7 +21,7 @@ from random import Random
 from statistics import fmean, median
 from typing import NamedTuple
 
-from bench.harness.arguments import errors_in_a_line, script_parser
+from bench.harness.arguments import DEFAULT_MODEL, errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.machine import watched
 from bench.harness.tables import print_table
@@ -30,7 +30,6 @@ from bench.live.servers import MODEL, started
 from bench.load.arguments import add_generator, add_prompts, add_server, positive
 from bench.load.simulated_sweep import lengths_of
 from bench.load.sweep_cli import RATES_ARE_FOUND, measured_run
-from bench.models.references import DEFAULT_MODEL
 from bench.simulated import make_fleet
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.profiles import EngineProfile
@@ -174,9 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             options.url = stack.enter_context(vllm_on_one_core(options.vllm_python, dict(options.vllm_env)))
         loads = compare(options, profile(options))
     print_all(loads)
-    write_json(
-        options.json, [{"rate": rate, "measured": seen, "predicted": said} for rate, (seen, said) in loads.items()]
-    )
+    write_json(options.json, [{"rate": rate, "measured": a, "predicted": b} for rate, (a, b) in loads.items()])
 
 
 if __name__ == "__main__":

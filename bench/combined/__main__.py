@@ -23,7 +23,6 @@ from bench.combined.contenders import ALL_ON, CONTENDERS, EVERYBODY
 from bench.combined.runs import Case, Result, capacity, fewest_engines, run_case
 from bench.combined.setting import PROMISE, Load
 from bench.harness.arguments import add_names, errors_in_a_line, script_parser
-from bench.harness.files import write_json
 from bench.harness.jobs import grouped
 from bench.harness.long_runs import LongRuns
 from bench.harness.paired import difference, ratio
@@ -103,16 +102,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parse(arguments)
     rate = options.rate or RATE_OF_AN_ENGINE * options.engines
     loads = [Load(rate, options.requests, seed, options.data) for seed in range(options.seeds)]
-    found: dict[str, Mapping[str, Sequence[Any]]] = {}
     for asked in (name for name in QUESTIONS if name in options.ask):
         one = QUESTIONS[asked]
         cases = [Case(name, options.engines, load) for load, name in product(loads, options.only or one.contenders)]
         with errors_in_a_line():
-            results = one.runs.run(cases, options.jobs, options.out)
-        found[asked] = grouped(results, lambda case: case.contender)
+            results = one.runs.run(cases, options.jobs, options.out, asked)
+        found = grouped(results, lambda case: case.contender)
         title = one.title.format(engines=options.engines, rate=rate)
-        print_table(title, ("contender",), one.numbers, one.rows(found[asked]), WIDTH)
-    write_json(options.out / "combined.json", found)
+        print_table(title, ("contender",), one.numbers, one.rows(found), WIDTH)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -4,9 +4,9 @@
 
 Measures each topology's engines (`mesh profile`), starts its mesh on this machine, loads it over HTTP from a process of
 its own (open loop, Poisson) and simulates what was sent, twice. With the costs of the profile, and how much engines
-slow each other down (`bench.fidelity.sharing`), all measured beforehand: that tells the profile and the simulator. And
-with the costs that the engines have learnt from their steps in the end, which tells the simulator alone. Overheads are
-measured beforehand (`bench.fidelity.overheads`); nothing is fitted to the latencies that are compared.
+slow each other down: that tells the profile and the simulator. And with the costs that the engines have learnt from
+their steps in the end, which tells the simulator alone. Overheads and slowdowns are measured beforehand
+(`bench.fidelity.overheads`); nothing is fitted to the latencies that are compared.
 
 Machines are slower in one minute than in another. A reference (`bench.live.reference`) does the same small work all the
 time. By what that took longer while requests were served than while engines were measured, latencies are divided before

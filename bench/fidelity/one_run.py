@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 
 from bench.fidelity.agreement import Latencies, Latency
-from bench.fidelity.overheads import Overheads, measure_overheads, simulate
-from bench.fidelity.sharing import Sharing, measure_sharing
+from bench.fidelity.overheads import Overheads, Sharing, measure_overheads, measure_sharing, simulate
 from bench.harness.machine import Conditions, watched
 from bench.live.mesh import START_S, LiveMesh, live_mesh, mesh_command
 from bench.live.reference import Reference

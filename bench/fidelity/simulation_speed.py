@@ -16,6 +16,7 @@ import time
 from array import array
 from collections.abc import Iterator
 from hashlib import sha256
+from itertools import takewhile
 from math import log, sqrt
 from random import Random
 
@@ -49,9 +50,7 @@ def topology(num_engines: int, policy: str) -> Topology:
 
 def load(rate: float, duration_s: float, random: Random) -> Iterator[TraceRequest]:
     """Lengths are lognormal."""
-    for at_s in Arrivals(rate).times(random):
-        if at_s > duration_s:
-            return
+    for at_s in takewhile(lambda at_s: at_s <= duration_s, Arrivals(rate).times(random)):
         yield TraceRequest(at_s, _tokens(*INPUT, random), _tokens(*OUTPUT, random))
 
 

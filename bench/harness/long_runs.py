@@ -9,8 +9,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from bench.harness.files import commit_of, write_results
 from bench.harness.jobs import run_jobs
-from bench.harness.origin import commit_of
 from bench.harness.tables import make_console
 from mesh.jobs.runner import JobPlace
 
@@ -26,13 +26,15 @@ class LongRuns(Generic[Case, Result]):
     kind: type[Result]
     about_s: Callable[[Case], float]
 
-    def run(self, cases: Sequence[Case], place: JobPlace, out: Path) -> dict[Case, Result]:
-        """Return the result of each case. They are kept below ``out``, apart for each commit."""
+    def run(self, cases: Sequence[Case], place: JobPlace, out: Path, name: str) -> dict[Case, Result]:
+        """Return the result of each case. They are kept below ``out``, by commit, and written as ``name``."""
         keeping = Keeping(out / "runs" / commit_of(Path.cwd()) / self.work.__name__, self.work, self.kind)
         left = [case for case in cases if not keeping.path(case).exists()]
         said = told(len(cases), len(left), sum(map(self.about_s, left)), place)
         make_console().print(said, highlight=False)
-        return dict(zip(cases, run_jobs(keeping, cases, place), strict=True))
+        results = dict(zip(cases, run_jobs(keeping, cases, place), strict=True))
+        write_results(out / f"{name}.json", results)
+        return results
 
 
 @dataclass(frozen=True, slots=True)

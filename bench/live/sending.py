@@ -1,7 +1,9 @@
-"""Loads for servers of this machine: requests of exact lengths, which a client process of `bench.load` sends."""
+"""Loads for servers of this machine: requests of exact lengths, drawn and then sent by a client of `bench.load`."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from random import Random
 
 from bench.load.client.http import Address
 from bench.load.generator.crew import drive
@@ -13,6 +15,22 @@ from simulation.loads.trace_request import TraceRequest
 ANSWER_S = 300.0  # that a client waits for one
 ORDINARY = tuple(Piece("", (token,)) for token in range(100, 228))  # tokens that every vocabulary has
 FIELDS = {"stream": True, "stream_options": {"include_usage": True}, "temperature": 0, "seed": 0, "ignore_eos": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Tokens. ``sigma`` is the standard deviation of the logarithm of lengths, which are drawn and then cut."""
+
+    least: int
+    median: int
+    most: int
+    sigma: float
+
+    def draw(self, random: Random) -> int:
+        return self.cut(random.lognormvariate(0, self.sigma) * self.median)
+
+    def cut(self, length: float) -> int:
+        return min(self.most, max(self.least, round(length)))
 
 
 def token_prompts(seed: int) -> Recipe:

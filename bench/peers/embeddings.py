@@ -130,13 +130,6 @@ class MeshClient:
             return time.perf_counter() - started
 
 
-@contextmanager
-def meshed() -> Iterator[MeshClient]:
-    """A mesh of one gateway and one engine."""
-    with mesh_of(TOPOLOGY.format(model=json.dumps(MODEL), port=free_port())) as mesh:
-        yield MeshClient(mesh.port, mesh.pids())
-
-
 def texts_of(count: int, seed: int) -> list[str]:
     """Texts of 3 to 40 words, 21 on average."""
     random = Random(seed)
@@ -187,11 +180,9 @@ def main() -> None:
     arguments = parser.parse_args()
     texts = texts_of(arguments.texts, seed=1)
     folder = prepare(MODEL, lambda step, done=None: None)
-    with (
-        errors_in_a_line(),
-        sentence_transformers(arguments.python, folder) as sentences,
-        meshed() as mesh,
-    ):
+    text = TOPOLOGY.format(model=json.dumps(MODEL), port=free_port())
+    with errors_in_a_line(), sentence_transformers(arguments.python, folder) as sentences, mesh_of(text) as started:
+        mesh = MeshClient(started.port, started.pids())
         vectors = np.array(encode(sentences, texts, 32)[1]), np.array(mesh.at_once(texts)[1])
         difference = float(np.abs(vectors[0] - vectors[1]).max())
         rounds = measure(sentences, Alone(folder), mesh, texts, arguments.rounds)

@@ -19,16 +19,15 @@ from dataclasses import dataclass, replace
 from random import Random
 from statistics import fmean
 
-from bench.harness.arguments import errors_in_a_line, script_parser
+from bench.harness.arguments import DEFAULT_MODEL, errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.jobs import turned
 from bench.harness.machine import watched
 from bench.harness.tables import print_table
-from bench.live.lengths import Bounds
 from bench.live.mesh import warm_mesh
 from bench.live.ports import free_port
+from bench.live.sending import Bounds
 from bench.load.results.outcome import Outcome
-from bench.models.references import DEFAULT_MODEL
 from bench.simulated import percentile
 from mesh.errors import UserError
 from mesh.show.progress import working

@@ -225,13 +225,6 @@ async def measure(topology: Topology, options: argparse.Namespace) -> Any:
         return await MEASURES[options.what](client, options)
 
 
-def show(found: Any) -> None:
-    if isinstance(found, dict):
-        print_table("medians", ("",), ("",), [(name, f"{value:.3f}") for name, value in found.items()])
-    else:
-        print_table("ms", (), MOVES, [move.cells() for move in found])
-
-
 def main() -> None:
     parser = script_parser("bench.transfer.pauses", __doc__, model=True, json=True)
     parser.add_argument("what", choices=MEASURES)
@@ -250,7 +243,10 @@ def main() -> None:
         setattr(options, name, getattr(options, name) or default)
     with two_engines(options) as topology:
         found = asyncio.run(measure(topology, options))
-    show(found)
+    if isinstance(found, dict):
+        print_table("medians", ("",), ("",), [(name, f"{value:.3f}") for name, value in found.items()])
+    else:
+        print_table("ms", (), MOVES, [move.cells() for move in found])
     write_json(options.json, found)
 
 

@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from bench.live.lengths import Bounds
+from bench.live.sending import Bounds
 from bench.policies import PROFILE as PROFILE_OF_POLICIES
-from bench.policies import ROLES, SLO, Run, attainment_of, lengths
+from bench.policies import ROLES, SLO, Run, lengths, result_of
 from bench.simulated import make_fleet, make_simulation, modelled_engine, percentile, serve
 from engines.costs.linear import prefill_s
 from engines.costs.profiles import load_profile
@@ -103,7 +103,7 @@ ADMITTING = ("tropical", "elastic", "foresight", "packing")
 @pytest.mark.parametrize("policy", ADMITTING)
 def test_where_answers_are_long_goodput_stays_near_its_peak_at_four_times_the_load(policy):
     """Decodes are not pushed beyond their promises by those that come later, nor by prompts that are late."""
-    at_once, beyond = (rate * attainment_of(Run(LONG, policy, rate, 0, 180)) for rate in (1.5, 6.0))
+    at_once, beyond = (rate * result_of(Run(LONG, policy, rate, 0, 180)).attainment for rate in (1.5, 6.0))
     assert beyond >= 0.85 * max(at_once, beyond), "0.9 in longer runs, which tests have no time for"
 
 

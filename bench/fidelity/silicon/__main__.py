@@ -17,9 +17,8 @@ from statistics import median, quantiles
 
 from rich.console import Console
 
-from bench.fidelity.silicon.closed_loop import Latencies, Loop, simulate
 from bench.fidelity.silicon.fit import Simulated, fit, raised
-from bench.fidelity.silicon.runs import SiliconRun, read_runs
+from bench.fidelity.silicon.runs import Latencies, Loop, SiliconRun, read_runs, simulate
 from bench.harness.arguments import errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.jobs import run_jobs

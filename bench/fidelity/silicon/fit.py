@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from bench.fidelity.silicon.closed_loop import Latencies
-from bench.fidelity.silicon.runs import SiliconRun
+from bench.fidelity.silicon.runs import Latencies, SiliconRun
 from engines.costs.fitting import robust_least_squares
 from engines.costs.serving_systems import ServingSystem
 

@@ -33,7 +33,6 @@ from bench.papers.aladdin import testbed
 from bench.papers.aladdin.links import link_rows
 from bench.papers.aladdin.search import Found, Search, rows, savings, search
 from bench.papers.aladdin.setting import CONTENDERS, LARGEST, MODELS, PCIE, Case, Link, Result, Setting, run_case
-from bench.simulated import write_results
 
 ASKED = ("links", "engines", "decodes", "testbed")
 SECONDS_A_REQUEST, RUNS_OF_A_SEARCH = 0.008, 6
@@ -59,13 +58,12 @@ def _search(asked: str, options: argparse.Namespace) -> None:
         for setting, contender in product(_settings(options, asked == "decodes"), options.contenders)
     ]
     runs = LongRuns(search, list[Found], lambda one: RUNS_OF_A_SEARCH * _about_s(one.setting))
-    found = runs.run(searches, options.jobs, options.out)
+    found = runs.run(searches, options.jobs, options.out, asked)
     numbers = ("rate", "seed", "%", "engines", "devices", "the least", "theta")
     print_table(f"{asked}: the fewest that keep the promise", ("model", "contender"), numbers, rows(found), WIDTH)
     headings = ("rate", "%", "devices", "the least", "packing saves, %", "packing in slack saves, %")
     title = f"{asked}: means of {options.seeds} seeds, and what packing saves, with 95 % intervals of paired seeds"
     print_table(title, ("model", "contender"), headings, savings(found), WIDTH)
-    write_results(options.out / f"{asked}.json", found)
 
 
 def _testbed(options: argparse.Namespace) -> None:
@@ -75,11 +73,11 @@ def _testbed(options: argparse.Namespace) -> None:
         loaded = testbed.loaded(setting, share)
         cases.append(Case(loaded, name, options.thetas[0] if CONTENDERS[name].tunes else None, LARGEST // size))
     cases = [*dict.fromkeys(cases)]
-    found = LongRuns(run_case, Result, lambda one: _about_s(one.setting)).run(cases, options.jobs, options.out)
+    runs = LongRuns(run_case, Result, lambda one: _about_s(one.setting))
+    found = runs.run(cases, options.jobs, options.out, "testbed")
     headings = ("req/s", "kept, %", "TPOT P99, ms", "")
     print_table("four devices", ("model", "contender"), headings, testbed.rows(found), WIDTH)
     print_table("packing at its best load", ("model", "against"), testbed.GAINS, testbed.gains(found), WIDTH)
-    write_results(options.out / "testbed.json", found)
 
 
 def _about_s(setting: Setting) -> float:

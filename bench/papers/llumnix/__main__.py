@@ -24,7 +24,6 @@ from bench.harness.long_runs import LongRuns
 from bench.harness.paired import ratio
 from bench.harness.tables import print_table
 from bench.papers.llumnix.setting import CONTENDERS, DISPATCH, LLUMNIX, NUM_ENGINES, STEP_S, Case, Result, run_case
-from bench.simulated import write_results
 
 RATES = {  # requests a second: where queues begin, with the usual time between steps
     "sharegpt": (9.0, 9.5, 10.0),
@@ -52,13 +51,12 @@ Results = Mapping[Case, Result]
 def main(arguments: Sequence[str] | None = None) -> None:
     options = _parse(arguments)
     runs = LongRuns(run_case, Result, lambda case: SECONDS_A_REQUEST[case.coasts] * case.num_requests)
-    results = runs.run(list(_cases(options)), options.jobs, options.out)
+    results = runs.run(list(_cases(options)), options.jobs, options.out, "llumnix")
     latencies = ("TTFT, s", "P99", "token, ms", "P99", "request, s", "P99")
     moves = ("failed", "preempted, %", "moves/request", "")
     print_table("by load and seed", ("load", "req/s", "seed", "policy"), (*latencies, *moves), _rows(results), 160)
     title = f"{LLUMNIX.name}: so many times shorter, 95 % intervals of {options.seeds} paired seeds"
     print_table(title, ("load", "req/s", "than"), (*MEASURES, "preempted, %", ""), list(better_rows(results)), 160)
-    write_results(options.out / "llumnix.json", results)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -34,7 +34,7 @@ from bench.papers.llumnix.setting import (
     make_topology,
     mean_and_p99,
 )
-from bench.simulated import make_simulation, no_search, serve, write_results
+from bench.simulated import make_simulation, no_search, serve
 from mesh.rules import ScalingRule
 from mesh.topology.schema import ScalingSpec
 from simulation.engines.physics import Physics
@@ -92,14 +92,13 @@ Curve = Sequence[tuple[float, float]]  # P99 of TTFT in s and engines, ascending
 def main(arguments: Sequence[str] | None = None) -> None:
     options = _parse(arguments)
     runs = LongRuns(run_scaled, Scaled, lambda case: SECONDS_A_REQUEST * case.load.num_requests)
-    results = runs.run(list(_cases(options)), options.jobs, options.out)
+    results = runs.run(list(_cases(options)), options.jobs, options.out, "scaling")
     columns = "engines in use", "TTFT, s", "P99", "started and ended"
     print_table(f"{options.lengths} at {options.rate:g}/s", ("policy", "low freeness"), columns, _rows(results), WIDTH)
     saved = equal_tails(results)
     print_table("engines at equal P99 of TTFT", ("P99, s",), (INFAAS.name, LLUMNIX.name, "saved"), saved, WIDTH)
     if not saved:
         print("no P99 that both reach with the bounds that were tried")
-    write_results(options.out / "scaling.json", results)
 
 
 def _cases(options: argparse.Namespace) -> Iterator[ScaledCase]:

@@ -23,7 +23,6 @@ from bench.harness.long_runs import LongRuns
 from bench.harness.paired import ratio
 from bench.harness.tables import print_table
 from bench.papers.scls.setting import CONTENDERS, Case, Contender, Kind, Result, ils, parts, run_case, scls
-from bench.simulated import write_results
 
 ASKED = ("rates", "limits", "parts", "workers")
 RATES = (10.0, 15.0, 20.0, 25.0, 30.0)
@@ -45,13 +44,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parse(arguments)
     asked = dict.fromkeys(_cases(options))
     runs = LongRuns(run_case, Result, lambda case: SECONDS_A_REQUEST * case.rate * case.seconds)
-    results = runs.run([*asked], options.jobs, options.out)
+    results = runs.run([*asked], options.jobs, options.out, "slices")
     figures = ("req/s", "workers", "throughput", "mean, s", "P95, s", "spread, s", "slices a request", "early, %", "")
     print_table(f"means of {options.seeds} seeds", ("engine", "scheduler"), figures, _rows(results), WIDTH)
     headings = ("req/s", *(word for name in ("throughput", "mean", "P95") for word in (name, "paper")))
     title = "SCLS against others, per cent, with 95 % intervals of paired seeds"
     print_table(title, ("engine", "against"), headings, _beside_the_paper(results), WIDTH)
-    write_results(options.out / "slices.json", results)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -81,7 +79,7 @@ def _cases(options: argparse.Namespace) -> Iterator[Case]:
 
 
 def _rows(results: Results) -> Iterator[Sequence[str]]:
-    for case, own in grouped(results, _of_any_seed).items():
+    for case, own in grouped(results, lambda case: replace(case, seed=0)).items():
         names = "throughput", "mean_s", "p95_s", "spread_s", "slices"
         values = [fmean(getattr(one, name) for one in own) for name in names]
         early, mark = 100 * fmean(one.early for one in own), "overloaded" if any(one.grows for one in own) else ""
@@ -91,7 +89,7 @@ def _rows(results: Results) -> Iterator[Sequence[str]]:
 
 def _beside_the_paper(results: Results) -> Iterator[Sequence[str]]:
     """SCLS against each other that ran beside it. The paper's are its least and most over the rates."""
-    by_seed = grouped(results, _of_any_seed)
+    by_seed = grouped(results, lambda case: replace(case, seed=0))
     for case, own in by_seed.items():
         ours = by_seed.get(replace(case, contender=scls(case.kind)))
         if ours is None or case.contender == scls(case.kind):
@@ -102,10 +100,6 @@ def _beside_the_paper(results: Results) -> Iterator[Sequence[str]]:
             least, most = stated[number] if stated else (0.0, 0.0)
             cells += [_gain(ours, own, figure), f"{least:+g} to {most:+g}" if stated else ""]
         yield case.kind, case.contender.name, f"{case.rate:g}", *cells
-
-
-def _of_any_seed(case: Case) -> Case:
-    return replace(case, seed=0)
 
 
 def _gain(ours: Sequence[Result], theirs: Sequence[Result], figure: str) -> str:

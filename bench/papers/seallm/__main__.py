@@ -29,7 +29,6 @@ from bench.papers.seallm.plans import Effort, Planner
 from bench.papers.seallm.run import Case, Result, run_case
 from bench.papers.seallm.scene import Inputs, Scene, make_world
 from bench.papers.seallm.systems import OURS, SYSTEMS
-from bench.simulated import write_results
 
 PAPERS: Mapping[str, Mapping[str, float]] = {  # "up to so many times better", sections 6.2 and 6.3
     "dedicated": {"mean": 10.38, "p99": 12.13, "attainment": 1.82},
@@ -64,9 +63,10 @@ def main() -> None:
         for inputs in worlds:
             make_world(inputs)  # before anything is run
     runs = LongRuns(run_case, dict[str, Result], _about_s)
+    found = runs.run(list(_cases(options, worlds, effort)), options.jobs, options.out, "seallm")
     results = {
         Run(name, case.scene.rate, case.inputs.assignment, case.scene.seed): result
-        for case, by_name in runs.run(list(_cases(options, worlds, effort)), options.jobs, options.out).items()
+        for case, by_name in found.items()
         for name, result in by_name.items()
     }
     measures = ("requests", "failed", "mean", "P99", "kept, %", "TTFT, s", "TPOT, ms")
@@ -74,7 +74,6 @@ def main() -> None:
     print_table(title, ("requests/s", "system"), measures, _rows(results, options), WIDTH)
     title = f"ours is so many times better, 95 % intervals (the paper's most); * ours keeps less than {KEPT:.0%}"
     print_table(title, ("than", "requests/s", *MEASURES.values()), (), _ratio_rows(results, options), WIDTH)
-    write_results(options.out / "seallm.json", results)
 
 
 def _about_s(case: Case) -> float:

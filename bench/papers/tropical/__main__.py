@@ -38,14 +38,13 @@ from bench.papers.tropical.setting import (
     measure,
     search,
 )
-from bench.simulated import write_results
 from simulation.capacity import FoundCapacity
 
 OURS = "tropical", "elastic"  # policies
 PAPERS = "colocated", "disaggregated"  # what the paper compares with: vLLM and DistServe as they were
 MEASURED = "tropical"  # at whose rate latencies are compared
 SECONDS_A_REQUEST, RUNS_OF_A_SEARCH = 0.002, 8
-WIDTH = 140
+WORDS, WIDTH = ("model", "workload", "policy"), 140  # of tables
 
 Group = tuple[str, str]  # model and workload
 Result = TypeVar("Result")
@@ -56,23 +55,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     cases = list(_cases(options))
     with errors_in_a_line():
         searches = LongRuns(search, FoundCapacity, lambda one: RUNS_OF_A_SEARCH * SECONDS_A_REQUEST * one.num_requests)
-        found = searches.run(cases, options.jobs, options.out)
+        found = searches.run(cases, options.jobs, options.out, "capacities")
     rates = by_contender({case: one.rate for case, one in found.items()})
     headings = "requests/s", "x the best baseline", "x the paper's best"
     title = (
         f"requests/s at {PROMISE:.0%}, {options.engines} engines, means of {options.seeds} seeds of {options.requests}"
     )
-    print_table(title, ("model", "workload", "policy"), headings, capacity_rows(rates), WIDTH)
-    write_results(options.out / "capacities.json", found)
+    print_table(title, WORDS, headings, capacity_rows(rates), WIDTH)
     rated = [Rated(case, _measured_rate(rates, case)) for case in cases if _measured_rate(rates, case) > 0]
     at_rate = LongRuns(measure, Latencies, lambda one: SECONDS_A_REQUEST * one.case.num_requests)
-    latencies = {one.case: result for one, result in at_rate.run(rated, options.jobs, options.out).items()}
+    told = at_rate.run(rated, options.jobs, options.out, "latencies")
+    latencies = {one.case: result for one, result in told.items()}
     measured = "kept, %", "TTFT P90, s", "tropical: x shorter", "TPOT P90, ms", "tropical: x shorter", "e2e P50, P90, s"
     title = f"at the requests/s that {MEASURED} serves"
-    print_table(
-        title, ("model", "workload", "policy"), (*measured, "TTFT P90 / prefill"), latency_rows(latencies), WIDTH
-    )
-    write_results(options.out / "latencies.json", latencies)
+    print_table(title, WORDS, (*measured, "TTFT P90 / prefill"), latency_rows(latencies), WIDTH)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

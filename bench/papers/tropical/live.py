@@ -24,9 +24,9 @@ from bench.harness.files import write_json
 from bench.harness.jobs import turned
 from bench.harness.machine import watched
 from bench.harness.tables import print_table
-from bench.live.lengths import Bounds
 from bench.live.mesh import LiveMesh, warm_mesh
 from bench.live.ports import free_port
+from bench.live.sending import Bounds
 from bench.load.results.goodput import Promises
 from bench.papers.tropical.setting import PROMISE, UNSPLIT
 from engines.costs.linear import decode_step_s, prefill_s
@@ -143,7 +143,10 @@ def cells(runs: Sequence[Run], policy: str) -> list[str]:
 
 
 def main() -> None:
-    options = _arguments()
+    parser = script_parser("bench.papers.tropical.live", __doc__, rounds=1, out="live_figure")
+    parser.add_argument("--requests", type=int, default=24, metavar="N", help="of each policy and rate (default: 24)")
+    parser.add_argument("--rates", type=float, nargs="+", default=[0.5, 1.2, 1.9], metavar="R", help="a second")
+    options = parser.parse_args()
     with errors_in_a_line():
         runs = run_all(options)
     numbers = (*(f"{rate:g}/s" for rate in sorted(set(options.rates))), f"req/s at {PROMISE:.0%}")
@@ -151,13 +154,6 @@ def main() -> None:
     others, late_ms = fmean(run.others for run in runs), 1e3 * max(run.late_s for run in runs)
     print(f"others used {others:.2f} cores; requests were sent at most {late_ms:.0f} ms late")
     write_json(options.out / "live_figure.json", runs)
-
-
-def _arguments() -> argparse.Namespace:
-    parser = script_parser("bench.papers.tropical.live", __doc__, rounds=1, out="live_figure")
-    parser.add_argument("--requests", type=int, default=24, metavar="N", help="of each policy and rate (default: 24)")
-    parser.add_argument("--rates", type=float, nargs="+", default=[0.5, 1.2, 1.9], metavar="R", help="a second")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

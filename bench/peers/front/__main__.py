@@ -32,8 +32,7 @@ from bench.harness.machine import RULE, watched
 from bench.harness.tables import print_table
 from bench.live.servers import Server
 from bench.load.results.outcome import Promise
-from bench.peers.front.trials import Figures, Setting, death, goodput, slowness, warm_up
-from bench.peers.front.turns import Turn, Turns
+from bench.peers.front.trials import Figures, Setting, Turn, Turns, death, goodput, slowness, warm_up
 from mesh.errors import UserError
 
 OURS = "MeshServe gateway"

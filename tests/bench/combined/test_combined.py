@@ -117,11 +117,11 @@ def test_the_command_tells_and_does_nothing_twice(tmp_path, capsys, monkeypatch)
     asked += ["--only", ALL_ON, "like Dynamo", "--out", str(tmp_path)]
     command.main(asked)
     assert "like Dynamo" in capsys.readouterr().out
-    told = (tmp_path / "combined.json").read_bytes()
+    told = (tmp_path / "parts.json").read_bytes()
     monkeypatch.setattr("bench.combined.runs.make_simulation", None)
     command.main(asked)
     assert "2 runs, 2 of them done before" in capsys.readouterr().out
-    assert (tmp_path / "combined.json").read_bytes() == told
+    assert (tmp_path / "parts.json").read_bytes() == told
 
 
 @pytest.mark.parametrize(("option", "problem"), [("--engines", "use 4 or more"), ("--requests", "use 100 or more")])

@@ -10,8 +10,7 @@ import pytest
 
 from bench.fidelity.agreement import Latency, errors
 from bench.fidelity.one_run import LEARNT, PROFILE, Found, Load, learnt_profiles
-from bench.fidelity.overheads import Overheads
-from bench.fidelity.sharing import Sharing
+from bench.fidelity.overheads import Overheads, Sharing
 from bench.harness.machine import Conditions
 from bench.live.mesh import LiveMesh
 from bench.load.results.outcome import Outcome

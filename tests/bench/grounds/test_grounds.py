@@ -31,9 +31,9 @@ def test_rows_say_how_many_times_as_good_everything_is(tmp_path, capsys):
     names = [ALL_ON, "join_shortest_queue"]
     words = ["--ground", "seallm", "aladdin", "--only", *names, "--seeds", "1", "--requests", "12", "--jobs", "1"]
     command.main([*words, "--out", str(tmp_path)])
-    found = json.loads((tmp_path / "grounds.json").read_text())
-    assert list(found["seallm"]) == names
-    assert list(found["aladdin"]) == [*names, OWN_NAME]
+    cases = [row["case"] for row in json.loads((tmp_path / "grounds.json").read_text())["results"]]
+    for ground, own in (("seallm", names), ("aladdin", [*names, OWN_NAME])):
+        assert [case["contender"] for case in cases if case["ground"] == ground] == own
     printed = capsys.readouterr().out
     assert "seallm: normalised latency (less is better)" in printed
     assert "aladdin: kept, % (more is better)" in printed

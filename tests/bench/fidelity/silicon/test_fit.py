@@ -6,9 +6,8 @@ import msgspec
 import pytest
 
 from bench.fidelity.silicon.__main__ import Judged, judge, simulate_all
-from bench.fidelity.silicon.closed_loop import Latencies, Loop, simulate
 from bench.fidelity.silicon.fit import fit, weighted_median
-from bench.fidelity.silicon.runs import Lengths, SiliconRun
+from bench.fidelity.silicon.runs import Latencies, Lengths, Loop, SiliconRun, simulate
 from engines.costs.serving_systems import serving_system
 from mesh.jobs.runner import JobPlace
 

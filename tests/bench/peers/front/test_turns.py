@@ -1,7 +1,7 @@
 """Turns that were disturbed do not count, and routers are compared in the same rounds."""
 
 from bench.harness.machine import Conditions, disturbed, watched
-from bench.peers.front.turns import Turn, Turns
+from bench.peers.front.trials import Turn, Turns
 
 QUIET = Conditions(100.0, 0.01)
 

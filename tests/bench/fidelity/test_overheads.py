@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from bench.fidelity.sharing import ANSWER, Sharing, measure_sharing
+from bench.fidelity.overheads import ANSWER, Sharing, measure_sharing
 from bench.load.results.outcome import Outcome
 from simulation.loads.trace_request import TraceRequest
 

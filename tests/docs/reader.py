@@ -20,6 +20,7 @@ class Reader:
     def __init__(self, folder: Path, runtime: Path) -> None:
         self.folder = folder
         self._runtime = runtime
+        self._own: dict[str, str] = {}
         self._replaced = {"8000": str(free_port())}
         self._replaced |= {"10.0.0.1": own_address(1), "10.0.0.2": own_address(3)}
         for topology in (ROOT / "deploy").glob("*.toml"):
@@ -33,6 +34,7 @@ class Reader:
         self.write("bin/python", f'#!/bin/sh\nPYTHONPATH={tree} exec {sys.executable} "$@"\n')
         for name in ("mesh", "python"):
             (self.folder / "bin" / name).chmod(0o755)
+        self._own = {SHARED: ""}  # the server of the tests has imported another copy
 
     def write(self, name: str, text: str) -> None:
         path = self.folder / name
@@ -66,7 +68,7 @@ class Reader:
     def _environment(self, host: str) -> dict[str, str]:
         path = f"{self.folder / 'bin'}:{os.environ['PATH']}"
         own = {"PATH": path, "COLUMNS": "120", "MESHSERVE_RUNTIME_DIR": str(self._runtime / host)}
-        return {**os.environ, **own, SHARED: ""}  # readers have no server but those of their mesh
+        return {**os.environ, **own, **self._own}
 
 
 def own_address(number: int) -> str:

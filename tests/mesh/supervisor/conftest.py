@@ -1,12 +1,11 @@
+import os
 import sys
-from pathlib import Path
 
 import pytest
 
+from mesh.process.fork_server import SHARED
 from mesh.supervisor.processes.command import ENGINE, GATEWAY, PLACEMENT, ChildCommand
 from mesh.topology.parse import load
-
-CHILD = Path(__file__).parents[1] / "child.py"
 
 
 @pytest.fixture
@@ -23,8 +22,9 @@ def topology(tmp_path, monkeypatch):
 @pytest.fixture
 def command(topology):
     def make(process: str, mode: str) -> ChildCommand:
-        argv = (sys.executable, str(CHILD), mode, "--topology", str(topology.path), "--id", process)
+        start = (sys.executable, "-m", "tests.mesh.child")
+        argv = (*start, mode, "--topology", str(topology.path), "--id", process)
         kind = {"g": GATEWAY, "placement": PLACEMENT}.get(process, ENGINE)
-        return ChildCommand(process, kind, argv)
+        return ChildCommand(process, kind, argv, server=start if os.environ.get(SHARED) else ())
 
     return make

@@ -117,7 +117,7 @@ async def test_what_always_dies_is_given_up_with_its_last_line(topology, command
 
 
 async def test_an_interpreter_that_is_not_there(topology, command):
-    missing = replace(command("e", "ready"), argv=("/nowhere/python", "-m", "engines"))
+    missing = replace(command("e", "ready"), argv=("/nowhere/python", "-m", "engines"), server=())
     async with running(topology, [missing]) as run:
         with pytest.raises(ExceptionGroup) as caught:
             async with asyncio.timeout(DEADLINE_S):

@@ -5,6 +5,7 @@ import errno
 import os
 import shutil
 import signal
+from dataclasses import replace
 from unittest.mock import patch
 
 from mesh.process.runtime_folder import make_runtime_dir
@@ -66,8 +67,9 @@ async def test_what_the_machine_cannot_start_for_the_moment_is_tried_again(topol
             raise failures.pop()
         return start(*arguments)
 
+    executed = [replace(command(process, "ready"), server=()) for process in "eg"]
     with patch("mesh.supervisor.processes.forks._execute", fail_at_first):
-        async with running(topology, [command("e", "ready"), command("g", "ready")]) as run:
+        async with running(topology, executed) as run:
             await both_run(run)
             assert sum(child.num_restarts for child in run.states[-1].values()) == 5
 

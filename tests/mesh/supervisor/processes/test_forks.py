@@ -81,7 +81,7 @@ async def test_how_it_was_killed_is_known(command, output):
     with closing(ProcessSource(LIMIT_S, {})) as source:
         first, second = [await source.start(command(SLEEP), output) for _ in range(2)]
         assert psutil.Process(first.pid).ppid() == psutil.Process(second.pid).ppid() != os.getpid()
-        await until(lambda: psutil.Process(first.pid).cmdline()[0] == f"python -m program --run {SLEEP}")
+        await until(lambda: " ".join(psutil.Process(first.pid).cmdline()).strip() == f"python -m program --run {SLEEP}")
         os.kill(first.pid, signal.SIGKILL)
         assert await outcome(first) == -signal.SIGKILL
         second.kill()

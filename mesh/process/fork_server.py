@@ -6,15 +6,12 @@ go on.
 """
 
 import os
-import runpy
 import selectors
 import signal
 import socket
-import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 import msgspec
 from setproctitle import setproctitle
@@ -158,22 +155,3 @@ def _answer(connection: socket.socket, answer: Answer) -> bool:
         return connection.send(msgspec.msgpack.encode(answer), socket.MSG_DONTWAIT) > 0
     except OSError:
         return False
-
-
-def run_program(argv: Sequence[str]) -> NoReturn:
-    """Be what ``python -m`` makes of these words, and end with its code. Only in a fork: nothing above it goes on."""
-    code = 1
-    try:
-        sys.argv = ["", *argv[1:]]
-        runpy.run_module(argv[0], run_name="__main__", alter_sys=True)
-        code = 0
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        if isinstance(end.code, str):
-            sys.stderr.write(f"{end.code}\n")
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-    finally:
-        threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as at the end of any program
-        sys.stdout.flush()
-        os._exit(code)

@@ -1,6 +1,6 @@
 """The composition root of a supervisor: what one host of a mesh runs, from its topology on."""
 
-import os
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
@@ -8,7 +8,6 @@ from mesh.addresses import supervisor_id
 from mesh.clock import SystemClock
 from mesh.directory import directory
 from mesh.errors import UserError
-from mesh.process.fork_server import run_program
 from mesh.process.incarnations import incarnation_of
 from mesh.process.process import open_sockets, user_error_of
 from mesh.sockets.sockets import Sockets
@@ -22,7 +21,7 @@ from mesh.wire.status import ChildStatus
 
 
 def prepare_models(topology: Topology, host: str) -> int:
-    """Fetch and convert what is not in the cache yet, in a fork of this process: it shows its progress and its errors.
+    """Fetch and convert what is not in the cache yet, in a process of its own: it shows its progress and its errors.
 
     The answer is its exit code.
     """
@@ -34,11 +33,8 @@ def prepare_models(topology: Topology, host: str) -> int:
     references.pop("", None)  # of services that servers of others have
     if not references:
         return 0
-    sys.stdout.flush()
-    child = os.fork()
-    if child == 0:
-        run_program(["engines.models", "prepare", *references])
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    command = [sys.executable, "-m", "engines.models", "prepare", *references]
+    return subprocess.run(command, check=False, stdin=subprocess.DEVNULL).returncode
 
 
 async def host(

@@ -36,7 +36,7 @@ class Mesh:
     def run(self, *arguments: str, timeout_s: float = 180.0) -> "subprocess.CompletedProcess[str]":
         if arguments[0] in QUICK and threading.current_thread() is threading.main_thread():
             return run_here(*arguments)
-        if arguments[0] == "up" and SHARED in self.env:
+        if arguments[0] == "up" and self.env.get(SHARED):  # not on Ray, which does not survive a fork
             return run_forked(["mesh.cli", *arguments], self.env, timeout_s)
         return subprocess.run(
             [sys.executable, "-m", "mesh.cli", *arguments],

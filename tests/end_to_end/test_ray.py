@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from mesh.process.fork_server import SHARED
 from mesh.wire.status import DecodeCost
 from tests.end_to_end.conftest import Mesh, free_port
 from tests.end_to_end.load import Load
@@ -98,7 +99,7 @@ def write_mesh(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         port = free_port()
         topology = folder / f"mesh-{port}.toml"
         topology.write_text(text.format(address=cluster.address, model=model, profile=profile, port=port))
-        return Mesh(topology, f"http://127.0.0.1:{port}", dict(os.environ))
+        return Mesh(topology, f"http://127.0.0.1:{port}", {**os.environ, SHARED: ""})
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MESHSERVE_RUNTIME_DIR", str(folder / "run"))

@@ -17,6 +17,7 @@ import pytest
 import ray
 
 from mesh.cluster.ray.settings import RAY_SETTINGS
+from mesh.process.fork_server import SHARED
 from tests.end_to_end.conftest import Mesh, free_port
 from tests.end_to_end.ray_cluster import STORE_BYTES, running
 from tests.end_to_end.tiny import until
@@ -126,7 +127,7 @@ def test_ray_s_autoscaler_adds_nodes_for_hosts_and_removes_them(tmp_path: Path, 
     monkeypatch.setenv("MESHSERVE_RUNTIME_DIR", str(tmp_path / "run"))
     port, topology = free_port(), tmp_path / "scaled.toml"
     topology.write_text(TOPOLOGY.format(model=write_tiny_model(tmp_path / "model"), port=port))
-    with running(Mesh(topology, f"http://127.0.0.1:{port}", dict(os.environ))) as mesh:
+    with running(Mesh(topology, f"http://127.0.0.1:{port}", {**os.environ, SHARED: ""})) as mesh:
         ray.init(f"127.0.0.1:{PORT}", log_to_driver=False)
         assert num_nodes() == 2
         started = mesh.run("start", str(topology), "engine-1")

@@ -5,10 +5,12 @@ Supervisors find it by the variable that users may set, too.
 
 import io
 import os
+import runpy
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,16 +19,7 @@ from tempfile import TemporaryFile
 import msgspec
 import structlog
 
-from mesh.process.fork_server import (
-    MAX_ANSWER_BYTES,
-    SHARED,
-    Answer,
-    ForkEnded,
-    ForkRequest,
-    ForkServer,
-    NotForked,
-    run_program,
-)
+from mesh.process.fork_server import MAX_ANSWER_BYTES, SHARED, Answer, ForkEnded, ForkRequest, ForkServer, NotForked
 from tests.tools.orphans import forget_adopting
 
 FORKED = "(processes of meshes, forked for tests)"
@@ -59,16 +52,24 @@ def fork_server(path: Path, left: Callable[[str, float], None]) -> Iterator[None
 
 
 def _serve(owner: socket.socket, listener: socket.socket) -> None:
-    forget_adopting()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with its owner
+    code = 1
     try:
+        forget_adopting()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with its owner
         argv = ForkServer(owner, listener).run()
         structlog.reset_defaults()
         sys.stdin = open(0, closefd=False)  # noqa: SIM115
         sys.stdout, sys.stderr = _unbuffered(1), _unbuffered(2)
-        run_program(argv)
+        sys.argv = ["", *argv[1:]]
+        runpy.run_module(argv[0], run_name="__main__", alter_sys=True)
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
     finally:
-        os._exit(1)
+        threading._shutdown()  # type: ignore[attr-defined]  # as at the end of any program
+        os._exit(code)
 
 
 def _unbuffered(descriptor: int) -> io.TextIOWrapper:

@@ -10,7 +10,7 @@ from llguidance import LLMatcher
 
 from engines.costs.learning import LearntCost
 from engines.costs.step_cost import StepCost
-from engines.grammars import masks
+from engines.grammars import accounts, masks
 from engines.speculation.model_speculation import ModelSpeculation
 from engines.speculation.speculation import Speculation
 from mesh.wire.requests import Sampling
@@ -37,8 +37,9 @@ STRUCTURED = {
 
 @pytest.fixture(autouse=True)
 def _costs_as_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that is held up now and then learns that no draft is worth its time."""
+    """A machine that is held up now and then learns that no draft is worth its time, nor its masks."""
     monkeypatch.setattr(LearntCost, "observe", lambda *_: None)
+    monkeypatch.setattr(accounts, "CHEAP_S", 1.0)
 
 
 def answers(

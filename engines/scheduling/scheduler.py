@@ -239,9 +239,9 @@ class LocalScheduler:
                 return
 
     def _enterable(self, queue: ServiceQueue, ranking: Ranking, plan: StepPlan) -> Iterator[EngineRequest]:
-        """Prompts that may be computed, admitted when their turn comes: who waits holds no block."""
+        """Prompts that may be computed, admitted in turn: who waits has no block, and a line may still have decodes."""
         begun = {request for request in queue.running if not request.is_decoding}
-        for request in (one for one in ranking.prompts if one not in queue.loading):
+        for request in (one for one in ranking.prompts if not (one.is_decoding or one in queue.loading)):
             if request in begun:
                 begun.remove(request)
             elif not self._has_place(queue, ranking) or not self._admit(queue, request, plan, ranking.rank):

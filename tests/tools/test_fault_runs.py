@@ -152,3 +152,7 @@ def test_the_command_prints_tables():
 def test_a_run_comes_to_its_end_though_nothing_happens_for_longer_than_a_heartbeat():
     """Its last request has ended, and the one engine that still computes something takes long for it."""
     assert play(draw(6172)).failure is None
+
+
+def test_a_line_that_still_has_who_decodes_admits_nobody_twice():
+    assert play(draw(501085)).failure is None

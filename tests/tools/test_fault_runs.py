@@ -156,3 +156,7 @@ def test_a_run_comes_to_its_end_though_nothing_happens_for_longer_than_a_heartbe
 
 def test_a_line_that_still_has_who_decodes_admits_nobody_twice():
     assert play(draw(501085)).failure is None
+
+
+def test_a_service_that_is_gone_has_nobody_who_starves():
+    assert play(draw(502796)).failure is None

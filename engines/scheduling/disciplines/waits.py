@@ -55,7 +55,9 @@ class Waits:
         O(log n), amortised over steps.
         """
         longest = [
-            self._longest(entries, now - self._threshold_s(service)) for (service, _), entries in self._entries.items()
+            self._longest(entries, now - self._threshold_s(kind[0]))
+            for kind, entries in self._entries.items()
+            if self._num_here[kind]  # a service of which nobody is here may be gone
         ]
         return [entrant for entrant in longest if entrant is not None]
 

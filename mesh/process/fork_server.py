@@ -103,13 +103,23 @@ class ForkServer:
                     mine.close()
                 become(request, files)
                 return request.argv
-            # Watched before it is told of: whoever hears of a process hears of its end, too.
-            self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, connection))
-            if not _answer(connection, Forked(pid)):
-                os.kill(pid, signal.SIGKILL)  # nobody would know of it
+            self._tell(connection, pid)
         for file in files:
             os.close(file)
         return None
+
+    def _tell(self, connection: socket.socket, pid: int) -> None:
+        """Watch a child and tell of it, in this order: whoever hears of a process hears of its end, too."""
+        try:
+            watch = os.pidfd_open(pid)
+        except OSError as error:  # no descriptors are left: a process that nobody watches must not stay
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            _answer(connection, NotForked(error.strerror or str(error)))
+            return
+        self._selector.register(watch, selectors.EVENT_READ, (pid, connection))
+        if not _answer(connection, Forked(pid)):
+            os.kill(pid, signal.SIGKILL)  # nobody would know of it
 
     def _tell_end(self, pid: int, connection: socket.socket) -> None:
         key = next(key for key in self._selector.get_map().values() if key.data == (pid, connection))

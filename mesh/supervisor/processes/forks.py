@@ -6,10 +6,12 @@ time and shares the memory of what was imported. Where a server fails, processes
 
 import asyncio
 import os
+import signal
 import socket
 import subprocess
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -88,7 +90,8 @@ class ForkedProcess:
         self._forget(self.pid)
 
     def kill(self) -> None:
-        os.kill(self.pid, 9)
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
         self.let_go()
 
 
@@ -154,6 +157,7 @@ class Forks:
         self._asked.append(asked)
         await asyncio.wait([asked], timeout=limit_s)
         if not asked.done():
+            self._asked.remove(asked)  # nobody waits for it any more
             self.close()
             raise TimeoutError(f"no process after {limit_s:g} s")
         pid = asked.result()

@@ -14,7 +14,7 @@ import pytest
 from mesh.errors import UserError
 from mesh.process.fork_server import SHARED, ForkServer
 from mesh.supervisor.processes.command import ENGINE, ChildCommand
-from mesh.supervisor.processes.forks import Executed, ForkedProcess, ProcessSource
+from mesh.supervisor.processes.forks import Executed, ForkedProcess, ForkRefusedError, ProcessSource
 from tests.tools.orphans import adopt
 
 # A program like those of a mesh: forked or executed, it runs the Python that it is given.
@@ -144,6 +144,24 @@ async def test_several_supervisors_share_a_server(command, output, tmp_path):
         assert server.returncode is None
     async with asyncio.timeout(LIMIT_S):
         assert await server.wait() == 0  # its owner has left
+
+
+UNWATCHED = """
+import errno, os, socket, sys
+from mesh.process.fork_server import ForkServer
+def pidfd_open(pid):
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+os.pidfd_open = pidfd_open
+ForkServer(socket.socket(fileno=int(sys.argv[-1]))).run()
+"""
+
+
+async def test_what_a_server_cannot_watch_does_not_stay(command, output):
+    with closing(ProcessSource(LIMIT_S, {})) as source:
+        with pytest.raises(ForkRefusedError, match="Too many open files"):
+            await source.start(command(SLEEP, (sys.executable, "-c", UNWATCHED)), output)
+        [server] = source._servers.values()
+        assert psutil.Process(server._server.pid).children() == []
 
 
 def test_a_process_with_threads_is_not_forked():

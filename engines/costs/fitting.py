@@ -92,16 +92,6 @@ def fit_decode(samples: Sequence[DecodeSample]) -> DecodeCost:
     return _best(forms, samples)
 
 
-def fit_prefill_line(samples: Sequence[PrefillSample]) -> PrefillCost:
-    """The simplest form alone, in a few milliseconds: where a fit must not hold anybody up."""
-    return _prefill_form(()).fit(samples)
-
-
-def fit_decode_line(samples: Sequence[DecodeSample]) -> DecodeCost:
-    """Likewise."""
-    return _decode_form((), by_mean=False).fit(samples)
-
-
 def fit_mixed(cost: StepCost, samples: Sequence[MixedSample]) -> StepCost:
     """Fit what decodes and further prompts add to a prompt's iteration, if measuring it predicts better than assuming
     it.

@@ -23,7 +23,7 @@ from bench.harness.files import write_json
 from bench.harness.jobs import run_jobs
 from bench.harness.tables import print_table
 from engines.costs.advice import LatencyPromise, Lengths
-from engines.costs.profiles import load_profile
+from engines.costs.named_profiles import load_profile
 from mesh.jobs.runner import JobPlace
 from mesh.show.progress import working
 from simulation.command.policy_names import parse_policy

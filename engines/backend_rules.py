@@ -5,7 +5,8 @@ from contextlib import suppress
 from typing import Any
 
 from engines.adapters.ranks import RANK_OPTION, RANKS
-from engines.costs.profiles import ProfileError, load_profile, num_devices_of
+from engines.costs.named_profiles import load_profile, num_devices_of
+from engines.costs.profiles import ProfileError
 from engines.costs.serving_systems import serving_system
 from engines.vllm_engine.versions import NOT_INSTALLED
 from mesh.extras import missing_extra

@@ -7,7 +7,8 @@ from pathlib import Path
 from engines.adapters.folder import AdapterFolder, fault_of
 from engines.adapters.places import why_no_place
 from engines.admission.promises import never_kept
-from engines.costs.profiles import EngineProfile, ProfileError, load_profile
+from engines.costs.named_profiles import load_profile
+from engines.costs.profiles import EngineProfile, ProfileError
 from engines.costs.serving_systems import imitating
 from engines.models.errors import ModelError
 from engines.models.files.model_config import ModelConfig

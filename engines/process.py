@@ -11,7 +11,7 @@ from typing import TypeVar
 import structlog
 
 from engines.core import EngineCore
-from engines.costs.profiles import num_devices_of
+from engines.costs.named_profiles import num_devices_of
 from engines.effects import (
     CloseMemory,
     Compute,

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from engines.adapters.folder import AdapterFolder
 from engines.backend import Backend, LoadedModel
 from engines.checks import NEEDS_PROFILE
-from engines.costs.profiles import EngineProfile, load_profile
+from engines.costs.named_profiles import load_profile
+from engines.costs.profiles import EngineProfile
 from engines.costs.serving_systems import imitating
 from engines.costs.step_cost import StepCost
 from engines.images.form import ImageForm

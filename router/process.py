@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
+from importlib import import_module
 from random import Random
 
 import structlog
@@ -142,6 +143,7 @@ def _models(topology: Topology, bases: Mapping[str, ServedModel | PooledModel]) 
 def _model(service: ServiceSpec, topology: Topology) -> ServedModel | PooledModel:
     folder = prepared_dir(service.model)
     if service.pools:
+        import_module("router.api.openai.pooled.answers")  # brings numpy, before any request waits for it
         return PooledModel.load(service, folder)
     backends = {engine.backend for engine in topology.own_engines if service.name in engine.services}
     return ServedModel.load(service, folder, backends)

@@ -11,7 +11,7 @@ from typing import Final
 from bench.combined.sources import Pattern, Source
 from bench.simulated import make_fleet, modelled_engine
 from engines.costs.linear import prefill_s
-from engines.costs.profiles import load_profile
+from engines.costs.named_profiles import load_profile
 from mesh.topology.schema import EngineSpec, PolicySpec, Rescheduling, ServiceSpec, Slo, Topology
 from mesh.topology.timing import Timing
 from mesh.wire.control import Role

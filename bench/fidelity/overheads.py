@@ -25,7 +25,7 @@ from bench.live.mesh import LiveMesh, mesh_of
 from bench.live.ports import free_port
 from bench.load.results.outcome import Outcome
 from bench.simulated import make_simulation, serve
-from engines.costs.profiles import load_profile
+from engines.costs.named_profiles import load_profile
 from mesh.errors import UserError
 from mesh.topology.schema import Topology
 from router.history.records import Record

@@ -22,7 +22,7 @@ from random import Random
 
 from bench.harness.arguments import script_parser
 from bench.simulated import make_fleet, make_simulation, percentile, serve_each
-from engines.costs.profiles import load_profile
+from engines.costs.named_profiles import load_profile
 from mesh.topology.schema import EngineSpec, PolicySpec, ServiceSpec, Slo, Topology
 from mesh.wire.control import Role
 from router.history.records import Record, encode_line

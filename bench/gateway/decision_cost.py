@@ -17,7 +17,7 @@ from random import Random
 from bench.harness.arguments import add_names, script_parser
 from bench.harness.tables import print_table
 from bench.simulated import percentile
-from engines.costs.profiles import load_profile
+from engines.costs.named_profiles import load_profile
 from engines.scheduling.demand import MOST_PEAKS
 from mesh.topology.schema import PolicySpec
 from mesh.wire.control import ProcessState, Role

@@ -16,7 +16,7 @@ from bench.papers.seallm.lengths import LONGBENCH, SHAREGPT, Spread
 from bench.papers.tropical import setting as tropical
 from bench.simulated import MANY, make_fleet, make_simulation, modelled_engine, percentile, serve
 from engines.costs.linear import serving_s
-from engines.costs.profiles import load_profile
+from engines.costs.named_profiles import load_profile
 from mesh.rules import Lateness
 from mesh.topology.schema import EngineSpec, Scheduling, ServiceSpec, Slo, Topology
 from mesh.wire.control import Role

@@ -23,7 +23,7 @@ from bench.harness.arguments import errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import print_table
 from bench.simulated import make_simulation, serve_each
-from engines.costs.profiles import load_profile
+from engines.costs.named_profiles import load_profile
 from mesh.errors import CommandError
 from mesh.topology.schema import PolicySpec
 from mesh.wire.control import Role

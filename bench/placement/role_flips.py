@@ -17,7 +17,7 @@ from random import Random
 from bench.harness.arguments import script_parser
 from bench.harness.tables import print_table
 from bench.simulated import attainment, make_fleet, make_simulation, modelled_engine, run_cases, serve
-from engines.costs.profiles import load_profile
+from engines.costs.named_profiles import load_profile
 from mesh.topology.schema import PolicySpec, ServiceSpec, Slo, Topology
 from mesh.wire.control import Role
 from simulation.cluster import Simulation

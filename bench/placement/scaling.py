@@ -22,7 +22,7 @@ from bench.harness.arguments import script_parser
 from bench.harness.jobs import run_jobs
 from bench.harness.tables import print_table
 from bench.simulated import attainment, make_fleet, make_simulation, modelled_engine, no_search, run_cases, serve
-from engines.costs.profiles import load_profile
+from engines.costs.named_profiles import load_profile
 from mesh.rules import PlacementMode, ScalingRule
 from mesh.topology.schema import PlacementSpec, PolicySpec, ScalingSpec, ServiceSpec, Slo, Topology
 from simulation.capacity import find_capacity

@@ -1,7 +1,4 @@
-"""Profiles: what an engine costs and holds, for engines that are modelled instead of run.
-
-A name is a preset of real hardware (`engines.costs.presets`) or the path of a file that ``mesh profile`` wrote.
-"""
+"""Profiles: what an engine costs and holds, for engines that are modelled instead of run."""
 
 import tomllib
 from collections.abc import Mapping
@@ -15,10 +12,7 @@ import msgspec
 from engines.costs.linear import requests_s
 from engines.costs.step_cost import MixedCost, StepCost
 from mesh.errors import UserError
-from mesh.topology.schema import EngineSpec
 from mesh.wire.status import DecodeCost, PrefillCost
-
-SUFFIX = ".toml"
 
 ADAPTER_FACTOR = 1.5  # assumed: products with few outputs use memory's speed worse, and no GPU has run adapters
 WEIGHT_BYTES = 2  # of a weight, in presets
@@ -87,24 +81,6 @@ class EngineProfile:
     def kv_bytes(self, num_tokens: int) -> int:
         """Return what a request of that many tokens, prompt and answer, holds (Aladdin, equation 1)."""
         return self.kv_bytes_per_token * num_tokens + self.kv_bytes_per_request
-
-
-def load_profile(name: str) -> EngineProfile:
-    """A preset, or a file if the name ends in ``.toml``. Raise `ProfileError` if there is none or it is malformed."""
-    if name.endswith(SUFFIX):
-        return read_profile_file(Path(name)).profile()
-    from engines.costs.presets import load_preset  # presets are profiles: they import this module
-
-    return load_preset(name)
-
-
-def num_devices_of(engine: EngineSpec) -> int:
-    """Return the number of devices: what the topology says, else its profile, else one of each engine that it spans,
-    else 1.
-    """
-    if engine.num_devices is not None:
-        return engine.num_devices
-    return load_profile(engine.profile).num_devices if engine.profile is not None else max(1, len(engine.spans))
 
 
 def read_profile_file(path: Path) -> "ProfileFile":

@@ -1,4 +1,4 @@
-"""Finds how engines are off, for ``mesh doctor`` and remarks of ``mesh up``: see `mesh.doctor.findings.Examiner`."""
+"""Finds how engines are off, for ``mesh doctor`` and remarks of ``mesh up``: see `mesh.doctor.examiners.Examiner`."""
 
 from collections.abc import Iterator
 

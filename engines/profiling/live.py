@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from engines.costs.formulas import decode_formula, prefill_formula
-from engines.costs.profiles import ProfileFile, load_profile
+from engines.costs.named_profiles import load_profile
+from engines.costs.profiles import ProfileFile
 from engines.costs.serving_systems import imitating
 from engines.models.cache import Cache
 from engines.profiling.store import ProfileStore

@@ -7,7 +7,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from mesh.cluster.ray.session import AUTO, import_ray, last_started, require_answer
 from mesh.errors import CommandError
-from mesh.jobs.runner import ATTEMPTS, WorkerDiedError
+from mesh.jobs.attempts import ATTEMPTS, WorkerDiedError
 
 Job = TypeVar("Job")
 Answer = TypeVar("Answer")

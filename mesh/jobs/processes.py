@@ -12,7 +12,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Final, Generic, NoReturn, TypeVar
 
 from mesh.errors import CommandError
-from mesh.jobs.runner import ATTEMPTS, WorkerDiedError
+from mesh.jobs.attempts import ATTEMPTS, WorkerDiedError
 
 Job = TypeVar("Job")
 Answer = TypeVar("Answer")

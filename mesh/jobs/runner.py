@@ -5,19 +5,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
-from mesh.errors import CommandError
-
 Job = TypeVar("Job")
 Answer = TypeVar("Answer")
 J_contra = TypeVar("J_contra", contravariant=True)
 A_co = TypeVar("A_co", covariant=True)
 
 RAY: Final = "ray"
-ATTEMPTS: Final = 2  # of a job whose worker dies
-
-
-class WorkerDiedError(CommandError):
-    """A worker died with a job, and so did the one that tried it again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from math import isfinite
 from pathlib import Path
 
 from engines.costs.advice import LatencyPromise
-from engines.costs.profiles import ServerTraits, load_profile
+from engines.costs.named_profiles import load_profile
+from engines.costs.profiles import ServerTraits
 from mesh.errors import UserError
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from engines.checks import profile_of
-from engines.costs.profiles import EngineProfile, ProfileError, load_profile
+from engines.costs.named_profiles import load_profile
+from engines.costs.profiles import EngineProfile, ProfileError
 from engines.costs.serving_systems import imitating
 from engines.models.cache import Cache
 from engines.profiling.known import measured_here

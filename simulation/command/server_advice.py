@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, Final
 
 from engines.costs.advice import LatencyPromise, Lengths, advise
-from engines.costs.profiles import load_profile
+from engines.costs.named_profiles import load_profile
 from mesh.errors import CommandError, UserError
 from mesh.show.output import Showing
 from mesh.show.pages import Page

@@ -12,7 +12,8 @@ from random import Random
 from typing import Final
 
 from engines.costs.advice import LatencyPromise, Lengths, advise
-from engines.costs.profiles import EngineProfile, ProfileError, load_profile
+from engines.costs.named_profiles import load_profile
+from engines.costs.profiles import EngineProfile, ProfileError
 from mesh.errors import CommandError, UserError
 from mesh.show.output import Showing
 from mesh.show.progress import working

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import tomli_w
 
-from engines.costs.profiles import SUFFIX
+from engines.costs.named_profiles import SUFFIX
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
 from mesh.wire.control import Role

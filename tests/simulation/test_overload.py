@@ -13,7 +13,7 @@ from bench.policies import PROFILE as PROFILE_OF_POLICIES
 from bench.policies import ROLES, SLO, Run, lengths, result_of
 from bench.simulated import make_fleet, make_simulation, modelled_engine, percentile, serve
 from engines.costs.linear import prefill_s
-from engines.costs.profiles import load_profile
+from engines.costs.named_profiles import load_profile
 from mesh.rules import Lateness
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
 from mesh.wire.control import Role

@@ -9,8 +9,8 @@ from random import Random
 from statistics import fmean
 
 from bench.simulated import make_fleet, modelled_engine
+from engines.costs.named_profiles import load_profile
 from engines.costs.presets import preset_names
-from engines.costs.profiles import load_profile
 from engines.costs.serving_systems import ServingSystem, serving_system_names
 from mesh.errors import UserError
 from mesh.suggestions import suggestion

@@ -8,7 +8,8 @@ from random import Random
 from typing import Any
 
 from bench.simulated import make_fleet, make_simulation, modelled_engine, serve
-from engines.costs.profiles import EngineProfile, load_profile
+from engines.costs.named_profiles import load_profile
+from engines.costs.profiles import EngineProfile
 from mesh.rules import PlacementMode
 from mesh.topology.schema import (
     PlacementSpec,

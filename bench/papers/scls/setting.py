@@ -17,7 +17,8 @@ from statistics import NormalDist, fmean, pstdev
 from typing import Any
 
 from bench.simulated import MANY, make_fleet, make_simulation, modelled_engine, percentile, serve
-from engines.costs.profiles import EngineProfile, load_profile
+from engines.costs.named_profiles import load_profile
+from engines.costs.profiles import EngineProfile
 from mesh.topology.schema import PolicySpec, Scheduling, ServiceSpec, Slo, Topology
 from mesh.topology.timing import Timing
 from mesh.wire.frames import Sender

@@ -9,7 +9,7 @@ from random import Random
 
 from bench.papers.seallm.lengths import LONGBENCH, Spread
 from bench.simulated import make_fleet, modelled_engine
-from engines.costs.profiles import load_profile
+from engines.costs.named_profiles import load_profile
 from mesh.topology.schema import PolicySpec, ServiceSpec, Slo, Topology
 from mesh.wire.control import Role
 from simulation.capacity import FoundCapacity, find_capacity

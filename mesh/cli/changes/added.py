@@ -10,7 +10,6 @@ from mesh.cli.arguments import add_topology, choose_host, print_line, split_topo
 from mesh.errors import UserError
 
 if TYPE_CHECKING:
-    from mesh.added.tables import AddedTable
     from mesh.cli.arguments import Subparsers
     from mesh.topology.schema import Topology
     from mesh.wire.messages import BroadcastMessage
@@ -132,8 +131,3 @@ def serving(statuses: "Mapping[str, BroadcastMessage]", service: str) -> list[st
         for name, status in engines.items()
         if any(one.name == service and not one.is_leaving for one in status.services)
     )
-
-
-def missing_tables(tables: "Sequence[AddedTable]", names: Sequence[str]) -> "tuple[AddedTable, ...]":
-    """Return the tables of other services than these."""
-    return tuple(one for one in tables if one.name not in names)

@@ -14,7 +14,6 @@ from mesh.added.stored import store_tables
 from mesh.added.tables import AddedTable, on_engines
 from mesh.addresses import owner_of, supervisor_id
 from mesh.cli.arguments import print_line
-from mesh.cli.changes.added import missing_tables
 from mesh.cli.cluster import collect, hear_all, visitor
 from mesh.errors import CommandError
 from mesh.sockets.sockets import Sockets
@@ -72,7 +71,7 @@ async def remove_tables(here: Here, before: Sequence[AddedTable], names: Sequenc
     async with visitor(topology) as sockets:
         change = _Change(here, sockets)
         await change.check_supervised()
-        store_tables(topology, missing_tables(before, names))
+        store_tables(topology, tuple(one for one in before if one.name not in names))
         try:
             await change.renew_daemon()
             await change.renew_gateways()

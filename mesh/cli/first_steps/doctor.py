@@ -52,7 +52,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _findings(file: Path | None, host: str | None) -> "Iterator[Finding]":
-    from mesh.doctor.findings import Finding, Health, Patient, examiners
+    from mesh.doctor.examiners import examiners
+    from mesh.doctor.findings import Finding, Health, Patient
 
     patient = Patient()
     try:

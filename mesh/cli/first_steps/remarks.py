@@ -21,7 +21,8 @@ def new_remarks(topology: Topology, host: str, runtime: Path) -> list[str]:
 
 
 def _remarks(topology: Topology, host: str) -> Iterator[str]:
-    from mesh.doctor.findings import Patient, examiners
+    from mesh.doctor.examiners import examiners
+    from mesh.doctor.findings import Patient
 
     patient = Patient(topology, host)
     for examiner in examiners():

@@ -19,6 +19,7 @@ from ray.experimental import internal_kv
 
 from mesh.cluster.host_runner import HostAssignment, HostState
 from mesh.cluster.ray.holding import find_actor, make_actor, remove_actor, remove_group
+from mesh.cluster.ray.settings import KEEPER
 from mesh.cluster.registry import Registry
 from mesh.cluster.reports import ClusterReport, HostReport
 from mesh.cluster.wanted import WantedHosts
@@ -27,7 +28,6 @@ from mesh.topology.parse import load
 from mesh.topology.schema import Topology
 from mesh.wire.hosts import HostPlace
 
-NAME = "keeper"
 LOOK_S = 0.5
 ANSWER_S = 5.0  # that an actor has; one that is being restarted does not answer
 KEY = b"keeper"  # of what it knows, in Ray's store
@@ -49,7 +49,7 @@ class KeptState(msgspec.Struct):
 
 
 class Keeper:
-    """One for each mesh, named `NAME` in the mesh's namespace."""
+    """One for each mesh, named `KEEPER` in the mesh's namespace."""
 
     def __init__(self, namespace: str) -> None:
         self._namespace = namespace
@@ -186,7 +186,7 @@ class Keeper:
 
     def _hold(self, host: str) -> None:
         log.info("asks Ray for room", host=host)
-        actor = make_actor(self._namespace, self._topology, host, self._assignment(), NAME)
+        actor = make_actor(self._namespace, self._topology, host, self._assignment(), KEEPER)
         with self._lock:
             self._actors[host] = actor
             if self._is_stopping:

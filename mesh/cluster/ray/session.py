@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mesh.addresses import runtime_dir
-from mesh.cluster.ray.settings import RAY_SETTINGS
+from mesh.cluster.ray.settings import KEEPER, RAY_SETTINGS
 from mesh.cluster.reports import ClusterReport, not_running
 from mesh.cluster.seen import remember
 from mesh.errors import CommandError, UserError
@@ -55,11 +55,9 @@ def connect(topology: Topology) -> Any:
 
 def find_keeper(topology: Topology) -> Any | None:
     """Return the actor that keeps the hosts of a mesh; None: there is none. Raise `UnreachableError`."""
-    from mesh.cluster.ray.keeper import NAME
-
     ray = connect(topology)
     try:
-        return ray.get_actor(NAME, namespace=namespace_of(topology))
+        return ray.get_actor(KEEPER, namespace=namespace_of(topology))
     except ValueError:
         return None
 

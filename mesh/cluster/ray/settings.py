@@ -1,6 +1,9 @@
-"""Settings that all processes of a Ray cluster need for a mesh to be well on it: variables of their environment."""
+"""Settings that all processes of a Ray cluster need for a mesh to be well on it, and the name of its actor."""
 
 from collections.abc import Mapping
+from typing import Final
+
+KEEPER: Final = "keeper"  # the actor's name, in the namespace of its mesh
 
 RAY_SETTINGS: Mapping[str, str] = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # hosts without GPUs leave the variables alone

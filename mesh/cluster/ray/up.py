@@ -11,6 +11,7 @@ import msgspec
 
 from mesh.cluster.ray.local import local_cluster
 from mesh.cluster.ray.session import LOCAL, REPORT_S, connect, find_keeper, find_report, namespace_of
+from mesh.cluster.ray.settings import KEEPER
 from mesh.cluster.registry import demand, is_standby
 from mesh.cluster.reports import not_running
 from mesh.cluster.seen import forget
@@ -46,7 +47,7 @@ def start(topology: Topology, text: str, say: Say) -> Any:
     """Have Ray hold the hosts, or take a changed topology to those that run; the keeper. Raise `CommandError`."""
     ray = connect(topology)
     from mesh.cluster.ray.asking import ask
-    from mesh.cluster.ray.keeper import NAME, Keeper
+    from mesh.cluster.ray.keeper import Keeper
 
     for remark in _too_large(ray, topology):
         say(f"note: {remark}")
@@ -55,7 +56,7 @@ def start(topology: Topology, text: str, say: Say) -> Any:
         actor: Any = ray.remote(Keeper)
         namespace = namespace_of(topology)
         options = {
-            "name": NAME,
+            "name": KEEPER,
             "namespace": namespace,
             "lifetime": "detached",
             "max_restarts": -1,

@@ -3,7 +3,8 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from engines.costs.profiles import EngineProfile, load_profile, num_devices_of
+from engines.costs.named_profiles import load_profile, num_devices_of
+from engines.costs.profiles import EngineProfile
 from engines.costs.serving_systems import imitating
 from mesh.topology.schema import EngineSpec, Topology
 from router.placement.change.obstacles import Obstacles

@@ -14,7 +14,7 @@ from bench.fidelity.overheads import Overheads, Sharing
 from bench.harness.machine import Conditions
 from bench.live.mesh import LiveMesh
 from bench.load.results.outcome import Outcome
-from engines.costs.profiles import load_profile
+from engines.costs.named_profiles import load_profile
 from mesh.topology.parse import load
 from simulation.engines.shared_profiles import SharedProfile
 

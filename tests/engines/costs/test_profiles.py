@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from engines.costs.linear import decode_step_s, prefill_s
+from engines.costs.named_profiles import load_profile, num_devices_of
 from engines.costs.presets import model_shape, preset_names
-from engines.costs.profiles import ProfileError, ProfileFile, load_profile, num_devices_of, read_profile_file
+from engines.costs.profiles import ProfileError, ProfileFile, read_profile_file
 from engines.costs.scaling import ModelShape
 from mesh.topology.schema import EngineSpec
 from mesh.wire.control import Role

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from engines.costs.profiles import load_profile
+from engines.costs.named_profiles import load_profile
 from engines.models.cache import Cache
 from engines.profiling.command import register
 from engines.profiling.store import ProfileStore

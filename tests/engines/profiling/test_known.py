@@ -3,7 +3,8 @@
 import sys
 from pathlib import Path
 
-from engines.costs.profiles import ProfileFile, load_profile
+from engines.costs.named_profiles import load_profile
+from engines.costs.profiles import ProfileFile
 from engines.profiling.known import measured_here
 from engines.profiling.store import ProfileStore
 from engines.vllm_engine.backend import key_of

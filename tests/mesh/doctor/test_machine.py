@@ -1,12 +1,11 @@
 """The machine is judged by plain rules."""
 
 import socket
-from importlib.metadata import EntryPoint
 
 import pytest
 
 from mesh.doctor import machine
-from mesh.doctor.findings import Finding, Health, Patient, examiners, worst
+from mesh.doctor.findings import Finding, Health, Patient, worst
 from mesh.topology.parse import load
 from mesh.topology.schema import EngineSpec
 from mesh.wire.control import Role
@@ -66,19 +65,6 @@ def test_a_glance_tells_only_what_is_not_well(monkeypatch):
     monkeypatch.setattr(machine, "available_memory", lambda: 64 * GIB)
     monkeypatch.setattr(machine, "_files", lambda: 65536)
     assert list(machine.glance(Patient())) == []
-
-
-def test_all_packages_are_asked():
-    assert {one.__name__ for one in examiners()} == {"mesh.doctor.machine", "engines.doctor.examiner"}
-
-
-def test_a_package_that_cannot_be_loaded_is_broken_and_keeps_nothing_from_starting(monkeypatch):
-    entry = EntryPoint("odd", "no_such_package", "meshserve.doctor")
-    monkeypatch.setattr("mesh.doctor.findings.entry_points", lambda group: [entry])
-    _, odd = examiners()
-    assert list(odd.glance(Patient())) == []
-    [found] = odd.examine(Patient())
-    assert (found.about, found.health) == ("odd", Health.BROKEN)
 
 
 def test_the_worst_counts():

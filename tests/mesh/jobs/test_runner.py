@@ -3,7 +3,8 @@
 import pytest
 
 from mesh.errors import CommandError
-from mesh.jobs.runner import JobPlace, WorkerDiedError, parse_place, running
+from mesh.jobs.attempts import WorkerDiedError
+from mesh.jobs.runner import JobPlace, parse_place, running
 from tests.mesh.jobs.dying import work
 
 TWO = JobPlace(2)

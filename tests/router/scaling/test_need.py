@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from engines.costs.linear import decode_step_s, prefill_s
-from engines.costs.profiles import load_profile
+from engines.costs.named_profiles import load_profile
 from mesh.topology.schema import Slo
 from mesh.wire.status import DecodeCost, PrefillCost
 from router.placement.observe.traffic import Moments

@@ -41,7 +41,7 @@ def recording(tmp_path):
 
 
 def test_a_profile_file_keeps_what_it_says_of_its_server(profile):
-    from engines.costs.profiles import load_profile
+    from engines.costs.named_profiles import load_profile
 
     assert load_profile(profile).server == PROFILE.server
 

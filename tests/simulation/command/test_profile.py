@@ -10,7 +10,7 @@ import pytest
 from bench.load.mock_backend import Exchanges, Pace, Served
 from bench.load.mock_batches import MockBatches, MockCosts
 from engines.costs.linear import decode_step_s, prefill_s
-from engines.costs.profiles import load_profile
+from engines.costs.named_profiles import load_profile
 from engines.models.cache import Cache
 from engines.profiling.store import ProfileStore, server_key
 from mesh.errors import UserError

@@ -3,7 +3,7 @@
 import pytest
 
 from bench.simulated import make_fleet, modelled_engine
-from engines.costs.profiles import load_profile
+from engines.costs.named_profiles import load_profile
 from engines.costs.serving_systems import serving_system
 from mesh.topology.schema import PolicySpec, ServiceSpec, Slo
 from simulation.engines.direct import DirectEngines

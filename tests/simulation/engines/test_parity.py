@@ -17,7 +17,8 @@ import pytest
 from bench.transfer.engine_client import EngineClient
 from engines import process as engine_process
 from engines.core import EngineCore
-from engines.costs.profiles import ProfileFile, load_profile
+from engines.costs.named_profiles import load_profile
+from engines.costs.profiles import ProfileFile
 from engines.effects import Compute, NodeEffect
 from engines.loading import load as load_engine
 from engines.node import EngineNode

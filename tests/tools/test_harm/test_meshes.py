@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from engines.costs.profiles import load_profile
+from engines.costs.named_profiles import load_profile
 from mesh.access.key_file import read_keys
 from tests.tools.harm.meshes import (
     EXPIRED,

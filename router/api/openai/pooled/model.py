@@ -1,7 +1,6 @@
 """Services that make vectors or scores of texts, as the API sees them."""
 
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Final
 
@@ -33,8 +32,6 @@ class PooledModel(Offered):
         """Load the tokenizer of a model. ``folder`` holds the prepared model. Raise `ModelError` if it cannot be read,
         or does not do what the service is for.
         """
-        import_module("router.api.openai.pooled.answers")  # brings numpy, before any request waits for it
-
         config = ModelConfig.load(folder)
         check_task(folder, config, spec.task)
         embeds = spec.task is Task.EMBED

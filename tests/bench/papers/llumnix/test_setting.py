@@ -9,7 +9,7 @@ import pytest
 from bench.papers.llumnix import __main__ as command
 from bench.papers.llumnix.setting import INFAAS, KV_TOKENS, LLUMNIX, ROUND_ROBIN, Case, Result, make_profile, run_case
 from engines.costs.linear import decode_step_s, prefill_s
-from engines.costs.profiles import load_profile
+from engines.costs.named_profiles import load_profile
 
 
 def test_an_a10_costs_what_its_source_says():

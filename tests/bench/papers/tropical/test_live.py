@@ -14,7 +14,7 @@ from bench.papers.tropical.live import (
     trials,
 )
 from engines.costs.linear import prefill_s
-from engines.costs.profiles import load_profile
+from engines.costs.named_profiles import load_profile
 from mesh.topology.parse import load
 from mesh.topology.schema import ServiceSpec, Slo
 from mesh.wire.control import Role

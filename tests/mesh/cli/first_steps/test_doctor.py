@@ -24,7 +24,7 @@ class Scripted:
 def examiner(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     scripted = Scripted(Finding("kernels", Health.SLOW, "not compiled", "install gcc"))
-    monkeypatch.setattr("mesh.doctor.findings.examiners", lambda: [scripted])
+    monkeypatch.setattr("mesh.doctor.examiners.examiners", lambda: [scripted])
     return scripted
 
 

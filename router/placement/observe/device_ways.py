@@ -7,6 +7,7 @@ from engines.costs.named_profiles import load_profile, num_devices_of
 from engines.costs.profiles import EngineProfile
 from engines.costs.serving_systems import imitating
 from mesh.topology.schema import EngineSpec, Topology
+from mesh.wire.control import Role
 from router.placement.change.obstacles import Obstacles
 from router.placement.observe.requirements import Catalogue, Footprint
 from router.placement.search.plan import Group, Plan
@@ -16,12 +17,13 @@ from router.placement.search.span import DeviceSpan
 @dataclass(frozen=True, slots=True)
 class DeviceWays:
     """What a topology says of engines that span others. ``profiles``: what an engine of so many devices costs, whatever
-    service it has. ``limits``: of weights, by engine. ``failed``: engines that did not start lately.
+    service it XX
     """
 
     spans: tuple[DeviceSpan, ...] = ()
     profiles: Mapping[int, EngineProfile] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
+    roles: Mapping[str, Role] = field(default_factory=dict)
     failed: frozenset[str] = frozenset()
 
     @classmethod
@@ -39,7 +41,8 @@ class DeviceWays:
             if spec.profile is not None
         }
         limits = {spec.id: spec.weight_memory_bytes for spec in specs if spec.weight_memory_bytes is not None}
-        return cls(spans, profiles, limits)
+        roles = {spec.id: spec.role for spec in specs if spec.scheduling.is_static}
+        return cls(spans, profiles, limits, roles)
 
     def usable(self, present: Plan, catalogue: Catalogue) -> tuple[DeviceSpan, ...]:
         """Return the spans that plans may use: one way of each runs whole, somebody knows what the other one costs, and
@@ -61,13 +64,17 @@ class DeviceWays:
         return replace(catalogue, footprints=footprints)
 
     def obstacles(self, obstacles: Obstacles, present: Plan, spans: Sequence[DeviceSpan]) -> Obstacles:
-        """Return them with those of engines that do not run: what these hold when they start."""
+        """Return them with those of engines that do not run: what these hold when they start, and the roles
+        that they keep.
+        """
         here = {group.id for group in present.groups}
         absent = [group for span in spans for group in span.groups if group.id not in here]
         limits = {group.id: self.limits[group.id] for group in absent if group.id in self.limits}
+        roles = {group.id: self.roles[group.id] for group in absent if group.id in self.roles}
         return replace(
             obstacles,
             limits={**obstacles.limits, **limits},
+            roles={**obstacles.roles, **roles},
             starts={group.id: group.services for group in absent},
         )
 

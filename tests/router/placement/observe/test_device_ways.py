@@ -1,13 +1,17 @@
 """Plans use devices in another way only if somebody knows what that costs, and nobody saw it fail lately."""
 
+import dataclasses
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from mesh.topology.parse import load
+from mesh.wire.control import Role
+from router.placement.change.obstacles import Obstacles
 from router.placement.observe.device_ways import DeviceWays
 from router.placement.observe.devices import Devices
 from router.placement.observe.running_mesh import KV_UNITS, catalogue_of, present_plan
+from router.placement.search.span import regrouped
 from tests.router.cluster import M0, make_status
 
 PROFILE = 'profile = "a100-llama3-8b-tp2"\n'
@@ -54,6 +58,17 @@ def test_without_a_profile_no_plan_uses_it_which_is_said_once(tmp_path: Path):
     assert devices.not_known(MESH.values()) == []
     ran = replace(STATUS, num_devices=2)
     assert ways.usable(present_plan(MESH), catalogue_of([STATUS, ran], LONGEST, 2)) != ()
+
+
+def test_an_engine_that_does_not_run_keeps_the_role_that_its_batches_need(tmp_path: Path):
+    ways, _ = ways_of(tmp_path, TEXT + PROFILE + 'scheduling = "static"\n')
+    present = present_plan(MESH)
+    [span] = ways.spans
+    obstacles = ways.obstacles(Obstacles.of(MESH), present, ways.spans)
+    wide = dataclasses.replace(span.spanning, role=Role.DECODE)
+    wanted = regrouped(present, span.spanned, [wide])
+    assert "w runs static batches" in (obstacles.against(present, wanted) or "")
+    assert obstacles.against(present, regrouped(present, span.spanned, [span.spanning])) is None
 
 
 def test_engines_that_did_not_start_are_left_out_for_some_intervals(tmp_path: Path):

@@ -91,7 +91,7 @@ class EngineCore:
         self._adapters = adapters = AdapterRoom(settings.adapter_memory_bytes)
         self._handovers = handovers = Handovers(settings, services, can_open, room.freeness, adapters)
         self._backlog = backlog = Backlog(services, schedulers, handovers.departures)
-        self.tiering = tiering = Tiering(settings, services, standing, handovers)
+        self.tiering = tiering = Tiering(settings, services, discipline, standing, handovers)
         self._account = Account(
             settings, standing, residency, discipline, backlog, handovers, room, pace, adapters, tiering
         )

@@ -175,7 +175,7 @@ class Iterations:
         if (holding := self._holding) and not service.pool.can_allocate(wanted_blocks(service.queue)):
             for speculation in holding:
                 speculation.make_room()
-        num_running, role = len(service.queue.running), self._standing.role
+        role = self._standing.role
         outcomes = [*self._slicing.before_plan(service, now), *self._tiering.before_plan(service, rank, now)]
         scheduler = self._schedulers[service.name]
         if rank is None:
@@ -184,8 +184,9 @@ class Iterations:
             with closing(self._discipline.prompts(service.name, service.queue.prompts(), now)) as prompts:
                 ranking = Ranking(rank, prompts, turn.members)
                 plan = scheduler.plan(service.queue, role, now, turn.phase, ranking)
-        if len(service.queue.running) != num_running:
+        for request in plan.entered:
             self._standing.has_news = True
+            self._discipline.changed(request)
         if plan.preempted:
             outcomes += self._book_preempted(plan.preempted, now)
         for request in plan.outgrown:
@@ -198,7 +199,7 @@ class Iterations:
         self._standing.has_news = True
         self._standing.num_preempted += len(requests)
         for request in requests:
-            self._discipline.preempted(request)
+            self._discipline.changed(request)
             if request.transfer is not None:
                 outcomes += self._handovers.departures.cancel(request.transfer, "preempted", now)
                 request.transfer = None

@@ -57,12 +57,12 @@ class Share(msgspec.Struct, frozen=True):
 
 
 class StepPlan(msgspec.Struct, frozen=True):
-    """One iteration. ``preempted`` lost their blocks and wait again; ``outgrown`` fill the pool alone and must end.
-
-    ``starved`` need a block that transfers or other services hold.
+    """One iteration. ``entered`` have blocks from now on, ``preempted`` lost theirs and wait again, ``outgrown`` fill
+    the pool alone and must end, ``starved`` need a block that transfers or other services hold.
     """
 
     shares: list[Share]
+    entered: list[EngineRequest] = msgspec.field(default_factory=list)
     preempted: list[EngineRequest] = msgspec.field(default_factory=list)
     outgrown: list[EngineRequest] = msgspec.field(default_factory=list)
     starved: list[EngineRequest] = msgspec.field(default_factory=list)
@@ -239,9 +239,9 @@ class LocalScheduler:
                 return
 
     def _enterable(self, queue: ServiceQueue, ranking: Ranking, plan: StepPlan) -> Iterator[EngineRequest]:
-        """Prompts that may be computed, admitted in turn: who waits has no block, and a line may still have decodes."""
+        """Prompts that may be computed, admitted in turn: who waits has no block."""
         begun = {request for request in queue.running if not request.is_decoding}
-        for request in (one for one in ranking.prompts if not (one.is_decoding or one in queue.loading)):
+        for request in (one for one in ranking.prompts if one not in queue.loading):
             if request in begun:
                 begun.remove(request)
             elif not self._has_place(queue, ranking) or not self._admit(queue, request, plan, ranking.rank):
@@ -331,6 +331,7 @@ class LocalScheduler:
         request.granted = granted
         queue.waiting.remove(request)
         queue.running.append(request)
+        plan.entered.append(request)
         return True
 
     def _yield_to(self, queue: ServiceQueue, request: EngineRequest, missing: int, plan: StepPlan) -> bool:
@@ -377,8 +378,7 @@ class LocalScheduler:
         if order is PrefillOrder.DEADLINE:
             left_s = self._forecast.prefill_s(request)
             return (-request.spec.priority, False, self.due_at(request, left_s, now), arrived_at)
-        starves = now > request.starves_at and order is not PrefillOrder.LENGTH
-        by_arrival = starves or order is PrefillOrder.ARRIVAL
+        by_arrival = order is PrefillOrder.ARRIVAL or (now > request.starves_at and order is not PrefillOrder.LENGTH)
         size = arrived_at if by_arrival else self._forecast.prefill_s(request)
         return (-request.spec.priority, not by_arrival, size, arrived_at)
 

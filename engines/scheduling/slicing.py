@@ -337,7 +337,7 @@ class Slicing:
             request.release_blocks(service.pool)
             self._standing.num_preempted += 1
             service.queue.waiting.append(request)
-            self._discipline.preempted(request)
+            self._discipline.changed(request)
 
     def request_of(self, copied: Copied) -> EngineRequest:
         """Return whose KV was copied, before that is noted."""

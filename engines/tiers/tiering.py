@@ -22,7 +22,7 @@ import structlog
 from engines.effects import LoadBlocks, StopLoading, StoreBlocks
 from engines.engine_request import EngineRequest
 from engines.memory.chains import Digest, digests_of
-from engines.scheduling.disciplines.discipline import Rank
+from engines.scheduling.disciplines.discipline import Discipline, Rank
 from engines.scheduling.scheduler import precedence
 from engines.settings import EngineSettings
 from engines.standing import Standing
@@ -86,11 +86,17 @@ class Tiering:
     """The KV tiers of one engine, as its core sees them. Services without an index have none."""
 
     def __init__(
-        self, settings: EngineSettings, services: Mapping[str, Service], standing: Standing, handovers: Handovers
+        self,
+        settings: EngineSettings,
+        services: Mapping[str, Service],
+        discipline: Discipline,
+        standing: Standing,
+        handovers: Handovers,
     ) -> None:
         self._is_on = settings.prefix_caching and not settings.scheduling.is_static
         self._max_running = settings.limits.max_running
         self._services = services
+        self._discipline = discipline
         self._standing = standing
         self._tickets, self._pulls, self._sources = handovers.tickets, handovers.pulls, handovers.sources
         self._has_peers = settings.pulls
@@ -156,6 +162,7 @@ class Tiering:
         ticket, digests, outcomes, pull = next(self._tickets), offer.digests, list[EngineOutcome](), None
         blocks = request.blocks[first : first + len(digests)]
         request.num_computed += len(digests) * pool.block_size  # so it counts with what will be left to compute
+        self._discipline.changed(request)
         patience_s = max(LEAST_WAIT_S, offer.compute_s)
         if offer.peer is None:
             patience_s += self._queued_s()
@@ -232,6 +239,7 @@ class Tiering:
         self._publish(load)
         queue.loading.remove(request)
         queue.running.append(request)
+        self._discipline.changed(request)
         self._standing.has_news = True
 
     def _publish(self, load: _Load) -> None:

@@ -154,7 +154,8 @@ def test_a_run_comes_to_its_end_though_nothing_happens_for_longer_than_a_heartbe
     assert play(draw(6172)).failure is None
 
 
-def test_a_line_that_still_has_who_decodes_admits_nobody_twice():
+def test_a_request_whose_prefix_comes_from_a_tier_stands_in_the_line_of_its_phase():
+    """All but its last token is loaded, so it decodes from then on and is not admitted again."""
     assert play(draw(501085)).failure is None
 
 

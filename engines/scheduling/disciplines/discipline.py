@@ -36,8 +36,8 @@ class Discipline(Protocol):
     def came(self, request: EngineRequest) -> None:
         """Take a request that can be computed from now on: it waits for blocks, or holds them already."""
 
-    def preempted(self, request: EngineRequest) -> None:
-        """Note that a request lost its blocks, and prefills again."""
+    def changed(self, request: EngineRequest) -> None:
+        """Note that a request lost its blocks, or is given some that it did not compute: its phase may be another."""
 
     def ended(self, request: EngineRequest) -> None:
         """Forget a request that is not computed here any more: done, cancelled or gone. Its tokens are still there."""

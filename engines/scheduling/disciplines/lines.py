@@ -121,6 +121,8 @@ class Lines:
         """Raise AssertionError unless every request is in one line, and stale entries are few."""
         standing = {entrant: line for line, members in self._members.items() for entrant in members}
         assert standing == self._line_of, "a request stands in no line or in two"
+        lag = [entrant for entrant, line in self._line_of.items() if line != _line(entrant)]
+        assert not lag, f"a request stands in the line of another phase or level: {lag[0].request.id}"
         assert +self._num_of == Counter(entrant.service for entrant in standing), "a service is miscounted"
         assert self._heaps.keys() == self._members.keys(), "a line is empty"
         for line, members in self._members.items():

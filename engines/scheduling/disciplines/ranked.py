@@ -70,10 +70,10 @@ class Ranked:
         self._waits.came(entrant)
         self._lines.put(entrant)
 
-    def preempted(self, request: EngineRequest) -> None:
+    def changed(self, request: EngineRequest) -> None:
         entrant = self._entrants.get(request)
         if entrant is not None:
-            self._lines.put(entrant)
+            self._lines.moved([entrant])
 
     def ended(self, request: EngineRequest) -> None:
         entrant = self._entrants.pop(request, None)

@@ -21,7 +21,7 @@ class RoundRobinDiscipline:
     def came(self, request: EngineRequest) -> None:
         """Ignore a newcomer: its turn comes all the same."""
 
-    def preempted(self, request: EngineRequest) -> None:
+    def changed(self, request: EngineRequest) -> None:
         """Likewise."""
 
     def ended(self, request: EngineRequest) -> None:

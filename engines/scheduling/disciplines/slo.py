@@ -21,7 +21,7 @@ class InTurns:
     def came(self, request: EngineRequest) -> None:
         """Ignore a newcomer: its service's turn comes all the same."""
 
-    def preempted(self, request: EngineRequest) -> None:
+    def changed(self, request: EngineRequest) -> None:
         """Likewise."""
 
     def ended(self, request: EngineRequest) -> None:

@@ -39,8 +39,8 @@ class StaticBatches:
         request.uses_prefixes = request.uses_prefixes and not self.pads
         self._places[request] = next(self._numbers)
 
-    def preempted(self, request: EngineRequest) -> None:
-        """Keep the request as a member: it is computed again when there is room."""
+    def changed(self, request: EngineRequest) -> None:
+        """Keep the request as a member: what it lost is computed again when there is room."""
 
     def ended(self, request: EngineRequest) -> None:
         self._places.pop(request, None)

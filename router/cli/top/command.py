@@ -17,7 +17,7 @@ def register(subparsers: "Subparsers") -> None:
         help="watch engines, requests and promises in the terminal",
         description="Watch engines, requests, promises and moves as they change. Press ? for the keys.",
     )
-    add_topology(parser)
+    add_topology(parser, running=True)
     once = "print how everything is and exit, as is also done where there is no terminal"
     parser.add_argument("--once", action="store_true", help=once)
     parser.set_defaults(run=run)

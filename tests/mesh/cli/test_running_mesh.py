@@ -4,6 +4,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from mesh.cli.entry import command_parser
 from mesh.cli.running_mesh import DEFAULT_TOPOLOGY, SERVED, running_topology
 from mesh.errors import UserError
 from mesh.supervisor.lock import acquire
@@ -41,3 +42,9 @@ def test_the_default_is_meant_where_it_runs(runs):
     runs("a")
     runs("topology", DEFAULT_TOPOLOGY.absolute())
     assert running_topology() == DEFAULT_TOPOLOGY
+
+
+@pytest.mark.parametrize("words", [["top"], ["status"], ["down"], ["logs"], ["tap"], ["services", "list"]])
+def test_commands_about_a_running_mesh_mean_it(words, runs):
+    served = runs("a")
+    assert command_parser(words).parse_args(words).file == served

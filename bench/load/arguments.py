@@ -15,13 +15,6 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 NUM_REQUESTS, NUM_INPUT, NUM_OUTPUT, NUM_SLOTS = 100, (256, 256), (64, 64), 8
 
 
-class Formatter(argparse.RawDescriptionHelpFormatter):
-    """Help in one column beside options of moderate length."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=32)
-
-
 def add_server(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--url", "--base-url", default=DEFAULT_URL, metavar="URL", help=f"with /v1 or without (default: {DEFAULT_URL})"
@@ -38,7 +31,9 @@ def add_service(group: argparse._ArgumentGroup) -> None:
         "--mix", type=read(parse_mix), metavar="A=X,B=Y", help="several models, by weight; results for each"
     )
     add_api_key(group)
-    group.add_argument("--header", type=read(_header), action="append", default=[], metavar="NAME:VALUE")
+    group.add_argument(
+        "--header", type=read(_header), action="append", default=[], metavar="NAME:VALUE", help="send this one, too"
+    )
     group.add_argument("--insecure", action="store_true", help="take any certificate of an https server")
     group.add_argument("--timeout", type=positive, default=600.0, metavar="S", help="for a whole answer (default: 600)")
 
@@ -117,7 +112,7 @@ def add_prompts(group: argparse._ArgumentGroup) -> None:
         "--prompt-as", choices=("ids", "text"), help="how completions are asked (default: ids, where tokens are known)"
     )
     group.add_argument("--eos", action="store_true", help="answers may end early: do not send ignore_eos")
-    group.add_argument("--temperature", type=float, default=0.0, metavar="X", help="(default: 0)")
+    group.add_argument("--temperature", type=float, default=0.0, metavar="X", help="of sampling (default: 0)")
     group.add_argument("--body", type=_json, default={}, metavar="JSON", help="more fields of each request")
     group.add_argument("--seed", type=int, default=0, metavar="N", help="of all that is random (default: 0)")
 

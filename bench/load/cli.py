@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from bench.load import sweep_cli
 from bench.load.arguments import (
-    Formatter,
     add_generator,
     add_load,
     add_promises,
@@ -29,8 +28,8 @@ Latencies of an open loop count from when a request was due, not from when it co
 """
 EPILOG = """\
 examples:
-  mesh bench --concurrency 16 --requests 200 --input-tokens 512 --output-tokens 128
-  mesh bench --rate 4 --duration 60 --goodput ttft:500 tpot:50 --plot latencies.svg
+  mesh bench --concurrency 16 --requests 200 --input-tokens 512
+  mesh bench --rate 4 --duration 60 --goodput ttft:500 tpot:50 --plot it.svg
   mesh bench --url http://gpu:8000 --trace mooncake.jsonl --speed 2 --workers 4
   mesh bench report before/result.json after/result.json --html both.html
   mesh bench sweep --goodput ttft:500 tpot:50 --attainment 90%
@@ -40,10 +39,8 @@ examples:
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add ``bench`` to the commands of ``mesh``."""
     parser = subparsers.add_parser("bench", help="load a server with the OpenAI API and measure what clients see")
-    parser.description, parser.epilog, parser.formatter_class = DESCRIPTION, EPILOG, Formatter
-    parser.usage = (
-        "mesh bench [options]\n       mesh bench sweep [options]\n       mesh bench report FILE [FILE ...] [options]"
-    )
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
+    parser.usage = "mesh bench [options]\nmesh bench sweep [options]\nmesh bench report FILE [FILE ...] [options]"
     add_server(parser.add_argument_group("server"))
     add_load(parser.add_argument_group("load"))
     add_prompts(parser.add_argument_group("requests"))

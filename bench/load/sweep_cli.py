@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.load.arguments import (
-    Formatter,
     add_arrivals,
     add_generator,
     add_promises,
@@ -35,7 +34,7 @@ measured and stopped in turn; promises are then those of its services.
 EPILOG = """\
 examples:
   mesh bench sweep --goodput ttft:500 tpot:50 --attainment 90% --requests 300
-  mesh bench sweep --topology one.toml two.toml --lengths llumnix:sharegpt --out results
+  mesh bench sweep --topology one.toml two.toml --lengths llumnix:sharegpt
 """
 SEEDS_APART = 1000  # of trials: prompts of one are not in caches because of another
 FEELERS = 3  # requests that tell where to begin
@@ -46,7 +45,7 @@ RATES_ARE_FOUND: Mapping[str, None] = dict.fromkeys(
 
 def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser("sweep", help="the highest rate at which a share of requests meets its SLO")
-    parser.description, parser.epilog, parser.formatter_class = DESCRIPTION, EPILOG, Formatter
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
     parser.usage = "mesh bench sweep [--url URL | --topology FILE [FILE ...]] [options]"
     server = parser.add_argument_group("server")
     add_server(server)
@@ -70,7 +69,9 @@ def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     group.add_argument("--trials", type=count, default=3, metavar="N", help="at a rate, at most (default: 3)")
     group.add_argument("--confidence", type=share, default=0.95, metavar="X", help="of verdicts (default: 0.95)")
     group.add_argument("--precision", type=share, default=0.1, metavar="X", help="of the rate (default: 0.1)")
-    group.add_argument("--first-rate", type=positive, metavar="R", help="(default: what one request at a time makes)")
+    group.add_argument(
+        "--first-rate", type=positive, metavar="R", help="to try first (default: what one request at a time makes)"
+    )
     group.add_argument("--most-rates", type=count, default=16, metavar="N", help="to try (default: 16)")
     add_arrivals(group)
     add_prompts(parser.add_argument_group("requests"))

@@ -20,7 +20,7 @@ def page() -> str:
     parser = command_parser()
     found = sorted(_subcommands(parser), key=lambda command: command[0])
     overview = table(("command", "does"), [(f"[`mesh {name}`](#mesh-{name})", text) for name, text, _ in found])
-    return "\n".join([_INTRODUCTION, overview, *(_section(f"mesh {name}", text, sub) for name, text, sub in found)])
+    return "\n".join([_INTRODUCTION, overview, *(_section(f"mesh {name}", sub) for name, _, sub in found)])
 
 
 def _subcommands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
@@ -30,18 +30,13 @@ def _subcommands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str, ar
             yield from ((name, texts.get(name, ""), sub) for name, sub in action.choices.items())
 
 
-def _section(name: str, text: str, parser: argparse.ArgumentParser, level: int = 2) -> str:
+def _section(name: str, parser: argparse.ArgumentParser, level: int = 2) -> str:
     usage = parser.format_usage().removeprefix("usage: ").rstrip()
-    parts = [f"\n{'#' * level} {name}\n", _sentence(parser.description or text), f"\n```text\n{usage}\n```\n"]
+    parts = [f"\n{'#' * level} {name}\n", " ".join((parser.description or "").split()), f"\n```text\n{usage}\n```\n"]
     if rows := list(_options(parser)):
         parts.append(table(("argument", "meaning"), rows))
-    parts += (_section(f"{name} {sub_name}", sub_text, sub, 3) for sub_name, sub_text, sub in _subcommands(parser))
+    parts += (_section(f"{name} {sub_name}", sub, 3) for sub_name, _, sub in _subcommands(parser))
     return "\n".join(parts)
-
-
-def _sentence(text: str) -> str:
-    words = " ".join(text.split())
-    return f"{words[:1].upper()}{words[1:]}{'' if words.endswith('.') else '.'}"
 
 
 def _options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:

@@ -3,10 +3,10 @@
 import argparse
 from pathlib import Path
 
+from mesh.cli.running_mesh import DEFAULT_TOPOLOGY
 from mesh.errors import UserError
 from mesh.show.output import Showing, add_show
 
-DEFAULT_TOPOLOGY = Path("deploy/topology.toml")
 DEFAULT_REPEATS = 5
 
 
@@ -18,7 +18,12 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     parser = subparsers.add_parser("profile", help=help_text, description=description)
     parser.add_argument(
-        "topology", nargs="?", type=Path, default=DEFAULT_TOPOLOGY, metavar="TOPOLOGY", help="the deployment"
+        "topology",
+        nargs="?",
+        type=Path,
+        default=DEFAULT_TOPOLOGY,
+        metavar="TOPOLOGY",
+        help=f"the deployment (default: {DEFAULT_TOPOLOGY})",
     )
     parser.add_argument(
         "--repeats",

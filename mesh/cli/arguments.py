@@ -28,6 +28,11 @@ def add_topology(parser: argparse.ArgumentParser, *, option: bool = False, runni
         parser.add_argument("file", type=read, nargs="?", default=default, metavar="FILE", help=text)
 
 
+def add_timeout(parser: argparse.ArgumentParser, default_s: float) -> None:
+    text = f"how long to wait (default: {default_s:g})"
+    parser.add_argument("--timeout", type=float, default=default_s, metavar="SECONDS", help=text)
+
+
 def split_topology(words: Sequence[str]) -> tuple[Path, list[str]]:
     """The first word is a topology if it is a file or is called like one; otherwise the one that runs is meant."""
     if words and (words[0].endswith(".toml") or Path(words[0]).is_file()):

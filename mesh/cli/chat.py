@@ -21,7 +21,7 @@ Message = dict[str, str]
 
 def register(subparsers: "Subparsers") -> None:
     parser = subparsers.add_parser("chat", help="talk to a model; with a question, answer it and end")
-    parser.add_argument("question", nargs="?", metavar="QUESTION")
+    parser.add_argument("question", nargs="?", metavar="QUESTION", help="what to ask (default: talk until Ctrl-D)")
     parser.add_argument("--url", default=DEFAULT_URL, help=f"the gateway (default: {DEFAULT_URL})")
     parser.add_argument("--model", metavar="NAME", help="the service (default: the first one)")
     parser.add_argument("--max-tokens", type=int, metavar="N", help="the longest answer")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from mesh import __version__
 from mesh.cli.first_steps.completion import add_print_completion
+from mesh.cli.help_text import describe
 from mesh.cli.parser import Parser
 from mesh.errors import EXIT_CONFIGURATION, EXIT_FAILURE, EXIT_INTERRUPTED, CommandError, UserError
 
@@ -87,12 +88,14 @@ def command_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     asked = arguments[0] if arguments else ""
     if asked in COMMANDS:
         import_module(COMMANDS[asked]).register(subparsers)
+        describe(parser)
         return parser
     others = _others()
     found = [one for one in others if one.name == asked]
     for module in dict.fromkeys(() if found else COMMANDS.values()):
         import_module(module).register(subparsers)
     _register_others(subparsers, found or others)
+    describe(parser)
     return parser
 
 

@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NoReturn
 
+from mesh.cli.help_text import HelpFormatter
 from mesh.errors import EXIT_CONFIGURATION
 from mesh.suggestions import closest, suggestion
 
@@ -12,6 +13,9 @@ FEW: Final = 8  # commands that are all named where none is near
 
 class Parser(argparse.ArgumentParser):
     """Also that of each command: argparse makes those of the class of their own parser."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"formatter_class": HelpFormatter, **settings})
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None

@@ -21,7 +21,7 @@ WIDTH_OF_A_PIPE = 160
 def register(subparsers: "Subparsers") -> None:
     parser = subparsers.add_parser("status", help="show what runs and how it is")
     add_topology(parser, running=True)
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
 

@@ -35,7 +35,7 @@ def register(subparsers: "Subparsers") -> None:
         help="the deployment; the id of an answer or its x-request-id (default: list the most recent requests)",
     )
     parser.add_argument("-n", type=int, default=20, metavar="N", help="how many requests to list (default: 20)")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     add_show(parser, "what happened to a request over time, with its promises")
     parser.set_defaults(run=run)
 

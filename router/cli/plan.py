@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from mesh.cli.arguments import print_line, split_topology
+from mesh.cli.arguments import add_timeout, print_line, split_topology
 from mesh.errors import CommandError, UserError
 from mesh.show.output import Showing, add_show
 from mesh.suggestions import closest
@@ -52,17 +52,17 @@ def register(subparsers: "Subparsers") -> None:
         type=float,
         default=LISTEN_S,
         metavar="SECONDS",
-        help=f"to traffic before a search (default: {LISTEN_S:g})",
+        help=f"how long a search listens to traffic first (default: {LISTEN_S:g})",
     )
     parser.add_argument(
         "--improve",
         type=float,
         default=IMPROVE_S,
         metavar="SECONDS",
-        help=f"of local search (default: {IMPROVE_S:g})",
+        help=f"how long it improves what it found (default: {IMPROVE_S:g})",
     )
-    parser.add_argument("--timeout", type=float, default=TIMEOUT_S, metavar="SECONDS", help=f"(default: {TIMEOUT_S:g})")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    add_timeout(parser, TIMEOUT_S)
+    parser.add_argument("--json", action="store_true", help="print JSON")
     add_show(parser, "which engine holds what now and in the plan that was found, and what is forecast")
     parser.set_defaults(run=run)
 

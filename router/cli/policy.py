@@ -27,7 +27,7 @@ def register(subparsers: "Subparsers") -> None:
     )
     parser.add_argument("words", nargs="*", metavar="FILE NAME KEY=VALUE", help="the deployment; the policy to run")
     parser.add_argument("--list", action="store_true", help="what policies and parameters there are")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
 

@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from simulation.loads.trace_request import TraceRequest
     from simulation.reports.advice import Tried
 
-USAGE = """mesh advise MODEL DEVICE --ttft S --tpot S (--lengths FILE | --input N --output N)
-       [--rate R [--attainment X]] [--link-gb-s GB [--link-us US]] [--json] [--plot FILE] [--html FILE]
-       mesh advise --profile FILE --trace RECORDING [--compare P,Q] [--most N] [--json] [--plot FILE]
-       mesh advise --simulate --trace RECORDING (MODEL DEVICE | --engine PROFILE=PRICE ...) [--ttft S --tpot S]
-       [--compare P,Q] [--chunks N,M] [--most N] [--attainment X] [--confidence X] [--out FILE] [--plot FILE]
-       [--jobs N | --on ray] [--json]"""
+USAGE = (
+    "mesh advise MODEL DEVICE --ttft S --tpot S (--lengths FILE | --input N --output N) [--rate R [--attainment X]] "
+    "[--link-gb-s GB [--link-us US]] [--json] [--plot FILE] [--html FILE]\n"
+    "mesh advise --profile FILE --trace RECORDING [--compare P,Q] [--most N] [--json] [--plot FILE]\n"
+    "mesh advise --simulate --trace RECORDING (MODEL DEVICE | --engine PROFILE=PRICE ...) [--ttft S --tpot S] "
+    "[--compare P,Q] [--chunks N,M] [--most N] [--attainment X] [--confidence X] [--out FILE] [--plot FILE] "
+    "[--jobs N | --on ray] [--json]"
+)
 SIZES = (1, 2, 4, 8)
 ATTAINMENT = 0.9  # of promises that are to be kept
 SEARCH, SERVERS, PRESETS = "--simulate", "--profile", "MODEL and DEVICE alone"  # questions
@@ -76,7 +78,7 @@ def register(subparsers: "Subparsers") -> None:
     parser.add_argument(
         "--link-us", type=_positive, default=20.0, metavar="US", help="a hop of that link (default: 20)"
     )
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     add_show(parser, "the promises that are kept, and TPOT, against the devices that the load takes")
     parser.set_defaults(run=run)
 

@@ -38,16 +38,15 @@ examples:
   mesh simulate mesh.toml --trace azure.csv --out results
   mesh simulate mesh.toml --lengths sharegpt.csv --rate 4 --kill decode-0@120+5
   mesh simulate recording.jsonl --profile server.toml --engines 1 --engines 2
-  mesh simulate mesh.toml --trace recording.jsonl --compare tropical,elastic,colocated --rates 1:10 --plot rates.svg
+  mesh simulate mesh.toml --trace recording.jsonl --compare tropical,elastic
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EPILOG
-    parser.formatter_class = _Formatter
     parser.usage = (
         "mesh simulate TOPOLOGY (--trace FILE | --lengths FILE) [options]\n"
-        "       mesh simulate RECORDING --profile FILE [--engines N] [options]"
+        "mesh simulate RECORDING --profile FILE [--engines N] [options]"
     )
     parser.add_argument(
         "topology",
@@ -67,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="POLICY[@RATE]",
         help="with --out and several runs: draw what the engines did in this one (a single run always has it)",
     )
-    results.add_argument("--json", action="store_true", help="for programs, with what happened when it was recorded")
+    results.add_argument("--json", action="store_true", help="print JSON, with what happened at the recording")
     results.add_argument(
         "--progress",
         type=_positive,
@@ -75,13 +74,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a line on standard error every S seconds (default: 10, or none with --json)",
     )
     add_show(results, "attainment against rate for each policy, or how one rate went")
-
-
-class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Help in one column beside options of moderate length."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=32)
 
 
 def _add_load(group: argparse._ArgumentGroup) -> None:

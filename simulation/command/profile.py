@@ -15,8 +15,8 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser = engines_command.register(subparsers)
     parser.usage = (
         "mesh profile [TOPOLOGY] [--repeats N | --live] [--plot FILE] [--html FILE]\n"
-        "       mesh profile --url URL [--minutes M | --passive] [--model NAME] [--save FILE] [--plot FILE]\n"
-        "       mesh profile --from FILE [FILE ...] [--save FILE] [--plot FILE]"
+        "mesh profile --url URL [--minutes M | --passive] [--model NAME] [--save FILE] [--plot FILE]\n"
+        "mesh profile --from FILE [FILE ...] [--save FILE] [--plot FILE]"
     )
     group = parser.add_argument_group("a server that is not ours (vLLM, SGLang, llama.cpp, any with the OpenAI API)")
     group.add_argument("--url", metavar="URL", help="drive this server with a load that tells its costs apart")

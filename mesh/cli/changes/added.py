@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mesh.cli.arguments import add_topology, choose_host, print_line, split_topology
+from mesh.cli.arguments import add_timeout, add_topology, choose_host, print_line, split_topology
 from mesh.errors import UserError
 
 if TYPE_CHECKING:
@@ -37,9 +37,7 @@ def register(subparsers: "Subparsers") -> None:
     remove.set_defaults(run=_remove)
     for action in (add, remove):
         action.add_argument("--host", metavar="NAME", help="which host this machine is, if there are several")
-        action.add_argument(
-            "--timeout", type=float, default=TIMEOUT_S, metavar="SECONDS", help=f"(default: {TIMEOUT_S:g})"
-        )
+        add_timeout(action, TIMEOUT_S)
 
 
 def _list(options: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mesh.cli.arguments import print_line
+from mesh.cli.arguments import add_timeout, print_line
 from mesh.errors import CommandError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def register(subparsers: "Subparsers") -> None:
     parser.add_argument("words", nargs="*", metavar="FILE ENGINE", help="the deployment; which engine")
     parser.add_argument("--host", metavar="NAME", help="all engines that run on this host, instead of one")
     parser.add_argument("--undo", action="store_true", help="let it serve again")
-    parser.add_argument("--timeout", type=float, default=TIMEOUT_S, metavar="SECONDS", help=f"(default: {TIMEOUT_S:g})")
+    add_timeout(parser, TIMEOUT_S)
     parser.set_defaults(run=run)
 
 

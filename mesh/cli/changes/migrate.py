@@ -7,6 +7,7 @@ from collections.abc import Sequence, Set
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from mesh.cli.arguments import add_timeout
 from mesh.errors import CommandError, UserError
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def register(subparsers: "Subparsers") -> None:
         metavar="FILE REQUEST ENGINE",
         help="the deployment; the id of an answer or its x-request-id; where to",
     )
-    parser.add_argument("--timeout", type=float, default=TIMEOUT_S, metavar="SECONDS", help=f"(default: {TIMEOUT_S:g})")
+    add_timeout(parser, TIMEOUT_S)
     parser.set_defaults(run=run)
 
 

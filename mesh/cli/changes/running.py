@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from mesh.cli.arguments import print_line
+from mesh.cli.arguments import add_timeout, print_line
 from mesh.errors import CommandError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def register(subparsers: "Subparsers") -> None:
 def _register(subparsers: "Subparsers", name: str, usage: str, text: str, work: Work) -> argparse.ArgumentParser:
     parser = subparsers.add_parser(name, usage=usage, help=text)
     parser.add_argument("words", nargs="+", metavar="FILE ENGINE", help=HELP)
-    parser.add_argument("--timeout", type=float, default=TIMEOUT_S, metavar="SECONDS", help=f"(default: {TIMEOUT_S:g})")
+    add_timeout(parser, TIMEOUT_S)
     parser.set_defaults(run=_run, work=work, usage=usage)
     return parser
 

@@ -5,7 +5,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from mesh.cli.arguments import print_line
+from mesh.cli.arguments import add_timeout, print_line
 from mesh.errors import CommandError, UserError
 
 if TYPE_CHECKING:
@@ -29,15 +29,15 @@ def register(subparsers: "Subparsers") -> None:
     )
     parser.add_argument("--adapter", metavar="PATH", help="serve the LoRA adapter in this folder; see [adapters]")
     parser.add_argument("--base", metavar="SERVICE", help="whose model it changes (default: the one that it fits)")
-    parser.add_argument("--in-place", action="store_true", help="of an adapter that has this name")
-    _add_timeout(parser, LOAD_S)
+    parser.add_argument("--in-place", action="store_true", help="replace the adapter that has this name")
+    add_timeout(parser, LOAD_S)
     parser.set_defaults(run=_run_load)
     parser = _register(
         subparsers, "unload", UNLOAD, "take a service from a running engine, or an adapter from the mesh", UNLOAD_HELP
     )
     parser.add_argument("--last", action="store_true", help="even if no other engine serves it")
     parser.add_argument("--pause", action="store_true", help="weights go first; what runs waits for another engine")
-    _add_timeout(parser, UNLOAD_S)
+    add_timeout(parser, UNLOAD_S)
     parser.set_defaults(run=_run_unload)
 
 
@@ -45,10 +45,6 @@ def _register(subparsers: "Subparsers", name: str, usage: str, text: str, words_
     parser = subparsers.add_parser(name, usage=usage, help=text)
     parser.add_argument("words", nargs="+", metavar=WORDS, help=words_help)
     return parser
-
-
-def _add_timeout(parser: argparse.ArgumentParser, timeout_s: float) -> None:
-    parser.add_argument("--timeout", type=float, default=timeout_s, metavar="SECONDS", help=f"(default: {timeout_s:g})")
 
 
 def _run_load(options: argparse.Namespace) -> int:

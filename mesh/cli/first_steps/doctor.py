@@ -35,7 +35,7 @@ def register(subparsers: "Subparsers") -> None:
     parser.add_argument(
         "--host", metavar="NAME", help="which host of the topology this machine is (default: the first)"
     )
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
 

@@ -17,6 +17,7 @@ from router.servers.stream.chunks import (
     without_ids,
 )
 from router.servers.stream.client import Ongoing
+from router.servers.stream.errors import ErrorEvent, message_of, status_within
 from router.servers.stream.going_on import Joint, NoWayError, last_chunk, with_seams, with_usage
 from router.servers.stream.sse import DONE, BadStreamError, EventReader, data_of
 
@@ -108,10 +109,14 @@ class Calling:
         if coding != "identity":
             self._fail(BadStreamError(f"the answer is compressed ({coding[:32]}), which nobody asked for"))
         elif status == 200 and self._comes_in_events:
-            if headers.get("content-type", "").lower().startswith("text/event-stream"):
+            kind = headers.get("content-type", "").lower()
+            if kind.startswith("text/event-stream"):
                 self._reader = EventReader()
-            else:
-                self._fail(BadStreamError(f"the answer is not a stream of events, but {self._kind}"))
+            elif not kind.startswith("application/json"):  # which may say what is wrong
+                self._fail(self._no_stream())
+
+    def _no_stream(self) -> BadStreamError:
+        return BadStreamError(f"the answer is not a stream of events, but {self._kind}")
 
     @property
     def _kind(self) -> str:
@@ -141,11 +146,8 @@ class Calling:
                 self._take(self._reader.end())
                 if not self._is_over:
                     self._end_stream()
-            elif self._status == 200:
-                self._is_over = True
-                self._take_whole(b"".join(self._pieces))
             else:
-                self._take_error(b"".join(self._pieces))
+                self._end_whole(b"".join(self._pieces))
         except (BadStreamError, NoWayError) as error:
             self._is_over = False
             self._fail(error)
@@ -170,29 +172,42 @@ class Calling:
         is_cut = isinstance(error, NoWayError)
         if not is_cut and self._has_said_all():
             self._tell([], self._finish)
+        elif isinstance(error, ErrorEvent) and not self._call.has_begun:
+            self._headers = {**self._headers, "content-type": "application/json"}
+            self._take_error(error.status, error.data)
         else:
             self._ends.failed(str(error), FailureCode.CUT if is_cut else FailureCode.BROKEN)
         self.stop()
 
     # --- answers in one piece -----------------------------------------------------------------------------------------
 
+    def _end_whole(self, body: bytes) -> None:
+        """Raise `BadStreamError` on what is neither an answer nor an error."""
+        status = self._status if self._status != 200 else status_within(body)
+        self._is_over = True
+        if status is not None:
+            self._take_error(status, body)
+        elif self._comes_in_events:
+            raise self._no_stream()
+        else:
+            self._take_whole(body)
+
     def _keep(self, data: bytes) -> None:
         """Raise `BadStreamError` if it is longer than may be held. Of an error, the beginning is enough."""
         self._num_bytes += len(data)
         if self._status != 200 and self._num_bytes > MAX_ERROR:
-            self._take_error(b"".join([*self._pieces, data])[:MAX_ERROR])
+            self._take_error(self._status, b"".join([*self._pieces, data])[:MAX_ERROR])
             self.stop()
         elif self._num_bytes > MAX_ANSWER:
             raise BadStreamError(f"the answer has more than {MAX_ANSWER} bytes")
         else:
             self._pieces.append(data)
 
-    def _take_error(self, body: bytes) -> None:
+    def _take_error(self, status: int, body: bytes) -> None:
         """Refusals of the request are the client's; all else may be otherwise elsewhere."""
-        status = self._status
         self._is_over = True
         place = self._headers.get("location", "") if status < 400 else ""
-        reason = f"HTTP {status}: {f'it redirects to {place[:200]!r}' if place else _message(body)}"
+        reason = f"HTTP {status}: {f'it redirects to {place[:200]!r}' if place else message_of(body)}"
         if status in BUSY:
             self._ends.refused(reason, _retry_after(self._headers.get("retry-after", "")))
         elif status in (401, 403, 404, 407) or status in AGAIN or status < 400:
@@ -234,6 +249,8 @@ class Calling:
     def _take_events(self, events: list[bytes]) -> None:
         """Events of an API that is not read."""
         for event in events:
+            if not self._call.has_begun and (status := status_within(data := data_of(event))) is not None:
+                raise ErrorEvent(status, data)
             self._call.put(event + b"\n\n", 1)
             if any(name in event for name in LAST_EVENTS):
                 self._finish = FinishReason.STOP
@@ -255,8 +272,8 @@ class Calling:
             self._tell(tokens, finish)
 
     def _take_chunk(self, chunk: AnswerChunk, data: bytes, tokens: list[int]) -> None:
-        if has_any(chunk.error):
-            raise BadStreamError(f"the server reports an error: {_message(data)}")
+        if (has_any(chunk.error) or not chunk.choices) and (status := status_within(data)) is not None:
+            raise ErrorEvent(status, data)
         call, joint, is_end = self._call, self._joint, False
         if joint is not None and (joined := joint.join(chunk, data)) is not data:
             if joined is None:
@@ -319,25 +336,6 @@ class Calling:
         counted = self._num_before + self._num_sent + num_new
         told = 0 if usage is None else min(usage.completion_tokens or 0, self._call.bound + MOST_EXTRA)
         return [0] * max(0, told - counted)
-
-
-class _Error(msgspec.Struct):
-    error: str | dict[str, msgspec.Raw] | None = None
-    message: str | None = None
-    detail: str | None = None
-
-
-def _message(body: bytes) -> str:
-    """What an error says, in one line."""
-    try:
-        found = msgspec.json.decode(body, type=_Error)
-        inner = found.error.get("message") if isinstance(found.error, dict) else None
-        text = msgspec.json.decode(inner, type=str) if inner is not None else found.message or found.detail
-        text = text or (found.error if isinstance(found.error, str) else "")
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        text = ""
-    text = text or body[:200].decode(errors="replace")
-    return " ".join(text.split())[:300] or "no reason given"
 
 
 def _retry_after(text: str) -> float | None:

@@ -339,3 +339,51 @@ def test_of_a_long_error_the_beginning_is_enough(monkeypatch):
     run = whole(500, b"abc", b"defgh", b"ijk")
     assert (run.ends.reason, run.ongoing.is_stopped) == ("HTTP 500: abcdef", True)
     assert whole(500, b"abcdef").ongoing.is_stopped is False
+
+
+# --- errors in answers that claim to be none --------------------------------------------------------------------------
+
+ERRORS_WITHIN = [
+    ({"error": {"message": "too long", "type": "BadRequestError", "code": 400}}, FailureCode.INVALID, 400),
+    ({"error": {"message": "too long", "code": "context_length_exceeded"}}, FailureCode.INVALID, 400),
+    ({"object": "error", "message": "too long", "type": "BadRequestError", "code": 400}, FailureCode.INVALID, 400),
+    ({"error": {"message": "boom", "code": "502"}}, FailureCode.STEP, 502),
+    ({"error": {"message": "boom", "code": 7, "type": "new"}}, FailureCode.STEP, 500),
+    ({"error": "boom"}, FailureCode.STEP, 500),
+    ({"error": {"message": "gone", "type": "NotFoundError"}}, FailureCode.BROKEN, 404),
+    ({"error": {"message": "later", "type": "overloaded_error"}, "type": "error"}, None, 503),
+]
+
+
+@pytest.mark.parametrize(("body", "code", "status"), ERRORS_WITHIN)
+def test_an_error_inside_of_an_answer_is_what_its_status_should_have_said(body, code, status):
+    data = json.dumps(body).encode()
+    event = b"event: error\ndata: " + data + b"\n\n"
+    runs = [
+        whole(200, data, content_type="application/json"),
+        whole(200, data, form=AnswerForm.CHUNKS, content_type="application/json"),
+        stream(b": wait\n\n", event, DONE),
+        stream(chunk(choice={"delta": {"role": "assistant"}}) + event),
+        stream(event, form=AnswerForm.EVENTS),
+    ]
+    for run in runs:
+        assert (run.ends.code, run.ends.tokens) == (code, [])
+        assert run.ends.reason.startswith(f"HTTP {status}: ")
+        answer = run.call.answer
+        assert (answer is not None) == (code in (FailureCode.INVALID, FailureCode.STEP))
+        assert answer is None or (answer.status, answer.body) == (status, data)
+        assert answer is None or answer.headers == [("content-type", "application/json")]
+
+
+def test_an_error_inside_of_an_answer_that_has_begun_breaks_it_off():
+    error = b'data: {"error": {"message": "boom", "code": 400}}\n\n'
+    for run in (stream(chunk("a"), error), stream(chunk("a") + error)):
+        assert (len(run.ends.tokens), run.ends.code) == (1, FailureCode.BROKEN)
+        assert run.ends.reason == "the server reports an error: boom"
+    assert stream(chunk("a", "stop"), error).ends.finish is FinishReason.STOP
+
+
+def test_answers_may_speak_of_errors():
+    for body in (b'{"error": null}', b'{"choices": [{"text": "\\"error\\""}], "error": null}', b'{"object": "list"}'):
+        assert (whole(200, body).ends.finish, whole(200, body).ends.reason) == (FinishReason.STOP, "")
+    assert stream(chunk('"error"'), chunk("", "stop", error=None), DONE).ends.finish is FinishReason.STOP

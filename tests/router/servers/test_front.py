@@ -124,6 +124,7 @@ async def test_headers_of_the_connection_and_keys_end_at_the_gateway(tmp_path):
         says(whole({"error": "later"}, "503 Service Unavailable")),
         says(whole(b"\x1f\x8b", headers="content-type: text/event-stream\r\ncontent-encoding: gzip\r\n")),
         says(whole({"choices": []})),
+        says(whole({"error": {"message": "boom"}})),
         says(STREAM + b"0\r\n\r\n"),
         says(STREAM + event(b"{nonsense")),
         says(STREAM + event(b"[1, 2]")),
@@ -161,6 +162,19 @@ async def test_the_servers_own_refusal_is_the_clients(tmp_path):
         response = await front.chat()
         assert (response.status_code, response.json()["error"]["message"]) == (500, "boom")
     assert len(server.asked) == 4, "what fails a server is tried twice"
+
+
+async def test_an_error_with_a_good_status_is_an_error(tmp_path):
+    wrong = {"error": {"message": "max_tokens is too large", "code": 400}}
+    async with serving(says(whole(wrong))) as [server], front_of(tmp_path, server) as front:
+        for behaviour in (says(whole(wrong)), says(STREAM + event(chunk()) + event(wrong) + b"0\r\n\r\n")):
+            server.behaviour = behaviour
+            response = await front.chat(stream=True)
+            assert (response.status_code, response.json()) == (400, wrong)
+        server.behaviour = says(whole({"error": "boom"}))
+        response = await front.chat()
+        assert (response.status_code, response.json()) == (500, {"error": "boom"})
+    assert {record.outcome for record in front.records} == {"failed"}
 
 
 async def test_a_client_that_leaves_is_cancelled_at_the_server(tmp_path):

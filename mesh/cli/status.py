@@ -64,8 +64,8 @@ def _print_table(topology: "Topology", summary: Mapping[str, Any]) -> None:
     if pools := [_pool_row(pool) for row in daemons for pool in row["pools"]]:
         console.print(_table(("pool", "needs", "wanted", "bounds", "problem"), pools))
     for row in (*gateways, *engines, *daemons):
-        not_loaded = [f"did not load {name}: {reason}" for name, reason in row.get("failed_loads", {}).items()]
-        for problem in filter(None, (row["error"], row["last_exit"], *not_loaded)):
+        not_served = [f"does not serve {name}: {reason}" for name, reason in row.get("failed_loads", {}).items()]
+        for problem in filter(None, (row["error"], row["last_exit"], *not_served)):
             console.print(f"{row['id']}: {problem}", markup=False, highlight=False)
 
 

@@ -372,8 +372,8 @@ class Routing:
 
     def _too_late(self, request: InFlightRequest, now: float) -> RouterError:
         service = request.spec.service
-        if not self._monitor.view().serving(service):
-            return NoEngines(f"no engine is ready to serve {service}", MIN_RETRY_AFTER_S)
+        if not (view := self._monitor.view()).serving(service):
+            return NoEngines(view.why_unserved(service), MIN_RETRY_AFTER_S)
         waited_s = now - request.timeline.arrived_at
         return self.overloaded(service, f"no engine could take the request within {waited_s:.1f} s", now)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Final, Protocol
 
@@ -19,10 +20,10 @@ from mesh.wire.status import EngineStatus
 from router.effects import ToEngine
 from router.servers.calling import Calling, body_for
 from router.servers.effects import HandOver, Say, ServerEffect, StartCall, StopCall, TellStatus
-from router.servers.facts import ServerKind, ServerLoad
+from router.servers.facts import ServerFacts, ServerKind, ServerLoad
 from router.servers.forwarded_call import AnswerForm, CallBody, ForwardedCall, ForwardedCalls
 from router.servers.http import key_of, open_client, open_session
-from router.servers.identify import ServerError, identify
+from router.servers.identify import NoModelError, ServerError, identify
 from router.servers.learnt.costs import ServerCosts
 from router.servers.learnt.kv_events import KvEvents, PrefixesChanged
 from router.servers.learnt.tokens import ask_tokens, tokenize_body
@@ -36,6 +37,7 @@ STATUS_GAP_S: Final = 0.01  # from one status to the next
 LOOK_S: Final = 1.0  # between two looks at a server that answers
 FIRST_LOOK_S, LAST_LOOK_S = 0.25, 5.0  # between two looks at one that does not: longer each time
 DEADLINE_S: Final = 5.0  # of a look
+LIST_S: Final = 5.0  # between two looks at what a server serves, if its metrics say how it is
 LOOKS_IN_VAIN: Final = 2  # one after the other, until a server counts as lost
 MAX_METRICS: Final = 8 * 2**20  # bytes
 
@@ -92,6 +94,7 @@ class ServerAdapter:
         self._doubt = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._armed_at = 0.0
+        self._lists_at = 0.0  # it is asked then what it serves
 
     def __repr__(self) -> str:
         return f"<ServerAdapter {self.core!r} {len(self._running)} calls>"
@@ -226,6 +229,13 @@ class ServerAdapter:
         self._forget(request, epoch)
         self._carry_out(self.core.refused(request, epoch, reason, retry_after_s, self._clock.now()))
 
+    def lacks_model(self, request: str, epoch: Epoch, reason: str) -> None:
+        """The server does not know the model of a call. What it lists now may say more."""
+        self._forget(request, epoch)
+        self._lists_at = 0.0
+        self._doubt.set()
+        self._carry_out(self.core.lacks_model(request, epoch, reason, self._clock.now()))
+
     def failed(self, request: str, epoch: Epoch, reason: str, code: FailureCode) -> None:
         """The server failed a call. If it broke off, it may be gone."""
         self._forget(request, epoch)
@@ -306,16 +316,33 @@ class ServerAdapter:
     async def _look_once(self) -> None:
         """Raise `ServerError` if it does not answer as it should."""
         assert self._session is not None
-        kind = None if self._server.kind == "auto" else ServerKind(self._server.kind)
-        known = self.core.facts
-        if known is None or self._metrics_url() is None:
-            facts = await identify(self._session, self._server.url, kind, DEADLINE_S)
-            if known is None:
-                log.info("server found", engine=self.id, url=self._server.url, is_a=facts.title)
-            self._carry_out(self.core.found(facts, self._clock.now()))
+        now, known = self._clock.now(), self.core.facts
+        if known is None or self._metrics_url() is None or self.core.missing or now >= self._lists_at:
+            self._lists_at = now + LIST_S
+            await self._identify(known)
         if (url := self._metrics_url()) is not None and self.core.facts is not None:
             load = await self._read_load(url, self.core.facts.kind)
             self._carry_out(self.core.heard(load, self._clock.now()))
+
+    async def _identify(self, known: ServerFacts | None) -> None:
+        """Ask what it is, and what it serves. Raise `ServerError` if it does not answer as it should."""
+        assert self._session is not None
+        kind = None if self._server.kind == "auto" else ServerKind(self._server.kind)
+        try:
+            facts = await identify(self._session, self._server.url, kind, DEADLINE_S)
+        except NoModelError:
+            if known is None:
+                raise
+            facts = replace(known, models=())
+        if known is None:
+            log.info("server found", engine=self.id, url=self._server.url, is_a=facts.title)
+        was_missing = dict(self.core.missing.reasons())
+        self._carry_out(self.core.found(facts, self._clock.now()))
+        is_missing = dict(self.core.missing.reasons())
+        for service in is_missing.keys() - was_missing.keys():
+            log.warning("a model is missing", engine=self.id, service=service, reason=is_missing[service])
+        for service in was_missing.keys() - is_missing.keys():
+            log.info("a model is back", engine=self.id, service=service)
 
     def _metrics_url(self) -> str | None:
         """None: nobody asks for them."""
@@ -346,11 +373,12 @@ class ServerAdapter:
 class _CallEnds:
     """Tells an adapter what becomes of one attempt at a call."""
 
-    __slots__ = ("failed", "got", "prefilled", "refused")
+    __slots__ = ("failed", "got", "lacks_model", "prefilled", "refused")
 
     def __init__(self, adapter: ServerAdapter, start: StartCall) -> None:
         request, epoch = start.spec.id, start.epoch
         self.prefilled = partial(adapter.prefilled, start)
         self.got = partial(adapter.got, request, epoch)
         self.refused = partial(adapter.refused, request, epoch)
+        self.lacks_model = partial(adapter.lacks_model, request, epoch)
         self.failed = partial(adapter.failed, request, epoch)

@@ -17,7 +17,7 @@ from router.servers.stream.chunks import (
     without_ids,
 )
 from router.servers.stream.client import Ongoing
-from router.servers.stream.errors import ErrorEvent, message_of, status_within
+from router.servers.stream.errors import ErrorEvent, message_of, misses_model, status_within
 from router.servers.stream.going_on import Joint, NoWayError, last_chunk, with_seams, with_usage
 from router.servers.stream.sse import DONE, BadStreamError, EventReader, data_of
 
@@ -48,6 +48,9 @@ class CallEnds(Protocol):
 
     def refused(self, reason: str, retry_after_s: float | None) -> None:
         """The server has no room for it now."""
+
+    def lacks_model(self, reason: str) -> None:
+        """The server does not know the model."""
 
     def failed(self, reason: str, code: FailureCode) -> None:
         """The server does not do it."""
@@ -210,6 +213,8 @@ class Calling:
         reason = f"HTTP {status}: {f'it redirects to {place[:200]!r}' if place else message_of(body)}"
         if status in BUSY:
             self._ends.refused(reason, _retry_after(self._headers.get("retry-after", "")))
+        elif status == 404 and misses_model(body):
+            self._ends.lacks_model(reason)
         elif status in (401, 403, 404, 407) or status in AGAIN or status < 400:
             self._ends.failed(reason, FailureCode.BROKEN)
         else:

@@ -37,6 +37,10 @@ class ServerError(Exception):
     """A server cannot be used. The text names it and says why, in one line."""
 
 
+class NoModelError(ServerError):
+    """It answers, and lists no model."""
+
+
 def base_url(url: str) -> str:
     """Return where a server's paths begin: with or without a last ``/v1``, it is the same server."""
     return url.rstrip("/").removesuffix("/v1").rstrip("/")
@@ -114,7 +118,7 @@ def _models(base: str, listed: object) -> tuple[tuple[ServedName, ...], str]:
         raise ServerError(f"{base}/v1/models does not list models: {IS_IT_OPENAI}")
     entries = [entry for entry in data[:MOST_MODELS] if isinstance(entry, dict) and _is_name(entry.get("id"))]
     if not entries:
-        raise ServerError(f"{base} serves no model")
+        raise NoModelError(f"{base} serves no model")
     return tuple(ServedName(entry["id"], _context(entry)) for entry in entries), str(entries[0].get("owned_by", ""))
 
 

@@ -9,6 +9,8 @@ server could be asked at all: what it then refuses goes elsewhere, as from any e
 
 from typing import Final
 
+import msgspec
+
 from mesh.topology.schema import EngineSpec
 from mesh.wire.control import Drain, ProcessState
 from mesh.wire.requests import (
@@ -31,13 +33,14 @@ from mesh.wire.requests import (
     Submit,
     SubmitBatch,
 )
-from mesh.wire.status import EngineStatus
+from mesh.wire.status import EngineStatus, FailedLoad
 from router.effects import ToEngine
 from router.servers.effects import HandOver, Say, ServerEffect, StartCall, StopCall, TellStatus
 from router.servers.facts import ServerFacts, ServerLoad
 from router.servers.learnt.costs import ServerCosts
 from router.servers.load.account import ServerAccount
 from router.servers.load.server_request import ServerRequest
+from router.servers.missing_models import MissingModels
 
 MAX_REST_S: Final = 60.0  # that a server may ask for
 
@@ -48,6 +51,7 @@ class ServerCore:
     def __init__(self, engine: EngineSpec, costs: ServerCosts) -> None:
         assert engine.server is not None
         self.account: Final = ServerAccount(engine, costs)
+        self.missing: Final = MissingModels({name: engine.server.name_of(name) for name in engine.services})
         self.facts: ServerFacts | None = None
         self.is_draining = False
         self.number_found = 0  # times that it came back
@@ -116,8 +120,9 @@ class ServerCore:
             return RefusalCode.DRAINING, "the server does not answer"
         if self.is_draining:
             return RefusalCode.DRAINING, "the server is being drained"
-        if service not in self._engine.services:
-            return RefusalCode.UNKNOWN_SERVICE, f"{service} is not served there"
+        missing = self.missing.reason(service)
+        if service not in self._engine.services or missing is not None:
+            return RefusalCode.UNKNOWN_SERVICE, missing or f"{service} is not served there"
         if now < self._rests_until:
             return RefusalCode.FULL, f"the server asked to be left alone for {self._rests_until - now:.1f} s more"
         if len(self._requests) >= self._engine.max_running:
@@ -170,6 +175,7 @@ class ServerCore:
         if request is None:
             return [StopCall(request_id)]
         offset = request.num_generated
+        self.missing.served(request.service)
         self.account.count(request, len(tokens), num_cached, now)
         said = Say(StepTokens([Delta(request_id, epoch, offset, tokens, finish, num_cached)]))
         if finish is None:
@@ -197,6 +203,15 @@ class ServerCore:
         if retry_after_s is not None:
             self._rests_until = max(self._rests_until, now + min(max(0.0, retry_after_s), MAX_REST_S))
         return [Say(Refused(request_id, epoch, RefusalCode.FULL, reason)), TellStatus()]
+
+    def lacks_model(self, request_id: str, epoch: Epoch, reason: str, now: float) -> list[ServerEffect]:
+        """The server does not know the model of a request: it gets no more of that service until it does."""
+        request = self._current(request_id, epoch)
+        if request is None:
+            return []
+        self._drop(request_id, now)
+        self.missing.denied(request.service, reason, now)
+        return [Say(Refused(request_id, epoch, RefusalCode.UNKNOWN_SERVICE, reason)), TellStatus()]
 
     def failed(self, request_id: str, epoch: Epoch, reason: str, code: FailureCode, now: float) -> list[ServerEffect]:
         """The server does not do it, or broke off."""
@@ -232,6 +247,7 @@ class ServerCore:
             self.number_found += 1
             self._rests_until = 0.0
         self.facts = facts
+        self.missing.listed({model.id for model in facts.models}, now)
         return [TellStatus()]
 
     def heard(self, load: ServerLoad, now: float) -> list[ServerEffect]:
@@ -243,12 +259,18 @@ class ServerCore:
         """It does not answer any more. The gateway counts it as dead, and dispatches anew what it had."""
         requests, self._requests, self.facts = self._requests, {}, None
         self.account.clear()
+        self.missing.clear()
         return [StopCall(request) for request in requests]
 
     def status(self, now: float) -> EngineStatus:
         """The next status."""
         self._seq += 1
-        return self.account.status(self._seq, self.state, now)
+        status = self.account.status(self._seq, self.state, now)
+        if not self.missing:
+            return status
+        failed = [FailedLoad(*missing, number) for number, missing in enumerate(self.missing.reasons(), 1)]
+        serves = [one for one in status.services if self.missing.reason(one.name) is None]
+        return msgspec.structs.replace(status, services=serves, failed_loads=failed)
 
     def check_invariants(self) -> None:
         """Check the state, for tests."""

@@ -191,6 +191,13 @@ class ClusterView:
         """The engines that take requests of a service: ready ones that have it."""
         return tuple(map(self.engines.__getitem__, self._roles_for(service).serving))
 
+    def why_unserved(self, service: str) -> str:
+        """Say that nobody serves it, and what the first engine tells that should."""
+        told = [
+            f"; {one.id}: {it.reason}" for one in self.engines.values() for it in one.failed if it.service == service
+        ]
+        return f"no engine is ready to serve {service}{told[0] if told else ''}"
+
     def _roles_for(self, service: str) -> _Roles:
         roles = self._roles.get(service)
         if roles is None:

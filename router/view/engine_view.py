@@ -22,6 +22,7 @@ from mesh.wire.status import (
     DecodeCost,
     Demand,
     EngineStatus,
+    FailedLoad,
     ForeseenSlack,
     PrefillCost,
     ServiceStatus,
@@ -122,6 +123,7 @@ class EngineView(msgspec.Struct, frozen=True):
     step_wait_s: float = 0.0  # that a first token takes beyond all prompts, as others decode there
     place: EnginePlace | None = None  # in the newest placement plan that it knows of
     keeps_role: bool = False
+    failed: Sequence[FailedLoad] = ()  # services that it should serve and cannot
 
     def has_same_place(self, other: "EngineView") -> bool:
         """Return whether both may do the same for the same services and ever hold as much."""
@@ -260,6 +262,7 @@ def engine_view(
         step_wait_s=status.step_wait_s,
         place=status.place,
         keeps_role=status.keeps_role,
+        failed=status.failed_loads,
     )
 
 

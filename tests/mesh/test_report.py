@@ -141,8 +141,8 @@ def test_the_table_shows_migrations_breakers_and_what_is_wrong(topology, capsys)
     assert "4, +1 now, 2 aborted" in row
     assert "open in g" in row
     assert "e: a step of s has been running for 9 s" in shown
-    assert "e: did not load t: its weights are corrupt" in shown
-    assert "e: did not load u: no such file" in shown
+    assert "e: does not serve t: its weights are corrupt" in shown
+    assert "e: does not serve u: no such file" in shown
 
 
 def test_the_placement_daemon_has_a_line_if_there_is_one(topology, capsys):

@@ -16,7 +16,7 @@ def find_candidates(request: RequestView, view: ClusterView) -> Candidates | Wai
         return found
     serving = view.serving(request.service)
     if not serving:
-        return Wait(f"no engine is ready to serve {request.service}")
+        return Wait(view.why_unserved(request.service))
     largest = max(engine.services[request.service].num_slots for engine in serving)
     return Reject(f"the request has {request.num_tokens} tokens; the largest KV pool holds {largest}")
 

@@ -60,6 +60,18 @@ def message_of(body: bytes) -> str:
     return " ".join(text.split())[:MOST_REASON] or "no reason given"
 
 
+def misses_model(body: bytes) -> bool:
+    """Return whether what an answer with 404 could not find is the model. Else it may be the path."""
+    try:
+        error = msgspec.json.decode(body, type=_Error).error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    names = [error.get(name, NOTHING) for name in ("param", "code")] if isinstance(error, dict) else []
+    return (
+        any(bytes(name) in (b'"model"', b'"model_not_found"') for name in names) or "model" in message_of(body).lower()
+    )
+
+
 def status_within(body: bytes) -> int | None:
     """Return the status that an answer should have had, as it holds an error; None: it holds none."""
     if b'"error"' not in body:

@@ -83,6 +83,7 @@ class NastyServer:
     behaviour: Behaviour = answer
     asked: list[Asked] = field(default_factory=list)
     num_gone: int = 0  # clients that closed their connections while they were answered
+    models: tuple[str, ...] = ("m",)  # that it lists
     is_deaf: bool = False  # it closes what connects
     port: int = 0
     certificates: ssl.SSLContext | None = None  # it speaks TLS
@@ -129,7 +130,8 @@ class NastyServer:
         body = await reader.readexactly(int(headers.get("content-length", "0")))
         asked = Asked(line, headers, json.loads(body) if body else None, asyncio.Event())
         if line.startswith("GET"):
-            models = {"object": "list", "data": [{"id": "m", "object": "model", "owned_by": "me"}]}
+            listed = [{"id": name, "object": "model", "owned_by": "me"} for name in self.models]
+            models = {"object": "list", "data": listed}
             known = {"/v1/models": models, "/version": {"version": "0.32.0"}}.get(asked.path)
             writer.write(whole({}, "404 Not Found") if known is None else whole(known))
             return

@@ -29,6 +29,7 @@ class Ends:
     reason: str = ""
     code: FailureCode | None = None
     retry_after_s: float | None = None
+    has_no_model: bool = False
 
     def got(self, tokens: list[int], finish: FinishReason | None, num_cached: int) -> bool:
         self.tokens += tokens
@@ -37,6 +38,9 @@ class Ends:
 
     def refused(self, reason: str, retry_after_s: float | None) -> None:
         self.reason, self.retry_after_s = reason, retry_after_s
+
+    def lacks_model(self, reason: str) -> None:
+        self.reason, self.has_no_model = reason, True
 
     def failed(self, reason: str, code: FailureCode) -> None:
         self.reason, self.code = reason, code
@@ -302,11 +306,29 @@ def test_errors_are_the_servers_or_the_clients(form):
     }
     for statuses, code in codes.items():
         for status in statuses:
-            run = whole(status, b'{"error": {"message": "no  such\\nmodel"}}', form=form, x_kept="a", date="now")
-            assert (run.ends.code, run.ends.reason) == (code, f"HTTP {status}: no such model")
+            run = whole(status, b'{"error": {"message": "no  such\\npage"}}', form=form, x_kept="a", date="now")
+            assert (run.ends.code, run.ends.reason) == (code, f"HTTP {status}: no such page")
             answer = run.call.answer
             assert (answer is None) == (code is FailureCode.BROKEN)
             assert answer is None or (answer.status, answer.headers) == (status, [("x-kept", "a")])
+
+
+@pytest.mark.parametrize(
+    ("body", "is_model"),
+    [
+        (b'{"error": {"message": "The model `m` does not exist.", "param": null, "code": 404}}', True),
+        (b'{"error": {"message": "not found", "code": "model_not_found"}}', True),
+        (b'{"error": {"message": "not found", "param": "model"}}', True),
+        (b'{"error": "model \'m\' not found, try pulling it first"}', True),
+        (b'{"detail": "Not Found"}', False),
+        (b"404 page not found", False),
+        (b"the model of a proxy\xff", False),
+    ],
+)
+def test_a_model_that_is_not_found_is_told_from_a_path(body, is_model):
+    run = whole(404, body)
+    assert (run.ends.has_no_model, run.ends.code) == (is_model, None if is_model else FailureCode.BROKEN)
+    assert not whole(403, body).ends.has_no_model
 
 
 def test_a_server_that_is_busy_says_when_it_is_not():
@@ -351,6 +373,7 @@ ERRORS_WITHIN = [
     ({"error": {"message": "boom", "code": 7, "type": "new"}}, FailureCode.STEP, 500),
     ({"error": "boom"}, FailureCode.STEP, 500),
     ({"error": {"message": "gone", "type": "NotFoundError"}}, FailureCode.BROKEN, 404),
+    ({"error": {"message": "The model `m` does not exist.", "type": "NotFoundError", "code": 404}}, None, 404),
     ({"error": {"message": "later", "type": "overloaded_error"}, "type": "error"}, None, 503),
 ]
 

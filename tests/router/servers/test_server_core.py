@@ -27,7 +27,7 @@ from mesh.wire.requests import (
 )
 from mesh.wire.status import MOST_PREFILLS
 from router.servers.effects import Say, StartCall, StopCall, TellStatus
-from router.servers.facts import ServerFacts, ServerKind, ServerLoad
+from router.servers.facts import ServedName, ServerFacts, ServerKind, ServerLoad
 from router.servers.learnt.costs import ServerCosts
 from router.servers.server_core import ServerCore
 from tests.router.cluster import SERVICE, make_spec
@@ -36,6 +36,7 @@ ENGINE = EngineSpec(
     "s", Role.MULTIPLEX, (SERVICE,), backend="openai", server=ServerSpec("http://s", read_timeout_s=10.0), max_running=2
 )
 FACTS = ServerFacts(ServerKind.VLLM, "1", ())
+FACTS_WITH_MODEL = replace(FACTS, models=(ServedName(SERVICE),))
 FIRST = Epoch(0)
 
 
@@ -234,3 +235,22 @@ def test_a_server_takes_lines_only_if_it_has_something_to_spare(core):
     core.got("asked", Epoch(0), [1], None, 0, 0.1)
     assert isinstance(said(core.take(submit_line("line"), 0.2))[0], Accepted)
     core.check_invariants()
+
+
+def test_a_service_whose_model_is_gone_leaves_until_the_model_is_back(core):
+    core.take(submit(), 0.0)
+    [refused] = said(core.lacks_model("r", FIRST, "HTTP 404: no such model", 0.0))
+    assert refused.code is RefusalCode.UNKNOWN_SERVICE
+    status = core.status(0.0)
+    assert (status.state, status.services, status.num_tokens) == (ProcessState.READY, [], 0)
+    [failed] = status.failed_loads
+    assert (failed.service, failed.reason.endswith("HTTP 404: no such model")) == (SERVICE, True)
+    [refused] = said(core.take(submit(attempt=1), 0.5))
+    assert (refused.code, refused.reason) == (RefusalCode.UNKNOWN_SERVICE, failed.reason)
+    core.found(FACTS_WITH_MODEL, 2.0)
+    assert ([one.name for one in core.status(2.0).services], core.status(2.0).failed_loads) == ([SERVICE], [])
+    core.found(replace(FACTS_WITH_MODEL, models=()), 3.0)
+    assert core.status(3.0).services == []
+    core.lost()
+    core.found(FACTS_WITH_MODEL, 4.0)
+    assert isinstance(said(core.take(submit(attempt=2), 4.0))[0], Accepted)

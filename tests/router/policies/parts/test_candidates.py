@@ -3,6 +3,7 @@
 import pytest
 
 from mesh.wire.control import ProcessState
+from mesh.wire.status import FailedLoad
 from router.policies.parts.candidates import find_candidates, least_loaded, load, route
 from router.policies.policy import Reject, Wait
 from router.view.cluster_view import Candidates
@@ -25,6 +26,12 @@ def test_a_request_waits_where_nobody_serves_it(numbers: dict[str, object]):
         f"no engine is ready to serve {SERVICE}"
     )
     assert isinstance(find_candidates(make_request(), make_view()), Wait)
+
+
+def test_a_request_that_waits_hears_what_an_engine_says_that_should_serve_it():
+    failed = [FailedLoad("other", "no file", 1), FailedLoad(SERVICE, "no model", 2)]
+    view = make_view(make_engine(M0, services=("other",), failed_loads=failed))
+    assert find_candidates(make_request(), view) == Wait(f"no engine is ready to serve {SERVICE}; {M0}: no model")
 
 
 def test_a_prompt_must_fit_with_the_token_that_follows_it():

@@ -21,7 +21,7 @@ class _Missing:
 
 
 class MissingModels:
-    """Of one server. ``names``: what it calls the model of each service."""
+    """Keeps them for one server. ``names``: what it calls the model of each service."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = names

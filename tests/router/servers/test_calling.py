@@ -313,22 +313,11 @@ def test_errors_are_the_servers_or_the_clients(form):
             assert answer is None or (answer.status, answer.headers) == (status, [("x-kept", "a")])
 
 
-@pytest.mark.parametrize(
-    ("body", "is_model"),
-    [
-        (b'{"error": {"message": "The model `m` does not exist.", "param": null, "code": 404}}', True),
-        (b'{"error": {"message": "not found", "code": "model_not_found"}}', True),
-        (b'{"error": {"message": "not found", "param": "model"}}', True),
-        (b'{"error": "model \'m\' not found, try pulling it first"}', True),
-        (b'{"detail": "Not Found"}', False),
-        (b"404 page not found", False),
-        (b"the model of a proxy\xff", False),
-    ],
-)
-def test_a_model_that_is_not_found_is_told_from_a_path(body, is_model):
-    run = whole(404, body)
-    assert (run.ends.has_no_model, run.ends.code) == (is_model, None if is_model else FailureCode.BROKEN)
-    assert not whole(403, body).ends.has_no_model
+def test_a_model_that_is_not_found_is_told_from_a_path():
+    for body, is_model in ((b'{"error": "no model m"}', True), (b'{"detail": "Not Found"}', False)):
+        run = whole(404, body)
+        assert (run.ends.has_no_model, run.ends.code) == (is_model, None if is_model else FailureCode.BROKEN)
+        assert not whole(403, body).ends.has_no_model
 
 
 def test_a_server_that_is_busy_says_when_it_is_not():
@@ -338,20 +327,7 @@ def test_a_server_that_is_busy_says_when_it_is_not():
         assert run.ends.reason == f"HTTP {status}: no reason given"
 
 
-def test_the_reason_is_what_an_error_says():
-    said = {
-        b'{"message": "a"}': "a",
-        b'{"detail": "b"}': "b",
-        b'{"error": "c"}': "c",
-        b'{"error": {"code": 1}, "message": "d"}': "d",
-        b'{"error": {"message": 1}}': '{"error": {"message": 1}}',
-        b"plain": "plain",
-        b"\xff": "\ufffd",
-        b"x" * 900: "x" * 200,
-        json.dumps({"message": "y" * 900}).encode(): "y" * 300,
-    }
-    for body, reason in said.items():
-        assert whole(500, body).ends.reason == f"HTTP 500: {reason}"
+def test_the_reason_is_where_a_server_redirects_to():
     assert whole(302, b"", location="http://b").ends.reason == "HTTP 302: it redirects to 'http://b'"
     assert whole(400, b"a", location="http://b").ends.reason == "HTTP 400: a"
 
@@ -365,22 +341,13 @@ def test_of_a_long_error_the_beginning_is_enough(monkeypatch):
 
 # --- errors in answers that claim to be none --------------------------------------------------------------------------
 
-ERRORS_WITHIN = [
-    ({"error": {"message": "too long", "type": "BadRequestError", "code": 400}}, FailureCode.INVALID, 400),
-    ({"error": {"message": "too long", "code": "context_length_exceeded"}}, FailureCode.INVALID, 400),
-    ({"object": "error", "message": "too long", "type": "BadRequestError", "code": 400}, FailureCode.INVALID, 400),
-    ({"error": {"message": "boom", "code": "502"}}, FailureCode.STEP, 502),
-    ({"error": {"message": "boom", "code": 7, "type": "new"}}, FailureCode.STEP, 500),
-    ({"error": "boom"}, FailureCode.STEP, 500),
-    ({"error": {"message": "gone", "type": "NotFoundError"}}, FailureCode.BROKEN, 404),
-    ({"error": {"message": "The model `m` does not exist.", "type": "NotFoundError", "code": 404}}, None, 404),
-    ({"error": {"message": "later", "type": "overloaded_error"}, "type": "error"}, None, 503),
-]
 
-
-@pytest.mark.parametrize(("body", "code", "status"), ERRORS_WITHIN)
-def test_an_error_inside_of_an_answer_is_what_its_status_should_have_said(body, code, status):
-    data = json.dumps(body).encode()
+@pytest.mark.parametrize(
+    ("said", "code", "status"),
+    [(400, FailureCode.INVALID, 400), ("new", FailureCode.STEP, 500), (403, FailureCode.BROKEN, 403)],
+)
+def test_an_error_inside_of_an_answer_is_what_its_status_should_have_said(said, code, status):
+    data = json.dumps({"error": {"message": "no", "code": said}}).encode()
     event = b"event: error\ndata: " + data + b"\n\n"
     runs = [
         whole(200, data, content_type="application/json"),
@@ -390,10 +357,9 @@ def test_an_error_inside_of_an_answer_is_what_its_status_should_have_said(body, 
         stream(event, form=AnswerForm.EVENTS),
     ]
     for run in runs:
-        assert (run.ends.code, run.ends.tokens) == (code, [])
-        assert run.ends.reason.startswith(f"HTTP {status}: ")
+        assert (run.ends.code, run.ends.tokens, run.ends.reason) == (code, [], f"HTTP {status}: no")
         answer = run.call.answer
-        assert (answer is not None) == (code in (FailureCode.INVALID, FailureCode.STEP))
+        assert (answer is None) == (code is FailureCode.BROKEN)
         assert answer is None or (answer.status, answer.body) == (status, data)
         assert answer is None or answer.headers == [("content-type", "application/json")]
 

@@ -11,7 +11,7 @@ import pytest
 
 from mesh.access.keys import UNLIMITED, KeyLimits
 from mesh.topology.schema import PolicySpec
-from mesh.wire.control import Drain, ProcessState
+from mesh.wire.control import Drain
 from router.api.access.rates import Charge, Meter
 from router.api.http.callers import Caller
 from router.servers.identify import ServerError, identify
@@ -150,55 +150,6 @@ async def test_a_server_that_is_gone_is_noticed_and_comes_back(tmp_path):
         await front.until_serving(1)
         await servers[0].start()
         await front.until_serving(2)
-
-
-async def test_a_server_without_its_model_leaves_and_comes_back_with_it(tmp_path):
-    gone = says(whole({"error": {"message": "The model `m` does not exist.", "code": 404}}, "404 Not Found"))
-    async with serving(gone, answer) as servers, front_of(tmp_path, *servers, metrics="off") as front:
-        servers[0].models = ("other",)
-        for _ in range(3):
-            assert (await front.stream(max_tokens=1))[0] == "w0 "
-        await front.until_serving(1)
-        view = front.router.view().engines["s0"]
-        assert (view.state, [one.service for one in view.failed]) == (ProcessState.READY, [CHAT])
-        assert len(servers[0].asked) <= 1, "it is not asked again"
-        servers[0].behaviour, servers[0].models = answer, ("other", "m")
-        await front.until_serving(2)
-    assert {record.outcome for record in front.records} == {"finished"}
-
-
-async def test_a_request_that_waits_for_a_model_says_so(tmp_path):
-    async with serving(answer) as [server], front_of(tmp_path, server, metrics="off", ttft_s=0.2) as front:
-        server.models = ("other",)
-        await front.until_serving(0)
-        response = await front.chat()
-        assert response.status_code == 503
-        assert "s0: the server lists no model 'm' any more" in response.json()["error"]["message"]
-
-
-async def test_the_servers_own_refusal_is_the_clients(tmp_path):
-    wrong = {"error": {"message": "max_tokens is too large", "param": "max_tokens"}}
-    async with serving(says(whole(wrong, "400 Bad Request"))) as [server], front_of(tmp_path, server) as front:
-        for stream in (True, False):
-            response = await front.chat(stream=stream)
-            assert (response.status_code, response.json()) == (400, wrong)
-        server.behaviour = says(whole({"error": {"message": "boom"}}, "500 Internal Server Error"))
-        response = await front.chat()
-        assert (response.status_code, response.json()["error"]["message"]) == (500, "boom")
-    assert len(server.asked) == 4, "what fails a server is tried twice"
-
-
-async def test_an_error_with_a_good_status_is_an_error(tmp_path):
-    wrong = {"error": {"message": "max_tokens is too large", "code": 400}}
-    async with serving(says(whole(wrong))) as [server], front_of(tmp_path, server) as front:
-        for behaviour in (says(whole(wrong)), says(STREAM + event(chunk()) + event(wrong) + b"0\r\n\r\n")):
-            server.behaviour = behaviour
-            response = await front.chat(stream=True)
-            assert (response.status_code, response.json()) == (400, wrong)
-        server.behaviour = says(whole({"error": "boom"}))
-        response = await front.chat()
-        assert (response.status_code, response.json()) == (500, {"error": "boom"})
-    assert {record.outcome for record in front.records} == {"failed"}
 
 
 async def test_a_client_that_leaves_is_cancelled_at_the_server(tmp_path):

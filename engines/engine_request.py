@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
+from engines.memory.block_digests import root_of
 from engines.memory.block_pool import BlockPool, Run
-from engines.memory.chains import root_of
 from engines.scheduling.batch import Chunk, Drafting, Draw
 from engines.speculation.drafter import Drafter
 from engines.speculation.model_drafter import ModelDrafter

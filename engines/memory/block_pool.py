@@ -2,7 +2,7 @@
 
 A block is free, held (by one or several requests: a shared prefix), or cached: nobody holds it, but it is full and its
 content is known by the hash of all tokens up to its end, so that a later request with the same beginning can take it.
-Cached blocks are given up oldest first when free ones run out.
+Cached blocks are evicted oldest first when free ones run out.
 
 The pools of an engine's services share its pages (`engines.memory.pages`). A pool whose blocks fill a page each is
 here; for smaller blocks there is `engines.memory.packed_pool`.
@@ -15,8 +15,8 @@ from itertools import compress, count
 from math import inf
 from typing import Protocol
 
+from engines.memory.block_digests import ROOT, Digest, chain, digests_of, packed
 from engines.memory.cached_blocks import CachedBlocks
-from engines.memory.chains import ROOT, Digest, chain, digests_of, packed
 from engines.memory.pages import Claimant, PagePool, Precedence
 
 
@@ -36,7 +36,7 @@ class Content(Protocol):
 
 class Run:
     """The full blocks of one sequence that others can find, in order. ``tokens`` are the sequence's own, and grow.
-    ``root``: of `engines.memory.chains.root_of`.
+    ``root``: of `engines.memory.block_digests.root_of`.
 
     Digests beyond the first are computed once another sequence begins alike: before that nobody can ask for them.
     """
@@ -62,7 +62,7 @@ class BlockPool:
     """Hands out blocks of ``block_size`` tokens; block and page have the same number.
 
     ``quota``: pages' worth of blocks that may be held at a time; None: all. What is cached counts for nobody, as it is
-    given up to whoever wants it.
+    evicted for whoever wants memory.
     """
 
     slots = 1  # blocks in a page
@@ -93,7 +93,7 @@ class BlockPool:
 
     @property
     def num_free(self) -> int:
-        """Blocks that can be allocated now: free ones, cached ones, and those of pages that others would give up."""
+        """Blocks that can be allocated now: free ones, cached ones, and those of pages that others would evict."""
         num_all, num_of_quota = len(self._free) + self._cached.num, self.num_blocks - self._num_here
         if self._pages.is_shared:
             num_all += self._pages.num_idle_beside(self)
@@ -101,7 +101,7 @@ class BlockPool:
 
     @property
     def num_unused(self) -> int:
-        """Blocks of free memory: nothing is given up for them."""
+        """Blocks of free memory: nothing is evicted for them."""
         return len(self._free)
 
     @property
@@ -165,10 +165,10 @@ class BlockPool:
         blocks = free[: -count - 1 : -1].tolist()
         del free[-len(blocks) or len(free) :]
         while len(blocks) < count:
-            if free:  # to give up one cached block can free others
+            if free:  # to evict one block can free others
                 blocks.append(free.pop())
             elif not (self._pages.is_shared and self._pages.reclaim(self)):
-                blocks += self._give_up_own(count - len(blocks))
+                blocks += self._evict_own(count - len(blocks))
         self._num_here += count
         for block in blocks:
             holders[block] = 1
@@ -177,7 +177,7 @@ class BlockPool:
                 content.take_page(block)
         return blocks
 
-    def _give_up_own(self, most: int) -> list[int]:
+    def _evict_own(self, most: int) -> list[int]:
         """Cached blocks, one at least: those that nobody has held for longer than any page of another pool."""
         cached, free, names = self._cached, self._free, self._names
         idle_since = self._pages.idle_since_beside(self) if self._pages.is_shared else inf
@@ -196,10 +196,10 @@ class BlockPool:
             if len(blocks) > num_before:
                 cached.pop(len(blocks) - num_before)
             else:
-                blocks.append(self._give_up_named())
+                blocks.append(self._evict_named())
         return blocks
 
-    def _give_up_named(self) -> int:
+    def _evict_named(self) -> int:
         """The cached block that goes first."""
         block = self._cached.pop()
         self._forget(block)
@@ -217,7 +217,7 @@ class BlockPool:
                 self.gone.append(name)
 
     def release(self, blocks: Sequence[int]) -> None:
-        """Give up one hold on each block of a table; once cached, its tail is given up before its head."""
+        """Give up one hold on each block of a table; once cached, its tail is evicted before its head."""
         names = self._names
         self._pages.clock = now = self._pages.clock + 1
         let_go = self._let_go(blocks)
@@ -360,8 +360,8 @@ class BlockPool:
     def cached_since(self) -> float:
         return self._cached.since
 
-    def give_up_page(self) -> None:
-        self._put_free(self._give_up_named())
+    def evict_page(self) -> None:
+        self._put_free(self._evict_named())
 
     def owned_pages(self) -> Iterable[int]:
         return [*self._held(), *self._cached]
@@ -371,7 +371,7 @@ class BlockPool:
         if self.is_used:
             raise ValueError(f"{self!r} is closed while blocks are held")
         while self.num_idle_pages:
-            self.give_up_page()
+            self.evict_page()
         self._pages.remove(self)
 
     def _held(self) -> set[int]:

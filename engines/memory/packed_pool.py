@@ -48,7 +48,7 @@ class PackedBlockPool(BlockPool):
         blocks: list[int] = []
         while len(blocks) < count:
             if not self._open and not self._add_page():
-                self._give_up_block()
+                self._evict_block()
             else:
                 blocks += self._take_from_page(count - len(blocks))
         self._num_here += count
@@ -69,9 +69,9 @@ class PackedBlockPool(BlockPool):
         self._num_open += self.slots
         return True
 
-    def _give_up_block(self) -> None:
+    def _evict_block(self) -> None:
         """The one that has been cached for longest."""
-        self._put_free(self._give_up_named())
+        self._put_free(self._evict_named())
 
     def _take_from_page(self, most: int) -> list[int]:
         """Of the page that has been open for longest: those with fewer blocks in them may come free meanwhile."""
@@ -130,10 +130,10 @@ class PackedBlockPool(BlockPool):
     def idle_since(self) -> float:
         return next(iter(self._idle.values()), inf)
 
-    def give_up_page(self) -> None:
+    def evict_page(self) -> None:
         page = next(iter(self._idle))
         for block in range(page * self.slots, (page + 1) * self.slots):
-            if self._names[block] is not None:  # to give up one can free others
+            if self._names[block] is not None:  # to evict one can free others
                 self._cached.remove(block)
                 self._forget(block)
                 self._put_free(block)

@@ -2,7 +2,7 @@
 
 A page is free, or it is one pool's: some of its blocks are held, or hold prefixes that are worth keeping. A page of
 which nobody holds a block is idle. Its pool keeps its prefixes until memory is short; then the page that has been idle
-for longest is given up, whosever it is.
+for longest is evicted, whosever it is.
 
 A request that waits for more memory than there is claims it: what less urgent requests of other services are admitted
 with must leave that much, or a stream of small ones would keep a large one waiting for ever.
@@ -35,10 +35,10 @@ class Owner(Protocol):
 
     @property
     def cached_since(self) -> float:
-        """Return since when nobody holds the block that it would give up next; infinite if it has none."""
+        """Return since when nobody holds the block that it would evict next; infinite if it has none."""
 
-    def give_up_page(self) -> None:
-        """Free the page that has been idle for longest."""
+    def evict_page(self) -> None:
+        """Free the page that has been idle for longest: what its blocks hold is forgotten."""
 
     def owned_pages(self) -> Iterable[int]: ...
 
@@ -91,7 +91,7 @@ class PagePool:
         oldest = min(others, key=lambda other: other.idle_since)
         if oldest.idle_since == inf or oldest.idle_since > wanting.cached_since:
             return False
-        oldest.give_up_page()
+        oldest.evict_page()
         return True
 
     # --- who may be admitted ------------------------------------------------------------------------------------------

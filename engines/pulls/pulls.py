@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from engines.engine_request import EngineRequest
-from engines.memory.chains import Digest
+from engines.memory.block_digests import Digest
 from engines.pulls.cost import PullCost
 from engines.settings import EngineSettings
 from engines.status import Service, min_or_none

@@ -7,7 +7,7 @@ from math import inf
 from engines.costs.pace import Pace
 from engines.costs.step_cost import StepLoad
 from engines.engine_request import EngineRequest
-from engines.memory.chains import digests_of
+from engines.memory.block_digests import digests_of
 from engines.scheduling.answers import Answers
 from engines.scheduling.batch import StepResult
 from engines.scheduling.disciplines.discipline import Discipline, IterationPhase, Turn

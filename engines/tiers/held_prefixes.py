@@ -1,10 +1,10 @@
 """Tells gateways which prefixes an engine's pools and its host's tiers hold, so that they need not guess. Pure.
 
 A prefix is noted when a request with it ends: until then its gateway counts on it anyway. What was noted and what the
-pool gave up since goes out with the next status, as one message for all services. A gateway asks for all of it when it
+pool evicted since goes out with the next status, as one message for all services. A gateway asks for all of it when it
 is new, or when a message is missing (`mesh.wire.prefixes`).
 
-What the pool gave up is looked for in the tiers, a few prefixes with each status, those first that were looked for the
+What the pool evicted is looked for in the tiers, a few prefixes with each status, those first that were looked for the
 longest ago. Any process of a host may evict there, and only who noted a prefix knows its name: so each engine looks for
 its own.
 """
@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from engines.engine_request import EngineRequest
+from engines.memory.block_digests import Digest
 from engines.memory.block_pool import BlockPool
-from engines.memory.chains import Digest
 from engines.status import Service
 from kvtransfer.protocol import Send
 from kvtransfer.tiers.tier import TierIndex
@@ -28,7 +28,7 @@ LOOKS = 16  # in tiers for prefixes of a service, with each status: microseconds
 @dataclass(slots=True)
 class _Noted:
     """Prefixes of one service by the block that completes each. ``new``: of those, what nobody was told. ``below``:
-    those that the pool gave up and tiers may have, the longest not looked for first.
+    those that the pool evicted and tiers may have, the longest not looked for first.
     """
 
     names: dict[Digest, int] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class _Noted:
             self.names[digest] = self.new[digest] = name
 
     def take_gone(self, pool: BlockPool) -> list[int]:
-        """Return the names of what the pool has given up, and forget them."""
+        """Return the names of what the pool has evicted, and forget them."""
         lost = set(self.names) if len(pool.gone) == pool.gone.maxlen else self.names.keys() & set(pool.gone)
         pool.gone.clear()
         return [self._forget(digest) for digest in lost if pool.find(digest) is None]

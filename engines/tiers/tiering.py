@@ -4,7 +4,7 @@ docs/guides/keep-prefixes.md says what users see of it.
 
 Stores. Blocks that others can find are stored in the order in which they came to be, a few at a time: while nothing is
 here to be computed and nothing came for a while, or once little of the pool is unused, for then blocks are about to be
-given up. So where all fits into the pool, nothing is stored beside what is computed, nor between a client's requests.
+evicted. So where all fits into the pool, nothing is stored beside what is computed, nor between a client's requests.
 
 Loads. Before each iteration, the first requests that wait are looked up once: how far their prefix goes in the pool,
 how much further in the tiers, and how much further on another engine that the gateway named (`engines.pulls`). What
@@ -21,7 +21,7 @@ import structlog
 
 from engines.effects import LoadBlocks, StopLoading, StoreBlocks
 from engines.engine_request import EngineRequest
-from engines.memory.chains import Digest, digests_of
+from engines.memory.block_digests import Digest, digests_of
 from engines.scheduling.disciplines.discipline import Discipline, Rank
 from engines.scheduling.scheduler import precedence
 from engines.settings import EngineSettings
@@ -361,7 +361,7 @@ class Tiering:
 
     @property
     def num_dropped(self) -> int:
-        """Return how many blocks were given up before they could be stored."""
+        """Return how many blocks were evicted before they could be stored."""
         return self._num_dropped
 
     @property

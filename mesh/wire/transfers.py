@@ -83,8 +83,8 @@ class Pull(msgspec.Struct, frozen=True, tag=True):
     """Asks an engine for KV blocks of a prefix that it may have, in its pool or in the tiers of its host. It answers
     with `Reserve`, for as many of the first blocks as it has, or with `Declined`.
 
-    ``digests`` are those of the blocks' chains (`engines.memory.chains`): who does not know the tokens and the salt
-    cannot ask. ``request`` is the one that wants them, of ``gateway``.
+    ``digests`` are those of the blocks (`engines.memory.block_digests`): who does not know tokens and salt cannot ask.
+    ``request`` is the one that wants them, of ``gateway``.
     """
 
     transfer: Name

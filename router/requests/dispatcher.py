@@ -49,8 +49,8 @@ from router.requests.recovery import Recovery
 from router.requests.request_state import ANY_HOP, RequestPhase
 from router.requests.routing import Routing
 from router.requests.token_stream import Broken, Fence
+from router.view.canary_shares import Shares
 from router.view.monitor import Monitor
-from router.view.shares import Shares
 
 MAX_LOCATED = 64
 FILLER_PLACES = 4  # requests without promises are at most one for so many with promises

@@ -35,11 +35,11 @@ from router.requests.in_flight_requests import InFlightRequests
 from router.requests.limits import DispatchLimits
 from router.requests.links import Links
 from router.requests.shedding import Shedding
+from router.view.canary_shares import Shares
 from router.view.cluster_view import ClusterView
 from router.view.engine_view import RequestView
 from router.view.known_prefixes import KnownPrefixes
 from router.view.monitor import Monitor
-from router.view.shares import Shares
 
 RECALL_S = 0.1  # between two looks for requests to call back
 EVERYBODY: Sequence[set[str]] = (set(),)

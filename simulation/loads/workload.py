@@ -116,7 +116,7 @@ def prompt_of(request: TraceRequest, origin: int) -> list[int]:
     """Token ids: equal for blocks that the trace says are the same, else like those of its conversation only, which
     ``origin`` names.
     """
-    if not request.blocks:  # small ids, of which prefix caches keep a byte each (`engines.memory.chains.packed`)
+    if not request.blocks:  # small ids, of which prefix caches keep a byte each (`engines.memory.block_digests.packed`)
         name = [UNIQUE, *origin.to_bytes(4, "little")]
         return (name * -(-request.num_input // len(name)))[: request.num_input]
     prompt = [block for block in request.blocks for _ in range(PROMPT_BLOCK)]

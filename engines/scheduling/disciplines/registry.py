@@ -5,8 +5,8 @@ from math import inf
 
 from engines.costs.linear import prefill_s
 from engines.engine_request import EngineRequest
-from engines.scheduling.disciplines.db import DoublingBudget
 from engines.scheduling.disciplines.discipline import Discipline
+from engines.scheduling.disciplines.doubling_budget import DoublingBudget
 from engines.scheduling.disciplines.fcfs import FirstCome
 from engines.scheduling.disciplines.mlfq import SkipJoin
 from engines.scheduling.disciplines.profile import Costs, Lengths, Profiles, quickest_step_s

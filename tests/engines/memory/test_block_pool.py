@@ -5,8 +5,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from engines.memory.block_digests import ROOT, chain
 from engines.memory.block_pool import BlockPool, OutOfBlocksError, Run
-from engines.memory.chains import ROOT, chain
 from engines.memory.pages import PagePool
 from tests.seeds import seeds
 

@@ -10,8 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from engines.memory.block_digests import chain
 from engines.memory.block_pool import BlockPool, OutOfBlocksError, Run
-from engines.memory.chains import chain
 from engines.memory.packed_pool import block_pool
 from engines.memory.pages import PagePool
 from kvtransfer.layout import PageLayout

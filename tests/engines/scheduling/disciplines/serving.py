@@ -6,7 +6,7 @@ from math import inf
 
 from engines.costs.step_cost import StepCost
 from engines.engine_request import EngineRequest
-from engines.scheduling.disciplines.db import DoublingBudget
+from engines.scheduling.disciplines.doubling_budget import DoublingBudget
 from engines.scheduling.disciplines.profile import Profiles
 from engines.scheduling.disciplines.ranked import Ranked, RankOrder
 from engines.scheduling.disciplines.waits import Waits

@@ -8,7 +8,7 @@ from math import log2
 import pytest
 
 from engines.engine_request import EngineRequest
-from engines.scheduling.disciplines.db import DoublingBudget
+from engines.scheduling.disciplines.doubling_budget import DoublingBudget
 from engines.scheduling.disciplines.fcfs import FirstCome
 from engines.scheduling.disciplines.mlfq import SkipJoin
 from engines.scheduling.disciplines.ranked import Ranked, RankOrder

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from router.view.shares import HALVED_AT, Shares
+from router.view.canary_shares import HALVED_AT, Shares
 
 
 def play(shares, engines, number):

@@ -1,6 +1,6 @@
 """Tests of the identities of blocks, and of how the tokens behind them are kept."""
 
-from engines.memory.chains import ROOT, chain, packed
+from engines.memory.block_digests import ROOT, chain, packed
 
 
 def test_tokens_are_kept_in_a_byte_each_where_that_is_enough():

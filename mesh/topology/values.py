@@ -226,6 +226,14 @@ def names(value: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value))
 
 
+def different_names(value: object) -> tuple[str, ...]:
+    found = names(value)
+    if isinstance(value, list) and len(found) < len(value):
+        twice = next(item for item in found if value.count(item) > 1)
+        raise ValueError(f"{twice!r} is named {value.count(twice)} times; name each once")
+    return found
+
+
 def networks(value: object) -> tuple[str, ...]:
     """IP addresses, and networks of them."""
     wanted = 'write addresses and networks, such as ["10.0.0.7", "10.1.0.0/16"]'

@@ -41,6 +41,7 @@ def test_an_engine_is_on_the_host_of_those_that_it_spans(tmp_path: Path):
     ("text", "fault"),
     [
         (TWO + 'spans = ["narow"]', "spans: 'narow' is no table of engines; did you mean 'narrow'?"),
+        (TWO + 'spans = ["narrow", "narrow"]', "spans: 'narrow' is named 2 times; name each once"),
         (TWO + 'spans = ["wide"]', "spans: engines.wide spans others itself; name engines that span none"),
         (
             '[engines.wide]\nspans = ["narrow"]\n' + WIDE,

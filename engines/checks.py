@@ -10,6 +10,7 @@ from engines.admission.promises import never_kept
 from engines.costs.named_profiles import load_profile
 from engines.costs.profiles import EngineProfile, ProfileError
 from engines.costs.serving_systems import imitating
+from engines.memory.quotas import too_small
 from engines.models.errors import ModelError
 from engines.models.files.model_config import ModelConfig
 from engines.models.store import check_place, prepared_dir
@@ -34,6 +35,8 @@ def check(topology: Topology) -> list[str]:
         raise UserError(f"{topology.path}: kv_tiers: {problem}")
     profiles = {engine.id: profile_of(topology, engine) for engine in topology.engines}
     remarks = elsewhere + ([problem] if (problem := missing_transport(topology.transfer.transport)) else [])
+    for engine in topology.own_engines:
+        remarks += too_small(topology, engine, profiles[engine.id])
     for service in topology.services:
         check_draft(topology, service)
         costs = [profiles[engine.id] for engine in topology.engines if service.name in engine.services]

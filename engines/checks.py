@@ -14,7 +14,7 @@ from engines.memory.quotas import too_small
 from engines.models.errors import ModelError
 from engines.models.files.model_config import ModelConfig
 from engines.models.store import check_place, prepared_dir
-from engines.tiers.opening import missing_encryption, shared_folder
+from engines.tiers.opening import missing_encryption, shared_folder, too_small_tier
 from kvtransfer.layout import DTYPE_BYTES
 from mesh.errors import UserError
 from mesh.sizes import in_words
@@ -31,8 +31,11 @@ def check(topology: Topology) -> list[str]:
     for adapter in topology.adapters:
         _check_adapter(topology, adapter)
     tiers = topology.kv_tiers
-    if tiers is not None and (problem := missing_encryption(tiers) or shared_folder(tiers)):
-        raise UserError(f"{topology.path}: kv_tiers: {problem}")
+    if tiers is not None:
+        problems = [missing_encryption(tiers), shared_folder(tiers)]
+        problems += [too_small_tier(topology, engine) for engine in topology.own_engines]
+        if problem := next(filter(None, problems), ""):
+            raise UserError(f"{topology.path}: kv_tiers: {problem}")
     profiles = {engine.id: profile_of(topology, engine) for engine in topology.engines}
     remarks = elsewhere + ([problem] if (problem := missing_transport(topology.transfer.transport)) else [])
     for engine in topology.own_engines:

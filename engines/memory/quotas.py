@@ -1,16 +1,13 @@
 """Compares quotas of KV memory with the longest requests that services allow, before anything starts."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 from math import ceil
 
 from engines.costs.profiles import EngineProfile
-from engines.models.errors import ModelError
+from engines.memory.known_shapes import known_config, shape_of
 from engines.models.files.model_config import ModelConfig
-from engines.models.store import prepared_dir
 from kvtransfer.layout import KVLayout, PageLayout
 from mesh.topology.schema import EngineSpec, ServiceSpec, Topology
-from mesh.wire.transfers import KVShape
 
 
 def too_small(topology: Topology, engine: EngineSpec, profile: EngineProfile | None) -> Iterator[str]:
@@ -20,7 +17,7 @@ def too_small(topology: Topology, engine: EngineSpec, profile: EngineProfile | N
     if not engine.kv_quotas:
         return
     services = [topology.service(name) for name in engine.services]
-    configs = {spec.name: config for spec in services if (config := _config(spec)) is not None}
+    configs = {spec.name: config for spec in services if (config := known_config(spec)) is not None}
     for name, part in engine.kv_quotas.items():
         spec = topology.service(name)
         longest = spec.max_context or (configs[name].max_context if name in configs else None)
@@ -38,14 +35,6 @@ def too_small(topology: Topology, engine: EngineSpec, profile: EngineProfile | N
             )
 
 
-def _config(spec: ServiceSpec) -> ModelConfig | None:
-    """None if the model is not prepared yet, a server's, or an encoder, which keeps no KV."""
-    with suppress(ModelError):
-        config = ModelConfig.load(prepared_dir(spec.model)) if spec.model else None
-        return config if config is not None and config.encoder is None else None
-    return None
-
-
 def _tokens_of_pages(
     engine: EngineSpec,
     services: list[ServiceSpec],
@@ -59,14 +48,9 @@ def _tokens_of_pages(
         return None if profile is None else (profile.kv_memory_bytes // (profile.kv_bytes_per_token * size), size)
     if len(configs) < len(services):
         return None
-    shapes = {spec.name: _shape(configs[spec.name], spec, size) for spec in services}
+    shapes = {spec.name: shape_of(configs[spec.name], spec, size) for spec in services}
     try:
         layout = PageLayout.fitting(shapes.values(), engine.kv_memory_bytes)
     except ValueError:
         return None  # the engine says so when it starts
     return layout.num_pages, KVLayout(shapes[name], layout).slots * size
-
-
-def _shape(config: ModelConfig, spec: ServiceSpec, block_size: int) -> KVShape:
-    kept = spec.kv_dtype or ("float32" if spec.dtype == "int8" else spec.dtype)
-    return KVShape(config.num_layers, config.num_kv_heads, config.head_dim, block_size, kept)

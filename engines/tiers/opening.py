@@ -5,13 +5,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from engines.memory.known_shapes import known_config, shape_of
 from engines.models.cache import Cache
-from kvtransfer.tiers.folder import ListedFolder, TierFolder
+from engines.models.files.model_config import ModelConfig
+from kvtransfer.layout import block_bytes
+from kvtransfer.tiers.block_file import file_bytes
+from kvtransfer.tiers.folder import ListedFolder, TierFolder, taken_bytes
 from kvtransfer.tiers.tier import Tier
 from mesh.access.private_file import is_private
 from mesh.errors import UserError
 from mesh.extras import missing_extra
-from mesh.topology.schema import EngineSpec, Topology
+from mesh.topology.schema import EngineSpec, ServiceSpec, Topology
 from mesh.topology.stores import KVTiersSpec
 
 MEMORY = Path("/dev/shm")  # a file system in memory, for all users of a Linux host
@@ -42,6 +46,25 @@ def shared_folder(spec: KVTiersSpec) -> str:
     if not (host.is_relative_to(disk) or disk.is_relative_to(host)):
         return ""
     return f"disk_folder {disk} and host_folder {host} share files; name two that are apart"
+
+
+def too_small_tier(topology: Topology, engine: EngineSpec) -> str:
+    """Say in one line which tier holds no block of a service, as far as its model is here; empty if all hold some."""
+    spec = topology.kv_tiers
+    if spec is None or not engine.prefix_caching or engine.scheduling.is_static or engine.backend == "simulated":
+        return ""
+    for service in map(topology.service, engine.services):
+        config = known_config(service)
+        num_bytes = 0 if config is None else _file_bytes(config, service, engine.block_size)
+        for key, size in (("host", spec.host_bytes), ("disk", spec.disk_bytes or num_bytes)):
+            if size < num_bytes:
+                needed = f"{num_bytes} bytes for {engine.block_size} tokens of services.{service.name}"
+                return f"{key} = {size} bytes holds no block ({needed}); use more than that"
+    return ""
+
+
+def _file_bytes(config: ModelConfig, service: ServiceSpec, block_size: int) -> int:
+    return taken_bytes(file_bytes(block_bytes(shape_of(config, service, block_size))))
 
 
 def missing_encryption(spec: KVTiersSpec) -> str:

@@ -40,6 +40,7 @@ LOOK_AHEAD = 8  # requests that wait, of a service
 LEAST_WAIT_S = 0.1  # for a load, however fast computing is: less says nothing of it
 QUIET_S = 0.2  # without anything to compute, after which blocks are stored: a request that comes would share the core
 STORE_BYTES = 8 * 2**20  # at a time
+STORE_PART = 4  # of the smallest tier, one such part is stored at a time at most: to make room leaves something there
 MOST_LOOKS = 1024  # for blocks that are not stored yet, at a time
 USUAL_BLOCKS = 64  # of a load, by which tiers are compared with computing
 PEERS = "peers"  # how statuses call what came from other engines
@@ -315,8 +316,8 @@ class Tiering:
         """The first new blocks that are still in the pool and not in the first tier; None: there are none of those."""
         pool, index, new = service.pool, service.tiers, service.pool.tell_new()
         assert index is not None
-        first = next(iter(index.tiers))
-        digests, blocks, most = list[Digest](), list[int](), max(1, STORE_BYTES // block_bytes(service.shape))
+        first, most_bytes = next(iter(index.tiers)), min(STORE_BYTES, min(index.tiers.values()) // STORE_PART)
+        digests, blocks, most = list[Digest](), list[int](), max(1, most_bytes // block_bytes(service.shape))
         for _ in range(min(len(new), MOST_LOOKS)):
             if len(digests) == most:
                 break

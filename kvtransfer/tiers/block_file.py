@@ -40,6 +40,11 @@ def name_of(space: bytes, digest: bytes) -> str:
     return blake2b(digest, key=space, digest_size=16).hexdigest()
 
 
+def file_bytes(block_bytes: int) -> int:
+    """Return how long the file of a block is, if it is not encrypted."""
+    return HEADER.size + block_bytes
+
+
 def sealed(name: str, content: Buffer) -> Sequence[Buffer]:
     """Return the parts of a block's file."""
     view = memoryview(content).cast("B")
@@ -51,7 +56,7 @@ def opened(name: str, file: Buffer, block_bytes: int) -> memoryview:
     view = memoryview(file).cast("B")
     if bytes(view[: len(ENCRYPTED)]) == ENCRYPTED:
         raise WrongKeyError("it is encrypted, and no key is set")
-    if len(view) != HEADER.size + block_bytes:
+    if len(view) != file_bytes(block_bytes):
         raise BlockFileError("it is shorter or longer than a block")
     magic, its_name, num_bytes, checksum = HEADER.unpack_from(view)
     content = view[HEADER.size :]

@@ -42,7 +42,7 @@ class BlockFile(NamedTuple):
 
     @property
     def num_bytes(self) -> int:
-        return _taken(sum([memoryview(part).nbytes for part in self.parts]))
+        return taken_bytes(sum([memoryview(part).nbytes for part in self.parts]))
 
 
 class Written(NamedTuple):
@@ -196,7 +196,7 @@ class TierFolder:
                 for file in _entries(entry.path):
                     with suppress(FileNotFoundError):
                         status = file.stat(follow_symlinks=False)
-                        yield status.st_mtime_ns, _taken(status.st_size), file.path
+                        yield status.st_mtime_ns, taken_bytes(status.st_size), file.path
             elif entry.name.startswith(PARTIAL):
                 with suppress(FileNotFoundError):
                     if entry.stat(follow_symlinks=False).st_mtime_ns < stale_ns:
@@ -273,7 +273,8 @@ class ListedFolder(TierFolder):
         self._looks_at = self._clock() + LOOK_S
 
 
-def _taken(num_bytes: int) -> int:
+def taken_bytes(num_bytes: int) -> int:
+    """Return what a file of that length counts for."""
     return -(-num_bytes // UNIT) * UNIT
 
 

@@ -1,5 +1,6 @@
 """Tiers of a host: opened as the topology says, and a key that cannot be had is one clear line."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from kvtransfer.tiers.tier import Tier
 from mesh.errors import UserError
 from mesh.topology.parse import load
 from mesh.topology.stores import KVTiersSpec
+from tests.engines.contract.computers import FOLDER
 
 SECRET = "0123456789abcdef" * 4
 
@@ -76,3 +78,21 @@ def test_what_to_install_is_said_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"kv_tiers: disk_key_env needs cryptography, .*pip install 'meshserve\[enc"):
         engines.checks.check(topology(tmp_path, 'disk = "1GiB"\ndisk_key_env = "K"'))
+
+
+@pytest.mark.parametrize(
+    ("tiers", "fault"),
+    [
+        ('host = "32KiB"\n', "host = 32768 bytes holds no block (36864 bytes for 16 tokens of services.m); use more"),
+        ('host = "36KiB"\ndisk = "8KiB"\ndisk_folder = "disk"\n', "disk = 8192 bytes holds no block (36864 bytes"),
+        ('host = "36KiB"\ndisk = "36KiB"\ndisk_folder = "disk"\n', ""),
+    ],
+)
+def test_a_tier_that_holds_no_block_is_refused(tmp_path, tiers, fault):
+    path = topology(tmp_path, tiers).path
+    path.write_text(path.read_text().replace("pypi:x==1/x.gguf", str(FOLDER)))
+    if not fault:
+        assert engines.checks.check(load(path)) == []
+        return
+    with pytest.raises(UserError, match=f"kv_tiers: {re.escape(fault)}"):
+        engines.checks.check(load(path))

@@ -192,6 +192,19 @@ def test_nothing_is_stored_beside_what_runs_while_the_pool_has_room(make_spec: M
     assert engine.core.next_deadline() is None
 
 
+def test_a_small_tier_is_filled_by_parts(make_spec: MakeSpec):
+    """A store that is larger than the tier would not be kept at all."""
+    mesh, tier = VirtualMesh(), VirtualTier()
+    tier.tiers = {Tier.HOST: 8 * 32, Tier.DISK: 2**20}
+    engine = mesh.add("only", tier=tier)
+    engine.core.receive(GATEWAY, Submit(make_spec("a", num_prompt=24, max_tokens=1), Epoch(1)), (), 0.0)
+    while (batch := engine.core.next_batch(0.0)[0]) is not None:
+        engine.core.finish_step(engine.executor.execute(batch), 0.0)
+    [store] = engine.core.expire(QUIET_S)
+    assert isinstance(store, StoreBlocks)
+    assert len(store.blocks) == 2
+
+
 def test_gateways_are_told_of_tiers_from_which_it_is_worth_to_load(engine: VirtualEngine):
     [service] = engine.core.status(0.0).services
     assert service.tier_tokens == 2**20 // 32 * BLOCK_SIZE

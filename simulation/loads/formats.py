@@ -56,6 +56,35 @@ def _batched(row: Row) -> TraceRequest:
     return TraceRequest(0.0, row.tokens("input_length"), row.tokens("output_length"))
 
 
+def _bench(row: Row) -> TraceRequest:
+    """One outcome of mesh bench's requests.jsonl. One that failed asks for what it was to have."""
+    is_whole = not row.has("failure")
+    sizes = {side: row.tokens(_asked(row, side, is_whole)) for side in ("input", "output")}
+    due_s = row.seconds("due_s")
+    ttft_s = row.seconds("first_s") - due_s if row.has("first_s") else None
+    e2e_s = row.seconds("last_s") - due_s if row.has("last_s") else None
+    tpot_s = (
+        None if ttft_s is None or e2e_s is None or sizes["output"] < 2 else (e2e_s - ttft_s) / (sizes["output"] - 1)
+    )
+    promise = row.table("promise") if row.has("promise") else Row(row.place, {})
+    return TraceRequest(
+        due_s,
+        sizes["input"],
+        sizes["output"],
+        service=row.text("model"),
+        slo_ttft_s=promise.seconds("ttft_s") if promise.has("ttft_s") else None,
+        slo_tpot_s=promise.seconds("tpot_s") if promise.has("tpot_s") else None,
+        was_answered=is_whole,
+        answer=RecordedAnswer(Outcome.FINISHED if is_whole else Outcome.FAILED, ttft_s, tpot_s, e2e_s, None),
+    )
+
+
+def _asked(row: Row, side: str, is_whole: bool) -> str:
+    """The column of a length: what was asked for, where what came is less."""
+    asked = f"asked_{side}_tokens"
+    return f"{side}_tokens" if is_whole or not row.has(asked) else asked
+
+
 def _aiperf(row: Row) -> TraceRequest:
     """One record of aiperf's profile_export.jsonl."""
     metadata, metrics = row.table("metadata"), row.table("metrics")
@@ -167,6 +196,7 @@ JSON_FORMATS = (
         lambda rows: [_aiperf(row) for row in rows if not row.has("error")],
         left_out="failed",
     ),
+    TraceFormat("mesh bench's requests", "due_s", ("model", "due_s", *ARRIVALS), _each(_bench)),
     TraceFormat("LLMServingSim", "input_toks", ("arrival_time", "input_toks", "output_toks"), _each(_llm_serving_sim)),
     TraceFormat(
         "Mooncake", "timestamp", ("timestamp", "input_length", "output_length"), _each(_mooncake), is_quantised=True

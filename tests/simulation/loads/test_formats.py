@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from router.history.records import Outcome
 from simulation.loads.rows import TraceError
 from simulation.loads.traces import load_lengths, load_trace
 
@@ -27,6 +28,14 @@ VLLM = {
     "itls": [[0.01, 0.03], [], []],
     "start_times": [100.5, 101.0, 102.0],
 }
+BENCH = {
+    "number": 0, "model": "chat", "due_s": 1.5, "woke_s": 1.5, "sent_s": 1.6, "ended_s": 3.1, "input_tokens": 40,
+    "output_tokens": 6, "asked_output_tokens": 9, "first_s": 2.0, "last_s": 3.0, "promise": {"ttft_s": 1.0},
+}  # fmt: skip
+BENCH_FAILED = {
+    "number": 1, "model": "chat", "due_s": 2.0, "woke_s": 2.0, "sent_s": 2.0, "ended_s": 2.1, "input_tokens": 0,
+    "output_tokens": 0, "asked_input_tokens": 41, "asked_output_tokens": 9, "status": 503, "failure": "refused",
+}  # fmt: skip
 GUIDELLM = {
     "benchmarks": [
         {
@@ -67,6 +76,10 @@ TIMED = {
     "aiperf": (
         f"{json.dumps(AIPERF)}\n{json.dumps({**AIPERF, 'metrics': {}, 'error': {'code': 500}})}\n",
         [(0.0, 550, 9)],
+    ),
+    "mesh bench": (
+        f"{json.dumps(BENCH)}\n{json.dumps(BENCH_FAILED)}\n{json.dumps({**BENCH_FAILED, 'asked_output_tokens': 0})}\n",
+        [(0.0, 40, 6), (0.5, 41, 9)],
     ),
     "vllm": (json.dumps(VLLM), [(0.0, 32, 3), (0.5, 64, 1)]),
     "vllm, indented": (json.dumps(VLLM, indent=2), [(0.0, 32, 3), (0.5, 64, 1)]),
@@ -109,6 +122,10 @@ def test_lengths(tmp_path, text, expected):
 def test_what_a_load_generator_saw_is_kept(tmp_path):
     first, _ = load_trace(written(tmp_path, json.dumps(VLLM)), Random(1))
     assert (first.answer.ttft_s, first.answer.tpot_s, first.answer.e2e_s) == pytest.approx((0.1, 0.02, 0.14))
+    whole, failed = load_trace(written(tmp_path, f"{json.dumps(BENCH)}\n{json.dumps(BENCH_FAILED)}\n"), Random(1))
+    assert (whole.answer.ttft_s, whole.answer.tpot_s, whole.answer.e2e_s) == pytest.approx((0.5, 0.2, 1.5))
+    assert (whole.service, whole.slo_ttft_s, whole.slo_tpot_s, whole.was_answered) == ("chat", 1.0, None, True)
+    assert (failed.answer.outcome, failed.answer.ttft_s, failed.was_answered) == (Outcome.FAILED, None, False)
     [record] = load_trace(written(tmp_path, json.dumps(AIPERF)), Random(1))
     assert (record.answer.ttft_s, record.answer.tpot_s) == pytest.approx((0.2559, 0.0052))
 

@@ -19,6 +19,7 @@ from simulation.command.outputs import Outputs
 from simulation.command.policy_names import check_policy, label
 from simulation.command.profiles import parse_named, profiles_of
 from simulation.engines.physics import Physics
+from simulation.engines.servers import context_of
 from simulation.engines.shared_profiles import Profile, profile_of
 from simulation.experiment import Experiment, grid
 from simulation.faults.faults import Fault
@@ -47,6 +48,7 @@ def experiments(options: argparse.Namespace) -> list[Experiment]:
     for service in services:
         _check_slo(topology, service, profiles, options.ttft_factor)
     _remark(source.pool, slo)
+    _remark_contexts(source.pool, topology, profiles, services[0])
     base = Experiment(
         topology,
         profiles,
@@ -174,6 +176,30 @@ def _with_counts(
         faults=_faults(options, topology),
         engines=counts_label(counts),
     )
+
+
+def _remark_contexts(
+    pool: Sequence[TraceRequest], topology: Topology, profiles: Mapping[str, Profile], service: str
+) -> None:
+    """Say how many requests the engines refuse or cut, as they have longer ones than they take. ``service``: of those
+    that name none.
+    """
+    asked = [(request.service or service, one) for request in pool for one in (request, *request.then)]
+    for name in sorted({name for name, _ in asked}):
+        spec = topology.service(name)
+        engines = [one.id for one in topology.engines if name in one.services]
+        contexts = [context_of(spec, profile_of(profiles[engine], name)) for engine in engines]
+        bounds = [context for context in contexts if context is not None]
+        if not bounds or len(bounds) < len(contexts):
+            continue
+        own = [one for whose, one in asked if whose == name]
+        num_refused = sum(one.num_input >= max(bounds) for one in own)
+        num_cut = sum(one.num_input + one.num_output > max(bounds) for one in own) - num_refused
+        if num_refused or num_cut:
+            sys.stderr.write(
+                f"{name}: its context is {max(bounds)} tokens: {num_refused} of {len(own)} prompts are refused, and "
+                f"{num_cut} answers end there\n"
+            )
 
 
 def _check_slo(topology: Topology, service: str, profiles: Mapping[str, Profile], ttft_factor: float | None) -> None:

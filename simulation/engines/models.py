@@ -24,7 +24,7 @@ from mesh.wire.transfers import KVShape, MemoryRef, NixlRef
 from simulation.engines.copying import CopyModel
 from simulation.engines.drafts import modelled_lookup
 from simulation.engines.physics import Physics
-from simulation.engines.servers import request_s
+from simulation.engines.servers import context_of, request_s
 from simulation.engines.shared_profiles import Profile, SharedProfile, profile_of
 from simulation.engines.steps import StepModel
 from simulation.engines.tiers import HostTiers, SimulatedTiers
@@ -164,7 +164,7 @@ class SimulatedModels:
             shape,
             self._memory,
             frozenset(),
-            spec.max_context or MAX_CONTEXT,
+            context_of(spec, profile) or MAX_CONTEXT,
             LearntCost(cost.in_chunks(0 if pools else self._spec.chunk_tokens)),
             weight_bytes=profile.weight_bytes,
             pools=pools,

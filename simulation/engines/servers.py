@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from engines.costs.profiles import EngineProfile, ServerTraits
-from mesh.topology.schema import EngineSpec, Scheduling, Topology
+from mesh.topology.schema import EngineSpec, Scheduling, ServiceSpec, Topology
 from router.servers.backend_rules import OPENAI
 from simulation.engines.shared_profiles import Profile, SharedProfile
 
@@ -37,6 +37,13 @@ def traits_of(profile: Profile) -> ServerTraits | None:
     one: EngineProfile | None
     one = next(iter(profile.services.values()), None) if isinstance(profile, SharedProfile) else profile
     return None if one is None else one.server
+
+
+def context_of(service: ServiceSpec, profile: Profile) -> int | None:
+    """Return how many tokens a request and its answer may have there; None: nothing bounds them."""
+    of_server = None if (traits := traits_of(profile)) is None else traits.max_context
+    bounds = [bound for bound in (service.max_context, of_server) if bound is not None]
+    return min(bounds, default=None)
 
 
 def request_s(engine: EngineSpec, profile: Profile) -> float:

@@ -1,8 +1,10 @@
 """A recording and a profile are enough to simulate servers."""
 
 import json
+from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from engines.costs.profiles import ProfileFile, ServerTraits
 from engines.models.cache import Cache
@@ -51,6 +53,17 @@ def test_a_recording_is_played_on_so_many_servers(recording, profile, capsys):
     assert main(recording, "--profile", profile, *options) == 0
     one, two = json.loads(capsys.readouterr().out)["runs"]
     assert two["attainment"] > one["attainment"]
+
+
+def test_requests_beyond_the_context_of_a_server_are_told(recording, tmp_path, capsys):
+    lines = Path(recording).read_text().replace('"input_tokens": 200', '"input_tokens": 300', 1)
+    (tmp_path / "longer.jsonl").write_text(lines)
+    short = replace(PROFILE, server=replace(PROFILE.server, max_context=210))
+    (tmp_path / "short.toml").write_text(short.text())
+    assert main(str(tmp_path / "longer.jsonl"), "--profile", str(tmp_path / "short.toml"), "--engines", "1") == 0
+    printed = capsys.readouterr()
+    assert "chat: its context is 210 tokens: 1 of 40 prompts are refused, and 39 answers end there" in printed.err
+    assert "39 finished" in printed.out
 
 
 def test_a_trace_without_promises_asks_for_them(tmp_path, profile):

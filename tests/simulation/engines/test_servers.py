@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace as replace_struct
 
 from engines.costs.profiles import EngineProfile, ServerTraits
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, Scheduling, ServiceSpec, Slo, Topology
@@ -70,3 +71,13 @@ def test_a_prefix_is_found_only_where_the_server_keeps_them():
     keeps = replace(PROFILE, server=ServerTraits(chunk_tokens=64, request_s=0.0))
     forgets = replace(PROFILE, server=ServerTraits(chunk_tokens=64, request_s=0.0, prefix_caching=False))
     assert served(requests, keeps)[1].ttft_s < 0.5 * served(requests, forgets)[1].ttft_s
+
+
+def test_prompts_beyond_its_context_are_refused_and_answers_end_there():
+    traits = replace_struct(TRAITS, max_context=100)
+    requests = [TraceRequest(0.0, 100, 3), TraceRequest(10.0, 99, 3), TraceRequest(20.0, 90, 50)]
+    for settings in ({}, {"services": (replace(TOPOLOGY.services[0], max_context=1000),)}):
+        records = served(requests, replace(PROFILE, server=traits), **settings)
+        assert [record.outcome for record in records] == ["failed", "finished", "finished"]
+        assert [record.output_tokens for record in records[1:]] == [1, 10]
+    assert "no room for an answer in a context of 100" in records[0].reason

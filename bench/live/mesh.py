@@ -14,6 +14,7 @@ from typing import Any
 from bench.live.sending import send, shapes_of, token_prompts
 from bench.load.client.http import Address
 from bench.load.generator.wire import Pace
+from bench.load.leaving import leaving_at_sigterm
 from bench.load.results.outcome import Outcome
 from mesh.errors import UserError
 from mesh.topology.parse import load
@@ -68,7 +69,7 @@ def live_mesh(path: Path) -> Iterator[LiveMesh]:
     It lives in a folder of its own, so that no other mesh is touched; only the gateway's port must be free.
     """
     topology = load(path)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, leaving_at_sigterm():
         environment = os.environ | {"MESHSERVE_RUNTIME_DIR": folder}
         try:
             up = mesh_command(environment, START_S, "up", str(path), "--detach")

@@ -14,6 +14,7 @@ import httpx
 import psutil
 
 from bench.load.client.http import Address
+from bench.load.leaving import leaving_at_sigterm
 from mesh.errors import UserError
 
 MODEL = "model"  # the name under which every server serves its model
@@ -68,7 +69,7 @@ def started(
     name: str, port: int, command: Sequence[str], environment: Mapping[str, str] | None = None
 ) -> Iterator[Server]:
     """Start a server in a process group of its own. It ends with the block."""
-    with tempfile.TemporaryFile() as log:
+    with tempfile.TemporaryFile() as log, leaving_at_sigterm():
         running = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

@@ -39,6 +39,14 @@ class UsesPrefixes(Capability):
     """It looks at what engines have likely cached of a request."""
 
 
+class ForAlikeEngines(Capability):
+    """It is made for engines that each do both phases: a search for a topology splits none by phase."""
+
+
+class ForSplitEngines(Capability):
+    """It is made for engines of one phase each: a search for a topology tries no others."""
+
+
 class SeesGateways(Capability):
     """It looks at what other gateways there are."""
 

@@ -8,6 +8,7 @@ from heapq import nsmallest
 from typing import ClassVar
 
 from mesh.wire.control import PrefillMode, PrefillOrder
+from router.policies.capabilities import ForAlikeEngines
 from router.policies.parts.candidates import find_candidates, load, route
 from router.policies.parts.early_rejection import LENGTHS, MOST_TRIED, Way, first_kept
 from router.policies.policy import BaselineParameters, Decision, Policy, PolicyEntry
@@ -15,7 +16,7 @@ from router.view.cluster_view import Candidates, ClusterView
 from router.view.engine_view import EngineView, RequestView
 
 
-class Colocated(Policy):
+class Colocated(Policy, ForAlikeEngines):
     name = "colocated"
     mode: ClassVar = PrefillMode.FIRST
 

@@ -15,6 +15,7 @@ from itertools import chain, islice
 from typing import ClassVar, Literal
 
 from mesh.wire.control import PrefillOrder
+from router.policies.capabilities import ForSplitEngines
 from router.policies.parts.candidates import find_candidates, load, route
 from router.policies.parts.early_rejection import LENGTHS, MOST_TRIED, Way, first_kept
 from router.policies.policy import BaselineParameters, Decision, Policy, PolicyEntry, Wait
@@ -31,7 +32,7 @@ class DisaggregatedParameters(BaselineParameters, frozen=True):
     after_prefill: Literal["hand_over", "migrate"] = "hand_over"
 
 
-class Disaggregated(Policy):
+class Disaggregated(Policy, ForSplitEngines):
     name = "disaggregated"
     order: ClassVar = PrefillOrder.ARRIVAL
 

@@ -5,13 +5,14 @@ section 6.1). Engines queue first come, first served.
 """
 
 from mesh.wire.control import PrefillOrder
+from router.policies.capabilities import ForAlikeEngines
 from router.policies.parts.candidates import find_candidates, route
 from router.policies.policy import Decision, Policy, PolicyEntry
 from router.view.cluster_view import Candidates, ClusterView
 from router.view.engine_view import EngineView, RequestView
 
 
-class Infaas(Policy):
+class Infaas(Policy, ForAlikeEngines):
     name = "infaas"
 
     def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:

@@ -8,13 +8,14 @@ served; with ``[rescheduling]`` in the topology they move requests afterwards by
 
 from engines.transfers.freeness import with_one_more
 from mesh.wire.control import PrefillOrder
+from router.policies.capabilities import ForAlikeEngines
 from router.policies.parts.candidates import find_candidates, route
 from router.policies.policy import Decision, Policy, PolicyEntry
 from router.view.cluster_view import Candidates, ClusterView
 from router.view.engine_view import EngineView, RequestView
 
 
-class Llumnix(Policy):
+class Llumnix(Policy, ForAlikeEngines):
     name = "llumnix"
 
     def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:

@@ -18,7 +18,7 @@ from engines.scheduling.slices.batch_dispatch import Loads, interval_s, offload_
 from engines.scheduling.slices.batching import form_batches
 from engines.scheduling.slices.estimates import Rules, SliceEstimator
 from mesh.wire.control import PrefillOrder, ProcessState
-from router.policies.capabilities import FollowsRequests, PlansRounds, ReordersQueue
+from router.policies.capabilities import FollowsRequests, ForAlikeEngines, PlansRounds, ReordersQueue
 from router.policies.parts.candidates import find_candidates, route
 from router.policies.policy import Decision, Policy, PolicyEntry, Wait
 from router.view.cluster_view import Candidates, ClusterView
@@ -60,7 +60,7 @@ class _Batch(msgspec.Struct):
     members: set[str]
 
 
-class Slices(Policy, ReordersQueue, FollowsRequests):
+class Slices(Policy, ForAlikeEngines, ReordersQueue, FollowsRequests):
     name = "slices"
 
     def __init__(self, parameters: SlicesParameters) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import ceil, floor
+from random import Random
 from typing import Final
 
 from engines.costs.advice import LatencyPromise, Lengths, advise
@@ -11,13 +12,13 @@ from engines.costs.linear import prefill_s
 from engines.costs.profiles import EngineProfile
 from mesh.topology.schema import PolicySpec
 from mesh.wire.control import Role
+from router.policies.capabilities import Capability, ForAlikeEngines, ForSplitEngines
+from router.policies.registry import make_policy
 from simulation.command.policy_names import label
 
 SHARES: Final = (0.6, 2.0)  # of the engines that costs alone ask for: so few and so many are tried
 MOST_COUNTS: Final = 8  # numbers of engines that do both phases
 MOST_OF_A_PHASE: Final = 4  # numbers of prefill engines, and of decode engines for each
-IGNORE_ROLES: Final = frozenset({"chunked", "colocated", "infaas", "llumnix", "slices"})
-NEED_ROLES: Final = frozenset({"disaggregated", "disaggregated_sjf"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +96,12 @@ class SearchSpace:
         self, policy: PolicySpec, lengths: Lengths, promise: LatencyPromise, rate: float
     ) -> Iterator[tuple[OfferedEngines, ...]]:
         able = [offer for offer in self.offers if advise(offer.profile, lengths, promise).broken is None]
-        if policy.name not in NEED_ROLES:
+        if not _is_made_for(policy, ForSplitEngines):
             for offer in able:
                 need = rate / advise(offer.profile, lengths, promise).rate
                 for count in counts_to_try(need, MOST_COUNTS):
                     yield (OfferedEngines(offer, Role.MULTIPLEX, count),)
-        if policy.name not in IGNORE_ROLES:
+        if not _is_made_for(policy, ForAlikeEngines):
             for first, second in product(able, able):
                 if first.profile.kv_bytes_per_token == second.profile.kv_bytes_per_token:
                     yield from _split(first, second, policy, lengths, promise, rate)
@@ -110,7 +111,7 @@ def _split(
     first: EngineOffer, second: EngineOffer, policy: PolicySpec, lengths: Lengths, promise: LatencyPromise, rate: float
 ) -> Iterator[tuple[OfferedEngines, ...]]:
     """Prefill engines of one kind beside engines of another that decode."""
-    role = Role.DECODE if policy.name in NEED_ROLES else Role.MULTIPLEX
+    role = Role.DECODE if _is_made_for(policy, ForSplitEngines) else Role.MULTIPLEX
     busy = rate * prefill_s(first.profile.prefill, round(lengths.num_input))
     decodes = advise(second.profile, Lengths(1.0, lengths.num_output, lengths.held), promise)
     if decodes.broken is not None:
@@ -118,6 +119,10 @@ def _split(
     for num_first in counts_to_try(busy, MOST_OF_A_PHASE):
         for num_second in counts_to_try(rate / decodes.rate, MOST_OF_A_PHASE):
             yield OfferedEngines(first, Role.PREFILL, num_first), OfferedEngines(second, role, num_second)
+
+
+def _is_made_for(policy: PolicySpec, engines: type[Capability]) -> bool:
+    return make_policy(policy, Random(0)).offers(engines) is not None
 
 
 def counts_to_try(need: float, most: int) -> list[int]:

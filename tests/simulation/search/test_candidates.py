@@ -32,12 +32,12 @@ def test_candidates_come_from_cheap_to_dear():
 def test_each_policy_gets_the_roles_that_it_uses():
     roles = {
         name: {tuple(part.role for part in one.engines) for one in candidates([name])}
-        for name in ("chunked", "disaggregated", "elastic")
+        for name in ("chunked", "infaas", "llumnix", "slices", "disaggregated", "disaggregated_sjf", "elastic")
     }
     together, split = (Role.MULTIPLEX,), (Role.PREFILL, Role.MULTIPLEX)
     assert roles == {
-        "chunked": {together},
-        "disaggregated": {(Role.PREFILL, Role.DECODE)},
+        **{name: {together} for name in ("chunked", "infaas", "llumnix", "slices")},
+        **{name: {(Role.PREFILL, Role.DECODE)} for name in ("disaggregated", "disaggregated_sjf")},
         "elastic": {together, split},
     }
 

@@ -19,6 +19,7 @@ from engines.admission.orders import EngineOrders
 from engines.costs.pace import Pace
 from engines.costs.step_cost import StepLoad
 from engines.effects import Copied, Effect
+from engines.engine_request import EngineRequest
 from engines.filling.filling import Filling
 from engines.memory.residency import Residency
 from engines.requests import OwnedRequests
@@ -290,11 +291,19 @@ class EngineCore:
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def _reserve_ahead(self, service: Service, now: float) -> list[EngineOutcome]:
-        """Ask decode engines for blocks early enough that prefills need not wait for them, and not much earlier."""
+        """Ask decode engines for blocks early enough that prefills need not wait for them, and not much earlier. What
+        goes before those that have blocks need not wait until one of them is computed.
+        """
         queue, departures, outcomes = service.queue, self._handovers.departures, list[EngineOutcome]()
-        while queue.unreserved and departures.may_reserve(service.name):
-            most_urgent = self.residency.schedulers[service.name].most_urgent
-            request = most_urgent(queue.unreserved, now, self._discipline.rank(now))
+        most_urgent, rank = self.residency.schedulers[service.name].most_urgent, self._discipline.rank(now)
+        while queue.unreserved:
+            request = most_urgent(queue.unreserved, now, rank)
+
+            def is_passed(other: EngineRequest, request: EngineRequest = request) -> bool:
+                return most_urgent([other, request], now, rank) is request
+
+            if not departures.may_reserve(service.name, is_passed):
+                break
             queue.unreserved.remove(request)
             ahead_s = self._backlog.ahead_s(service, request, self._running.step, now)
             outcomes += departures.reserve(service, request, ahead_s, now)

@@ -130,12 +130,14 @@ class Backlog:
     def _due(self, prefills: list[Prefill], step: Step | None, done_s: float, now: float) -> list[ToldPrefill]:
         """What the present step has done by now is off."""
         first = step.prompts[0].request if step is not None and step.prompts else None
+        running_s = {} if step is None else step.prefills_left_s(now)
         due = list[ToldPrefill]()
         for request, service, left_s in prefills:
             if not request.is_decoding:
                 still_s = max(0.0, left_s - done_s) if request is first else left_s
                 due_at = self._schedulers[service.name].due_at(request, still_s, now)
-                due.append(ToldPrefill(PendingPrefill(due_at - now, still_s, request.spec.priority), request, service))
+                told = PendingPrefill(due_at - now, still_s, request.spec.priority, running_s.get(request, 0.0))
+                due.append(ToldPrefill(told, request, service))
         return due
 
     def _pending(

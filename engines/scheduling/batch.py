@@ -140,6 +140,11 @@ class StepResult:
     had_extra_threads: bool = False
     drafting_s: Sequence[float] = ()
 
+    @property
+    def tokens_a_decode(self) -> float:
+        """Tokens that each decode got, on average."""
+        return 1 + sum([len(chunk.further) for chunk in self.chunks]) / len(self.chunks)
+
 
 class StepExecutor(Protocol):
     """Computes batches over KV pools. Called from one thread only."""

@@ -1,6 +1,6 @@
 """Decides what an engine computes next, and what the result means for the requests of the batch."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 
 from engines.costs.pace import Pace
@@ -9,11 +9,11 @@ from engines.filling.filling import Filling
 from engines.requests import OwnedRequests
 from engines.scheduling.answers import Answers
 from engines.scheduling.batch import ChunkResult, Rows, StepResult, Unsampled
-from engines.scheduling.disciplines.discipline import Discipline, Turn
+from engines.scheduling.disciplines.discipline import Discipline, Ranking, Turn
 from engines.scheduling.disciplines.static import StaticBatches
 from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.running import RunningStep
-from engines.scheduling.scheduler import LocalScheduler, Ranking, Share, StepPlan, precedence
+from engines.scheduling.scheduler import LocalScheduler, Share, StepPlan, precedence
 from engines.scheduling.slicing import Slicing
 from engines.scheduling.steady import SteadyBatch
 from engines.scheduling.step import Step
@@ -26,6 +26,7 @@ from engines.tiers.tiering import Tiering
 from engines.transfers.handover import Handovers
 from engines.transfers.outcomes import EngineOutcome
 from kvtransfer.protocol import Send
+from mesh.wire.control import Role
 from mesh.wire.requests import PRIORITY_BATCH, FailureCode, FinishReason, StepTokens
 
 
@@ -68,8 +69,8 @@ class Iterations:
     @property
     def _holding(self) -> list[Speculates]:
         """Speculations that hold blocks of their own."""
-        services = self._services.values()
-        return [one for service in services if (one := service.speculation) is not None and one.holds_blocks]
+        speculations = [service.speculation for service in self._services.values()]
+        return [one for one in speculations if one is not None and one.holds_blocks]
 
     # --- choosing -----------------------------------------------------------------------------------------------------
 
@@ -131,10 +132,27 @@ class Iterations:
 
     def _choices(self, now: float) -> Iterator[tuple[Service, Sequence[Share], list[EngineOutcome]]]:
         """What could be computed next: what is planned for each turn."""
-        for turn in self._discipline.turns(now):
+        for turn in self._turns(now):
             service = self._services[turn.service]
             if service.paused_at is None and not service.queue.is_empty:
                 yield service, *self._plan(turn, now)
+
+    def _turns(self, now: float) -> Iterable[Turn]:
+        """Those of the discipline. A prefill engine computes one prompt at a time, of whatever service: where services
+        take turns, the most urgent prompt has the first turn of those whose service decodes nothing.
+        """
+        in_turn, role = self._discipline.turns(now), self._standing.role
+        if role is not Role.PREFILL or len(self._services) == 1 or self._discipline.rank(now) is not None:
+            return in_turn
+        turns = list(in_turn)
+        queues = {turn: self._services[turn.service].queue for turn in turns}
+        urgency = {
+            turn: urgency
+            for turn, queue in queues.items()
+            if (urgency := self._schedulers[turn.service].next_urgency(queue, now)) and not queue.decoding()
+        }
+        by_urgency = iter(sorted(urgency, key=urgency.__getitem__))
+        return [next(by_urgency) if turn in urgency else turn for turn in turns]
 
     def _plan(self, turn: Turn, now: float) -> tuple[Sequence[Share], list[EngineOutcome]]:
         service = self._services[turn.service]
@@ -217,7 +235,7 @@ class Iterations:
             step.service.learn(running.load(step), result.elapsed_s - sum(result.drafting_s))
             self._learn_drafting(step, result)
         if len(step.prompts) < len(step.shares):
-            self._pace.stepped(now, _tokens_a_decode(result) if step.service.speculation is not None else 1)
+            self._pace.stepped(now, result.tokens_a_decode if step.service.speculation is not None else 1)
         if repeated is not None:
             return self._book_steady(step, *repeated, now)
         running.end()
@@ -374,11 +392,6 @@ class Iterations:
         for request in [share.request for share in alive]:
             outcomes += self._requests.give_up(request, reason, FailureCode.STEP, now)
         return outcomes
-
-
-def _tokens_a_decode(result: StepResult) -> float:
-    """Tokens that each decode got, on average."""
-    return 1 + sum([len(chunk.further) for chunk in result.chunks]) / len(result.chunks)
 
 
 def _still_runs(request: EngineRequest) -> bool:

@@ -18,14 +18,14 @@ in the discipline's order, and none of these rules holds but that of prefill eng
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 
 from engines.engine_request import EngineRequest
 from engines.memory.pages import Precedence
 from engines.scheduling.batch import Drafting
-from engines.scheduling.disciplines.discipline import IterationPhase, Rank
+from engines.scheduling.disciplines.discipline import IterationPhase, Rank, Ranking
 from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.slack import IterationTime, SlackBudget, in_one_iteration, tightest, tightest_foreseen
 from mesh.wire.control import PrefillMode, PrefillOrder, Role
@@ -66,17 +66,6 @@ class StepPlan(msgspec.Struct, frozen=True):
     preempted: list[EngineRequest] = msgspec.field(default_factory=list)
     outgrown: list[EngineRequest] = msgspec.field(default_factory=list)
     starved: list[EngineRequest] = msgspec.field(default_factory=list)
-
-
-class Ranking(NamedTuple):
-    """A discipline's order: of any requests, and ``prompts`` of the service in that order, each once.
-
-    ``members``: as in `Turn`.
-    """
-
-    rank: Rank
-    prompts: Iterator[EngineRequest]
-    members: Collection[EngineRequest] | None = None
 
 
 class PrefillForecast(Protocol):
@@ -360,6 +349,16 @@ class LocalScheduler:
         if rank is not None:
             return min(requests, key=rank)
         return min(requests, key=lambda request: self._urgency(request, now)) if len(requests) > 1 else requests[0]
+
+    def next_urgency(self, queue: ServiceQueue, now: float) -> tuple[float, ...] | None:
+        """Return how urgent the service's next prompt is, smaller first; None: there is none. One that has begun goes
+        before all, unless it may be passed.
+        """
+        urgencies = [
+            (not request.blocks or _goes_by_deadline(request), *self._urgency(request, now))
+            for request in queue.prompts()
+        ]
+        return min(urgencies, default=None)
 
     def due_at(self, request: EngineRequest, left_s: float, now: float) -> float:
         """Return when a prefill is due, for an order by deadline. ``left_s``: predicted, of what is left of it.

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from engines.costs.step_cost import StepLoad, load_of_rows
+from engines.engine_request import EngineRequest
 from engines.scheduling.batch import Batch, Drafting, Rows
 from engines.scheduling.scheduler import Share
 from engines.status import Service
@@ -55,6 +56,15 @@ class Step(msgspec.Struct, frozen=True):
         """
         given_s = sum([self.service.chunk_s(share.num_tokens, share.request.num_computed) for share in self.prompts])
         return min(now - self.started_at, given_s)
+
+    def prefills_left_s(self, now: float) -> dict[EngineRequest, float]:
+        """Return the predicted seconds of each of its prompts that are to come before it ends."""
+        left_s, elapsed_s = dict[EngineRequest, float](), now - self.started_at
+        for share in self.prompts:
+            given_s = self.service.chunk_s(share.num_tokens, share.request.num_computed)
+            left_s[share.request] = max(0.0, given_s - elapsed_s)
+            elapsed_s = max(0.0, elapsed_s - given_s)
+        return left_s
 
 
 def num_drafts(share: Share) -> int:

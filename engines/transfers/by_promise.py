@@ -284,11 +284,12 @@ def _early_s(request: EngineRequest, peer: Peer, within_s: float) -> float:
     error = 1 + _error(service.prefill_error)
     own_s = error * prefill_s(service.prefill_cost, len(request.tokens))
     ahead_s, behind = 0.0, list[tuple[float, float]]()
-    for due_s, left_s, priority in status.prefills:
+    for due_s, left_s, priority, running_s in status.prefills:
         if (-priority, due_s) <= (-request.spec.priority, within_s):
             ahead_s += error * left_s
         else:
-            behind.append((due_s, error * left_s))
+            ahead_s += error * running_s
+            behind.append((due_s, error * (left_s - running_s)))
     decodes = _Own.there(peer)
     ends_s = ahead_s + own_s
     finish_s = ANEW_S + decodes.finish_s(request.prefill_mode, ends_s)

@@ -1,6 +1,6 @@
 """An engine's outgoing transfers: requests that leave by hand-over, once their prompt is computed, or by migration."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -35,7 +35,7 @@ from kvtransfer.send import SendState, SendTransfer
 from mesh.wire.requests import Epoch, RefusalCode
 from mesh.wire.transfers import Abort, Committed, Declined, Extended, Reserve, Reserved, Taken
 
-RESERVED_AHEAD = 4  # transfers of a service open at a time: of the prompt being computed, the next, and some that pass
+RESERVED_AHEAD = 4  # transfers of a service open at a time, beside those of prompts that are passed
 
 log = structlog.get_logger()
 
@@ -118,12 +118,18 @@ class Departures:
             if out.machine.state is SendState.RESERVING and not out.is_migration and out.service.name == service
         ]
 
-    def may_reserve(self, service: str) -> bool:
-        uncommitted = sum(
-            out.service.name == service and not out.committed and not out.is_migration
+    def may_reserve(self, service: str, is_passed: Callable[[EngineRequest], bool]) -> bool:
+        """Return whether blocks may be asked for: few enough prompts have some and come first. ``is_passed``: whether
+        one of these does not.
+        """
+        uncommitted = [
+            out.request
             for out in self._outgoing.values()
-        )
-        return uncommitted < RESERVED_AHEAD
+            if out.service.name == service and not out.committed and not out.is_migration
+        ]
+        if len(uncommitted) < RESERVED_AHEAD:
+            return True
+        return sum([not is_passed(request) for request in uncommitted]) < RESERVED_AHEAD
 
     def reserve(self, service: Service, request: EngineRequest, ahead_s: float, now: float) -> list[EngineOutcome]:
         """Ask ``request.decode_engine`` for blocks; ``ahead_s`` is the work predicted until this prefill is done.

@@ -118,6 +118,7 @@ class PendingPrefill(NamedTuple):
     due_s: Until  # until its TTFT deadline, or a later one if it cannot be in time for that
     left_s: Seconds  # predicted, of computing
     priority: Priority = 0
+    running_s: Seconds = 0.0  # of that, in the step that runs: nobody passes it
 
 
 class ForeseenSlack(NamedTuple):

@@ -40,6 +40,7 @@ class DuePrefill(NamedTuple):
     importance: int  # the priority, negated
     due_at: float
     left_s: float  # predicted, when its engine told
+    running_s: float = 0.0  # of that, in the step that ran then: nobody passes it
 
 
 class Prefills(Sequence[DuePrefill]):
@@ -64,7 +65,7 @@ class Prefills(Sequence[DuePrefill]):
 
     def _all(self) -> tuple[DuePrefill, ...]:
         if not self._in_order:
-            told = [DuePrefill(-one.priority, self._at + one.due_s, one.left_s) for one in self._told]
+            told = [DuePrefill(-one.priority, self._at + one.due_s, one.left_s, one.running_s) for one in self._told]
             sent = [
                 DuePrefill(-UNPASSED if self._keeps_order else -one.priority, one.due_at, one.prefill_s)
                 for one in self._sent

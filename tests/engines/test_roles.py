@@ -5,13 +5,14 @@ from random import Random
 import pytest
 
 from engines.core import EngineCore
+from engines.scheduling.batch import ChunkResult, StepResult
 from mesh.topology.schema import Scheduling
-from mesh.wire.control import Announce, EnginePlace, PrefillMode, Role, SetRole, UsualLengths
+from mesh.wire.control import Announce, EnginePlace, PrefillMode, PrefillOrder, Role, SetRole, UsualLengths
 from mesh.wire.requests import Epoch, Submit
 from mesh.wire.status import EngineStatus
 from tests.engines.conftest import MakeSpec
 from tests.engines.virtual import VirtualMesh
-from tests.engines.virtual_memory import GATEWAY, continuation
+from tests.engines.virtual_memory import GATEWAY, OTHER, SERVICE, continuation
 from tests.seeds import each_seed
 
 SEEDS = 12
@@ -68,6 +69,23 @@ def test_a_plan_tells_what_requests_of_its_services_are_like():
         mesh.deliver("placement", "only", Announce(place, (UsualLengths("tiny", prompt, 900), UsualLengths("o", 1, 1))))
     assert core._orders._usual["tiny"] == (4000, 900)
     assert "o" not in core._orders._usual
+
+
+@pytest.mark.parametrize(("order", "expected"), [(PrefillOrder.ARRIVAL, "abc"), (PrefillOrder.DEADLINE, "cab")])
+def test_a_prefill_engine_computes_one_prompt_at_a_time_of_whatever_service(make_spec, order, expected):
+    """Without that, two prompts of services that take turns would both be computed twice as long as either."""
+    core = VirtualMesh().add("only", Role.PREFILL, services=(SERVICE, OTHER)).core
+    promises = {"a": (SERVICE, 2.0), "b": (OTHER, 3.0), "c": (SERVICE, 1.0)}
+    for number, (name, (service, ttft_s)) in enumerate(promises.items()):
+        spec = make_spec(name, 20, max_tokens=1, service=service, slo_ttft_s=ttft_s, first=100 * number)
+        core.receive(GATEWAY, Submit(spec, Epoch(1), order=order), (), 0.1 * number)
+    computed = ""
+    while (batch := core.next_batch(1.0)[0]) is not None:
+        computed += batch.chunks[0].request
+        core.finish_step(
+            StepResult([ChunkResult(7 if one.draw is not None else None) for one in batch.chunks], 0.0), 1.0
+        )
+    assert computed == "".join(3 * name for name in expected)
 
 
 def test_what_was_to_decode_on_an_engine_of_the_old_role_need_not_stay(make_spec: MakeSpec):

@@ -32,6 +32,17 @@ class Turn(NamedTuple):
     members: Collection[EngineRequest] | None = None
 
 
+class Ranking(NamedTuple):
+    """A discipline's order: of any requests, and ``prompts`` of the service in that order, each once.
+
+    ``members``: as in `Turn`.
+    """
+
+    rank: Rank
+    prompts: Iterator[EngineRequest]
+    members: Collection[EngineRequest] | None = None
+
+
 class Discipline(Protocol):
     def came(self, request: EngineRequest) -> None:
         """Take a request that can be computed from now on: it waits for blocks, or holds them already."""

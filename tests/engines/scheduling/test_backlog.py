@@ -43,6 +43,13 @@ def test_what_has_begun_is_left_in_part(make_spec: MakeSpec):
     assert [(one.due_s, one.left_s) for one in later.prefills] == [(pytest.approx(7.995), pytest.approx(15 * TOKEN_S))]
 
 
+def test_what_the_running_step_computes_is_told_as_nobody_passes_it(make_spec: MakeSpec):
+    core = core_with(make_spec, r=20, waits=20)
+    assert [one.running_s for one in core.status(7.0).prefills] == [0.0, 0.0]
+    core.next_batch(7.0)
+    assert sorted(one.running_s for one in core.status(7.003).prefills) == [0.0, pytest.approx(5 * TOKEN_S)]
+
+
 def test_an_engine_without_prompts_has_no_backlog(make_spec: MakeSpec):
     status = core_with(make_spec).status(7.0)
     assert (status.prefills, status.num_waiting, status.prefill_waiting_s, status.prefill_remaining_s) == ([], 0, 0, 0)

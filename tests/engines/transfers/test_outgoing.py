@@ -101,9 +101,15 @@ def test_a_request_that_ended_meanwhile_does_not_begin(sender: Sender):
 
 def test_only_some_reservations_are_open_at_a_time(sender: Sender):
     for number in range(RESERVED_AHEAD):
-        assert sender.departures.may_reserve(SERVICE)
+        assert sender.departures.may_reserve(SERVICE, lambda _: False)
         sender.reserve(sender.request(f"r{number}"))
-    assert not sender.departures.may_reserve(SERVICE)
+    assert not sender.departures.may_reserve(SERVICE, lambda _: False)
+
+
+def test_reservations_of_prompts_that_are_passed_are_in_nobodys_way(sender: Sender):
+    for number in range(RESERVED_AHEAD):
+        sender.reserve(sender.request(f"r{number}"))
+    assert sender.departures.may_reserve(SERVICE, lambda request: request.id == "r0")
 
 
 def test_a_declined_request_is_for_its_gateway(sender: Sender):

@@ -3,9 +3,9 @@
 from engines.engine_request import EngineRequest
 from engines.memory.block_pool import BlockPool
 from engines.memory.pages import PagePool
-from engines.scheduling.disciplines.discipline import IterationPhase
+from engines.scheduling.disciplines.discipline import IterationPhase, Ranking
 from engines.scheduling.queue import ServiceQueue
-from engines.scheduling.scheduler import Limits, LocalScheduler, Ranking, StepPlan
+from engines.scheduling.scheduler import Limits, LocalScheduler, StepPlan
 from engines.scheduling.slack import IterationTime
 from mesh.wire.control import PrefillMode, Role
 from tests.engines.conftest import MakeSequence

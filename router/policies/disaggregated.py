@@ -18,6 +18,7 @@ from mesh.wire.control import PrefillOrder
 from router.policies.capabilities import ForSplitEngines
 from router.policies.parts.candidates import find_candidates, load, route
 from router.policies.parts.early_rejection import LENGTHS, MOST_TRIED, Way, first_kept
+from router.policies.parts.feasible import FeasibleFirst
 from router.policies.policy import BaselineParameters, Decision, Policy, PolicyEntry, Wait
 from router.view.cluster_view import Candidates, ClusterView
 from router.view.engine_view import EngineView, RequestView
@@ -38,7 +39,7 @@ class Disaggregated(Policy, ForSplitEngines):
 
     def __init__(self, parameters: DisaggregatedParameters) -> None:
         self._parameters = parameters
-        self.capabilities = (LENGTHS,) if parameters.reject_late else ()
+        self.capabilities = (LENGTHS, FeasibleFirst()) if parameters.reject_late else ()
 
     def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:
         found = find_candidates(request, view)

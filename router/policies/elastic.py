@@ -22,9 +22,9 @@ from typing import Annotated
 import msgspec
 
 from mesh.wire.control import PrefillMode, PrefillOrder
-from router.policies.capabilities import AllowsLateness, ReordersQueue, UsesPrefixes
+from router.policies.capabilities import AllowsLateness, UsesPrefixes
 from router.policies.parts.candidates import find_candidates, route
-from router.policies.parts.feasible import feasible_first
+from router.policies.parts.feasible import FeasibleFirst
 from router.policies.parts.outlook import alone_s, look_ahead, own_work_s, prefill_speed
 from router.policies.parts.roles import RoleBalancer
 from router.policies.parts.soonest import could_have_made_it, own_works_s, soonest_first
@@ -59,7 +59,7 @@ class _Option(msgspec.Struct, frozen=True):
     decode_engine: EngineView
 
 
-class Elastic(Policy, ReordersQueue, UsesPrefixes):
+class Elastic(Policy, FeasibleFirst, UsesPrefixes):
     def __init__(self, parameters: ElasticParameters) -> None:
         self._parameters = parameters
         self.grace_s = parameters.grace_s
@@ -69,10 +69,6 @@ class Elastic(Policy, ReordersQueue, UsesPrefixes):
     @property
     def name(self) -> str:
         return "elastic"
-
-    def rank(self, waiting: Sequence[RequestView], view: ClusterView, now: float) -> Sequence[RequestView]:
-        """Return as many as can be served in time first, then the others."""
-        return feasible_first(waiting, view, now)
 
     def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:
         found = find_candidates(request, view)

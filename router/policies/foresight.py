@@ -23,9 +23,9 @@ from typing import Annotated
 import msgspec
 
 from mesh.wire.control import PrefillMode, PrefillOrder, Role
-from router.policies.capabilities import AllowsLateness, ReordersQueue, UsesLengths, UsesPrefixes
+from router.policies.capabilities import AllowsLateness, UsesLengths, UsesPrefixes
 from router.policies.parts.candidates import find_candidates, route
-from router.policies.parts.feasible import feasible_first
+from router.policies.parts.feasible import FeasibleFirst
 from router.policies.parts.outlook import own_work_s
 from router.policies.parts.promises import (
     Errors,
@@ -82,7 +82,7 @@ class _Way(msgspec.Struct, frozen=True):
     decode_engine: EngineView
 
 
-class Foresight(Policy, ReordersQueue, UsesPrefixes):
+class Foresight(Policy, FeasibleFirst, UsesPrefixes):
     name = "foresight"
 
     def __init__(self, parameters: ForesightParameters) -> None:
@@ -93,10 +93,6 @@ class Foresight(Policy, ReordersQueue, UsesPrefixes):
             AllowsLateness(parameters.grace_s),
             *([RoleBalancer()] if parameters.flips else []),
         )
-
-    def rank(self, waiting: Sequence[RequestView], view: ClusterView, now: float) -> Sequence[RequestView]:
-        """Return as many as can be served in time first, then the others."""
-        return feasible_first(waiting, view, now)
 
     def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:
         found = find_candidates(request, view)

@@ -36,11 +36,12 @@ from router.policies.parts.bins import (
     capacity_norm,
     checked,
     decode_levels,
+    entry_level,
     is_empty,
-    prefill_level,
 )
 from router.policies.parts.candidates import find_candidates, route
 from router.policies.parts.error_lines import ErrorLine, Movable, rebalanced
+from router.policies.parts.feasible import FeasibleFirst, left_over
 from router.policies.parts.groups import Grouping, Sizes
 from router.policies.parts.new_engines import NewEngines
 from router.policies.policy import Decision, Dispatch, Policy, PolicyEntry, Wait
@@ -87,7 +88,7 @@ class _Fit(NamedTuple):
     levels: Sequence[tuple[str, Level]]
 
 
-class Packing(Policy, WantsEngines):
+class Packing(Policy, WantsEngines, FeasibleFirst):
     name = "packing"
 
     def __init__(self, parameters: PackingParameters) -> None:
@@ -146,7 +147,7 @@ class Packing(Policy, WantsEngines):
             return None
         backlogs_s = [engine.wait_s(request.service, now) for engine in found.prefill]
         prefill_engine = found.prefill[backlogs_s.index(min(backlogs_s))]
-        in_time = prefill_level(request, prefill_engine, now)
+        in_time = entry_level(request, prefill_engine, knobs, now)
         if not in_time.holds:
             failed.add("c")
             return None
@@ -213,11 +214,12 @@ class Packing(Policy, WantsEngines):
     def wanted(self, waiting: Sequence[RequestView], view: ClusterView, now: float) -> Sequence[Wanted]:
         """Algorithm 1 goes on with new workers: how many of them those that wait would fill, by service and role."""
         counts: dict[tuple[str, Role], NewEngines] = {}
+        late = left_over(waiting[:MOST_COUNTED], view, now)
         for request in waiting[:MOST_COUNTED]:
             found = find_candidates(request, view)
             if not isinstance(found, Candidates):
                 continue
-            for role, template in self._short_of(request, found, now):
+            for role, template in self._short_of(request, found, is_late=request.id in late):
                 engines = counts.setdefault((request.service, role), NewEngines(template, self._knobs))
                 engines.add(request, now)
         return [
@@ -225,15 +227,17 @@ class Packing(Policy, WantsEngines):
             for (service, role), engines in counts.items()
         ]
 
-    def _short_of(self, request: RequestView, found: Candidates, now: float) -> Iterable[tuple[Role, EngineView]]:
-        """Roles of which one more engine would let it in, and an engine to make it like."""
+    def _short_of(self, request: RequestView, found: Candidates, *, is_late: bool) -> Iterable[tuple[Role, EngineView]]:
+        """Roles of which one more engine would let it in, and an engine to make it like. ``is_late``: it will be, if
+        all wait for those prefill engines that there are.
+        """
         if found.prefill and found.decode is not found.prefill:
             decode_engine = self._best_fit(
                 request, found.decode, lambda engine: decode_levels(request, engine, self._knobs), set()
             )
             if decode_engine is None:
                 yield found.decode[0].role, found.decode[0]
-            else:
+            elif is_late:
                 yield Role.PREFILL, found.prefill[0]
         else:
             first = found.prefill_engines[0]

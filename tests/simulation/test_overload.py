@@ -30,9 +30,13 @@ SERVICE, PROFILE = "model", "a100-llama2-70b-tp4"
 
 @dataclass(frozen=True)
 class Served:
-    """``goodput``: requests a second that met both SLOs. ``refused_after_s``: the 99th percentile."""
+    """``goodput``: requests a second that met both SLOs. ``kept``: the share of those that were answered which did.
+
+    ``refused_after_s``: the 99th percentile.
+    """
 
     goodput: float
+    kept: float
     num_refused: int
     refused_after_s: float
 
@@ -62,8 +66,9 @@ def served(topology, rate, pool):
     began_s = WARM_UP * max(one.arrived_s for one in records)
     counted = [one for one in records if one.arrived_s >= began_s]
     refused_s = [one.e2e_s or 0.0 for one in counted if one.outcome is not Outcome.FINISHED]
-    goodput = rate * sum(one.meets_slo for one in counted) / len(counted)
-    return Served(goodput, len(refused_s), percentile(refused_s, 99) if refused_s else 0.0)
+    num_kept = sum(one.meets_slo for one in counted)
+    goodput, kept = rate * num_kept / len(counted), num_kept / (len(counted) - len(refused_s))
+    return Served(goodput, kept, len(refused_s), percentile(refused_s, 99) if refused_s else 0.0)
 
 
 @pytest.mark.parametrize("policy", ["tropical", "elastic"])
@@ -79,6 +84,22 @@ def test_early_rejection_keeps_goodput_near_its_peak(pool):
     topology = replace(make_topology("chunked"), policy=PolicySpec("chunked", {"reject_late": True}))
     at_once, beyond = (served(topology, factor * SUSTAINED, pool).goodput for factor in (1.0, 3.0))
     assert beyond >= 0.9 * max(at_once, beyond)
+
+
+SPLIT = {"foresight": {}, "elastic": {}, "packing": {}, "disaggregated": {"reject_late": True}}
+
+
+@pytest.mark.parametrize("policy", SPLIT)
+def test_a_prefill_engine_is_not_left_to_long_prompts(policy, pool):
+    """They may wait for long, so that short ones would find it taken. And what is accepted is in time."""
+    engines = tuple(
+        replace(engine, role=role)
+        for engine, role in zip(make_topology(policy).engines, (Role.PREFILL, Role.DECODE), strict=True)
+    )
+    topology = replace(make_topology(policy), engines=engines, policy=PolicySpec(policy, SPLIT[policy]))
+    at_once, beyond = (served(topology, rate, pool) for rate in (3.0, 12.0))
+    assert beyond.goodput >= max(at_once.goodput, 3.0)
+    assert beyond.kept >= 0.9
 
 
 def test_what_rejects_lateness_has_its_first_token_within_twice_its_promise_or_is_refused():

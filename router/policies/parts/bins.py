@@ -23,7 +23,7 @@ from engines.costs.linear import decode_step_s, requests_s
 from engines.costs.linear import prefill_s as full_prefill_s
 from engines.scheduling.demand import held_tokens, highest_with
 from mesh.wire.status import Demand
-from router.policies.parts.outlook import look_ahead
+from router.policies.parts.outlook import has_enough, look_ahead
 from router.view.engine_view import EngineView, RequestView, ServiceView
 
 
@@ -142,7 +142,16 @@ def finish_level(request: RequestView, engine: EngineView, knobs: Knobs, now: fl
     limit_s = _until_due_s(request, engine, own_s, now)
     if limit_s < inf:
         limit_s = min(limit_s, own_s + knobs.theta * (limit_s - own_s))
-    return Level(inf if outlook.makes_late else outlook.finish_s, limit_s)
+    has_to_wait = outlook.makes_late or has_enough(outlook.num_ahead, outlook.finish_s - own_s)
+    return Level(inf if has_to_wait else outlook.finish_s, limit_s)
+
+
+def entry_level(request: RequestView, engine: EngineView, knobs: Knobs, now: float) -> Level:
+    """Return how far constraint c is used up on an engine that only computes its prompt."""
+    if knobs.in_slack:
+        return finish_level(request, engine, knobs, now)
+    level = prefill_level(request, engine, now)
+    return level._replace(used=inf) if has_enough(engine.num_prefills, engine.wait_s(request.service, now)) else level
 
 
 def prefill_s(request: RequestView, engine: EngineView) -> float:

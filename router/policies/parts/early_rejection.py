@@ -1,5 +1,8 @@
 """Early rejection (Mooncake): what is predicted to break a promise is refused at once, where nobody can keep it.
 
+Where decodes are elsewhere, nothing that they were promised bounds what a prefill engine is sent. So a request whose
+promises would be kept waits in the gateway while that engine has enough to compute.
+
 A dispatch keeps the promises if the request's first token comes in time, if engines have a place for it, and if its
 tokens and those of all that decode beside it come in time until their answers end (`router.policies.parts.promises`).
 Predictions are taken at their word. An engine that has nothing else to do is not asked about tokens: to refuse what
@@ -12,8 +15,9 @@ from typing import Final, NamedTuple
 from engines.costs.linear import prefill_s
 from mesh.wire.control import PrefillMode
 from router.policies.capabilities import UsesLengths
+from router.policies.parts.outlook import has_enough
 from router.policies.parts.promises import Errors, joined_step_s, own_spare_s, spare_s
-from router.policies.policy import Dispatch, GiveUp
+from router.policies.policy import Dispatch, GiveUp, Wait
 from router.view.engine_view import EngineView, RequestView
 
 MOST_TRIED: Final = 8  # ways of one decision that are looked at, those that the policy likes best
@@ -29,13 +33,16 @@ class Way(NamedTuple):
     decode_engine: EngineView
 
 
-def first_kept(request: RequestView, ways: Iterable[Way], now: float) -> Dispatch | GiveUp:
+def first_kept(request: RequestView, ways: Iterable[Way], now: float) -> Dispatch | GiveUp | Wait:
     """Return the first of these ways, one at least, that keeps all promises; if none does, why the first does not."""
     reasons: list[str] = []
     for way in ways:
         reason = broken_promise(request, way, now)
         if reason is None:
-            return way.dispatch
+            engine, wait_s = way.prefill_engine, way.prefill_engine.wait_s(request.service, now)
+            hands_over = engine is not way.decode_engine
+            has_to_wait = hands_over and has_enough(engine.num_prefills, wait_s)
+            return Wait("prefill engines have enough to compute, and it is in time") if has_to_wait else way.dispatch
         reasons.append(reason)
     return GiveUp(reasons[0])
 

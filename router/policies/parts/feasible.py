@@ -1,30 +1,43 @@
 """Chooses which waiting requests to serve when not all can make it."""
 
 import heapq
+from collections import defaultdict
 from collections.abc import Sequence
 
+from router.policies.capabilities import ReordersQueue
 from router.policies.parts.outlook import prefill_speed
 from router.view.cluster_view import ClusterView
-from router.view.engine_view import RequestView
+from router.view.engine_view import EngineView, RequestView
 
 
-def feasible_first(waiting: Sequence[RequestView], view: ClusterView, now: float) -> Sequence[RequestView]:
-    """Return those that wait in an order in which as many as can be served in time come first, then the others."""
-    if len(waiting) < 2:
-        return waiting
+class FeasibleFirst(ReordersQueue):
+    """As many as can be served in time are tried first, then the others."""
+
+    def rank(self, waiting: Sequence[RequestView], view: ClusterView, now: float) -> Sequence[RequestView]:
+        left_out = left_over(waiting, view, now) if len(waiting) > 1 else ()
+        if not left_out:
+            return waiting
+        feasible = [request for request in waiting if request.id not in left_out]
+        return feasible + [request for request in waiting if request.id in left_out]
+
+
+def left_over(waiting: Sequence[RequestView], view: ClusterView, now: float) -> set[str]:
+    """Return which of those that wait are not among the most that can all be served in time, by their ids."""
     left_out: set[str] = set()
+    sharing = defaultdict[tuple[str, ...], list[RequestView]](list)  # by the engines that they all wait for
+    engines: dict[tuple[str, ...], Sequence[EngineView]] = {}
     for service in dict.fromkeys(request.service for request in waiting):
         found = view.candidates(service, 1)
-        if found is None:
-            continue
-        of_service = [request for request in waiting if request.service == service]
-        work_s = [found.prefill_engines[0].prefill_s(service, request.num_tokens) for request in of_service]
-        _, rest = split_feasible(of_service, work_s, sum(map(prefill_speed, found.prefill_engines)), now)
+        if found is not None:
+            ids = tuple(engine.id for engine in found.prefill_engines)
+            engines[ids] = found.prefill_engines
+            sharing[ids] += [request for request in waiting if request.service == service]
+    for ids, those in sharing.items():
+        work_s = [engines[ids][0].prefill_s(request.service, request.num_tokens) for request in those]
+        begins_at = now + min([engine.backlog_s(now) for engine in engines[ids]])
+        _, rest = split_feasible(those, work_s, sum(map(prefill_speed, engines[ids])), begins_at)
         left_out.update(request.id for request in rest)
-    if not left_out:
-        return waiting
-    feasible = [request for request in waiting if request.id not in left_out]
-    return feasible + [request for request in waiting if request.id in left_out]
+    return left_out
 
 
 def split_feasible(

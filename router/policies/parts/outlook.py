@@ -7,6 +7,8 @@ import msgspec
 from mesh.wire.control import Role
 from router.view.engine_view import EngineView, RequestView
 
+MOST_AHEAD, ENOUGH_S = 1, 0.1
+
 
 class Outlook(msgspec.Struct, frozen=True):
     """The outlook of one request on one engine. ``finish_s``: from now until its first token.
@@ -19,6 +21,15 @@ class Outlook(msgspec.Struct, frozen=True):
     makes_late: bool
 
 
+def has_enough(num_ahead: int, ahead_s: float) -> bool:
+    """Return whether an engine that has so many prompts to compute before another one need not be sent that one yet.
+
+    What waits in a gateway is served in the order by which most are in time. What an engine has accepted it computes,
+    and long prompts, which may wait for long, would leave no time there for short ones that may not.
+    """
+    return num_ahead > MOST_AHEAD and ahead_s > ENOUGH_S
+
+
 def own_work_s(engine: EngineView, request: RequestView, cached: int | None = None) -> float:
     """Seconds of a request's prefill, less what the engine likely has of it (``cached`` tokens, if given)."""
     num_cached = request.cached.get(engine.id, 0) if cached is None else cached
@@ -29,11 +40,10 @@ def work_ahead_s(engine: EngineView, place: tuple[int, float], now: float) -> fl
     """Seconds of prefills that come before one at ``place``, (-priority, deadline), at the full speed of the engine."""
     work_s = 0.0
     for prefill in engine.prefills:
-        importance, due_at, left_s = prefill
-        if (importance, due_at) > place:
+        if prefill[:2] > place:
             break
-        if now + left_s <= due_at:
-            work_s += left_s
+        if now + prefill.left_s <= prefill.due_at:
+            work_s += prefill.left_s
     return max(0.0, work_s - _done_s(engine, now)) if work_s else 0.0
 
 
@@ -52,7 +62,8 @@ def alone_s(engine: EngineView, work_s: float, now: float) -> float:
 
 
 def look_ahead(engine: EngineView, request: RequestView, now: float) -> Outlook:
-    """The engine computes prefills by deadline, whichever has begun. Those late by now will be given a later one.
+    """The engine computes prefills by deadline, whichever has begun, but nobody passes the step that runs. Those late
+    by now will be given a later deadline.
 
     Where the engine has a discipline, that says who goes before the request, and no slack is waited for.
     """
@@ -63,20 +74,24 @@ def look_ahead(engine: EngineView, request: RequestView, now: float) -> Outlook:
         return Outlook(alone_s(engine, own_work_s(engine, request), now), 0, makes_late=False)
     course = _Course(engine, request, now)
     place = (-request.priority, request.deadline)
-    num_ahead = 0
-    done_s = _done_s(engine, now)
+    num_ahead, running_s = 0, 0.0
+    done_s, elapsed_s = _done_s(engine, now), now - engine.received_at
     behind = []
     for prefill in engine.prefills:
         left_s = max(0.0, prefill.left_s - done_s)
         done_s = max(0.0, done_s - prefill.left_s)
+        first_s = min(left_s, max(0.0, prefill.running_s - elapsed_s))
         if now + left_s > prefill.due_at:
+            running_s += first_s
             continue
         if prefill[:2] > place:
-            behind.append((left_s, prefill.due_at - now))
+            running_s += first_s
+            behind.append((left_s - first_s, prefill.due_at - now))
             continue
         course.compute(left_s)
         course.join()
         num_ahead += 1
+    course.compute(running_s)
     before_s = course.elapsed_s
     course.compute(own_work_s(engine, request))
     finish_s = course.elapsed_s

@@ -14,6 +14,7 @@ from math import inf
 from typing import NamedTuple
 
 from engines.costs.linear import decode_step_s
+from router.policies.parts.outlook import has_enough
 from router.view.engine_view import EngineView, RequestView
 
 MOST_ERROR = 0.5  # an engine whose predictions are worse than that is not foreseen at all: it gets no larger margin
@@ -57,8 +58,9 @@ def errors_of(engine: EngineView, service: str, margins: Margins) -> Errors:
 def first_token(engine: EngineView, request: RequestView, own_s: float, error: float, now: float) -> Prospect | None:
     """Return when its first token would come, computed in the order of deadlines. ``own_s``: its own prefill.
 
-    None: it would be late, or make another one late. The step that runs ends first. Where no prefill is, its own one
-    is taken at its word: to refuse it would help nobody. Where the engine has a discipline, that says who goes first.
+    None: it would be late, or make another one late, or the engine has enough to compute before it. The step that runs
+    ends first, with its chunks of prompts. Where no prefill is, its own one is taken at its word: to refuse it would
+    help nobody. Where the engine has a discipline, that says who goes first.
     """
     line_s = engine.line_s(request.service, now)
     if line_s is not None:
@@ -68,18 +70,25 @@ def first_token(engine: EngineView, request: RequestView, own_s: float, error: f
         is_late = now + engine.decode_step_s + own_s > request.deadline
         return None if is_late else Prospect(engine.decode_step_s + own_s * error, 0.0)
     place = (-request.priority, request.deadline)
-    ahead_s, behind = 0.0, list[tuple[float, float]]()
+    num_ahead, ahead_s, running_s, behind = 0, 0.0, 0.0, list[tuple[float, float]]()
+    elapsed_s = now - engine.received_at
     done_s = min(now, engine.prefills_end_at) - engine.received_at
     for prefill in engine.prefills:
         left_s = max(0.0, prefill.left_s - done_s)
         done_s = max(0.0, done_s - prefill.left_s)
+        first_s = min(left_s, max(0.0, prefill.running_s - elapsed_s))
         if now + left_s > prefill.due_at:
+            running_s += first_s
             continue  # it is late, and will be given a later deadline
         if prefill[:2] > place:
-            behind.append((left_s, prefill.due_at - now))
+            running_s += first_s
+            behind.append((left_s - first_s, prefill.due_at - now))
         else:
             ahead_s += left_s
-    finish_s = engine.decode_step_s + (ahead_s + own_s) * error
+            num_ahead += 1
+    if has_enough(num_ahead, ahead_s):
+        return None
+    finish_s = engine.decode_step_s + (running_s + ahead_s + own_s) * error
     if now + finish_s > request.deadline:
         return None
     ends_s = finish_s

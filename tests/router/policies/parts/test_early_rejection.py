@@ -10,10 +10,10 @@ from mesh.wire.control import PrefillMode
 from mesh.wire.status import ForeseenSlack
 from router.policies.parts.candidates import route
 from router.policies.parts.early_rejection import Way, broken_promise, first_kept
-from router.policies.policy import Dispatch, GiveUp
+from router.policies.policy import Dispatch, GiveUp, Wait
 from router.policies.registry import make_policy
 from router.view.engine_work import Reservation
-from tests.router.cluster import M0, M1, P0, SERVICE, make_engine, make_request, make_view
+from tests.router.cluster import D0, M0, M1, P0, SERVICE, make_engine, make_request, make_view
 
 BUSY = {"prefill_remaining_s": 0.5, "num_tokens": 9, "num_running": 1}
 
@@ -77,3 +77,17 @@ def test_the_first_way_that_keeps_promises_is_taken_and_the_best_ones_reason_giv
     late, in_time = (way_to(make_engine(id_, prefill_remaining_s=s), request) for id_, s in ((M0, 0.5), (M1, 0.1)))
     assert first_kept(request, [late, in_time], 0.0) is in_time.dispatch
     assert first_kept(request, [late, late], 0.0) == GiveUp("its first token would come 0.11 s too late")
+
+
+def test_what_would_be_in_time_waits_while_a_prefill_engine_has_enough_to_compute():
+    request, decode_engine = make_request(100), make_engine(D0)
+    ways = [
+        Way(route(request, "", prefill_engine, decode_engine, 0.0), prefill_engine, decode_engine)
+        for prefill_engine in (
+            make_engine(P0, prefill_remaining_s=0.2),
+            make_engine(P0, prefill_remaining_s=0.2, prefill_waiting_s=0.1, num_waiting=1),
+        )
+    ]
+    assert first_kept(request, ways[:1], 0.0) is ways[0].dispatch
+    assert isinstance(first_kept(request, ways[1:], 0.0), Wait)
+    assert isinstance(first_kept(make_request(100, deadline=0.3), ways[1:], 0.0), GiveUp)

@@ -3,8 +3,8 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.policies.parts.feasible import split_feasible
-from tests.router.cluster import make_request
+from router.policies.parts.feasible import left_over, split_feasible
+from tests.router.cluster import P0, SERVICE, make_engine, make_request, make_view
 
 jobs = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 30)), max_size=7)
 
@@ -56,3 +56,11 @@ def test_speed_and_start_count():
 
 def test_nothing_is_feasible_at_a_standstill():
     assert split([(1, 30)], speed=0.0) == ([], [0])
+
+
+def test_services_that_wait_for_the_same_engines_share_their_time():
+    both = make_view(make_engine(P0, services=(SERVICE, "code")))
+    waiting = [make_request(600, deadline=1.0, id_="code", service="code"), make_request(500, id_="chat")]
+    assert left_over(waiting, both, 0.0) == {"code"}
+    busy = make_view(make_engine(P0, services=(SERVICE, "code"), prefill_remaining_s=0.6))
+    assert left_over(waiting, busy, 0.0) == {"code", "chat"}

@@ -82,6 +82,13 @@ def test_those_due_later_are_passed_if_they_can_afford_it():
     assert look_ahead(engine, make_request(1600, deadline=1.8), 0.0).makes_late is True
 
 
+def test_nobody_passes_the_step_that_runs():
+    long = PendingPrefill(9.0, 0.8, running_s=0.3)
+    engine = make_engine(P0, prefills=[long], prefill_remaining_s=0.8)
+    assert finish_s(engine, 100) == pytest.approx(0.4)
+    assert finish_s(engine, 100, now=0.2, deadline=2.0) == pytest.approx(0.2)
+
+
 def test_those_late_already_are_nobodys_concern():
     engine = make_engine(P0, **pending((0.5, 0.4)))
     outlook = look_ahead(engine, make_request(600, deadline=1.0), 0.0)

@@ -66,6 +66,22 @@ def test_nor_where_one_behind_it_would_be_late_by_it():
     assert first_token(engine, make_request(110, deadline=0.5), 0.11, 1.0, now=0.0) is None
 
 
+def test_nobody_passes_the_step_that_runs():
+    long = PendingPrefill(9.0, 0.8, running_s=0.3)
+    engine = make_engine(M0, prefills=[long], prefill_remaining_s=0.8, decode_step_s=0.0)
+    request = make_request(100, deadline=1.0)
+    assert first_token(engine, request, 0.1, 1.0, now=0.0) == (pytest.approx(0.4), pytest.approx(0.5))
+    assert first_token(engine, request, 0.1, 1.0, now=0.2).finish_s == pytest.approx(0.2)
+
+
+def test_an_engine_with_enough_to_compute_before_it_is_sent_nothing():
+    request = make_request(100, deadline=5.0)
+    assert first_token(make_engine(M0, **queued((0.2, 0.5))), request, 0.1, 1.0, now=0.0) is not None
+    assert first_token(make_engine(M0, **queued((0.2, 0.5), (0.2, 0.6))), request, 0.1, 1.0, now=0.0) is None
+    many_short = queued(*[(0.01, 0.5)] * 9)
+    assert first_token(make_engine(M0, **many_short), request, 0.1, 1.0, now=0.0) is not None
+
+
 def test_one_that_is_late_already_is_passed():
     engine = make_engine(M0, **queued((0.5, 0.4)), decode_step_s=0.0)
     assert first_token(engine, make_request(100, deadline=0.2), 0.1, 1.0, now=0.0) == (pytest.approx(0.1), 0)

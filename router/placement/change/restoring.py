@@ -1,6 +1,7 @@
 """A place for services that lost their last engine, without a search."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from mesh.topology.schema import Topology
@@ -35,29 +36,38 @@ class UnservedServices:
         return due
 
 
-def _able(service: str, wanted: Plan, present: Plan, obstacles: Obstacles) -> list[Group]:
-    """Engines that could take it."""
-    return [
-        group for group in wanted.groups if obstacles.against(present, wanted.with_groups(group.plus(service))) is None
-    ]
-
-
 def restored(
     present: Plan, services: Mapping[str, Sequence[str]], topology: Topology, obstacles: Obstacles
 ) -> Plan | None:
     """The present plan with these services, too, by name, as far as an engine can take them; None if none can.
 
     They go to the engines named, which had them before; else where the topology has them; else to the engine that
-    holds the fewest. One that could not load it is asked again if no other can be.
+    holds the fewest. One that could not load it is asked again if no other can be. If no engine can hold it beside what
+    it holds, one gives up a service that others hold, too.
     """
     own = {spec.id: spec.services for spec in topology.engines}
     wanted = present
     for service, before in services.items():
-        able = _able(service, wanted, present, obstacles) or _able(
-            service, wanted, present, replace(obstacles, failed=frozenset())
+        beside = [group.plus(service) for group in wanted.groups]
+        able = (
+            _reachable(beside, wanted, present, obstacles)
+            or _reachable(beside, wanted, present, replace(obstacles, failed=frozenset()))
+            or _reachable(list(_instead(service, wanted)), wanted, present, obstacles)[:1]
         )
         there = [group for group in able if group.id in before]
         there = there or [group for group in able if service in own.get(group.id, ())]
         for group in there or sorted(able, key=lambda group: (len(group.services), group.id))[:1]:
-            wanted = wanted.with_groups(group.plus(service))
+            wanted = wanted.with_groups(group)
     return wanted if wanted != present else None
+
+
+def _instead(service: str, wanted: Plan) -> Iterator[Group]:
+    """Engines with it in the place of one that others hold, too."""
+    num_holders = Counter(name for group in wanted.groups for name in group.services)
+    for group in wanted.groups:
+        yield from (group.minus(name).plus(service) for name in group.services if num_holders[name] > 1)
+
+
+def _reachable(groups: Sequence[Group], wanted: Plan, present: Plan, obstacles: Obstacles) -> list[Group]:
+    """Those that their engines can become."""
+    return [group for group in groups if obstacles.against(present, wanted.with_groups(group)) is None]

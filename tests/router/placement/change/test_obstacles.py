@@ -118,6 +118,18 @@ def test_a_service_without_an_engine_goes_where_there_is_room():
     assert {group.id: group.services for group in found.groups} == {"e0": ("a",), "e1": ("b", "c")}
 
 
+def test_a_service_without_an_engine_takes_the_place_of_one_that_others_hold():
+    """As after a swap that was interrupted by the death of the engine that was to get it."""
+    status = replace(MESH["e0"], weight_memory=4 * GIB, staging_memory=4 * GIB)
+    twice = {"e0": status, "e1": status}
+    topology = Topology("t", Path("t.toml"), (), (), ())
+    found = restored(present_plan(twice), {"c": ["e1"]}, topology, Obstacles.of(twice, MESH.values()))
+    assert found is not None
+    assert sorted(group.services for group in found.groups) == [("a",), ("c",)]
+    alone = {"e0": status}
+    assert restored(present_plan(alone), {"c": []}, topology, Obstacles.of(alone, MESH.values())) is None
+
+
 def test_an_engine_that_could_not_load_it_is_asked_again_if_there_is_no_other():
     topology = Topology("t", Path("t.toml"), (), (), ())
     plan = present_plan({"e2": MESH["e2"]})

@@ -254,6 +254,10 @@ class EngineCore:
         """Call when `next_deadline` has come."""
         return self._finish_event([*self._handovers.expire(now), *self.tiering.expire(now)], now)
 
+    def news(self, now: float) -> list[Send]:
+        """What gateways are told beside the next status."""
+        return [*self.tiering.held.news(), *self._owned.remind(self._backlog, now)]
+
     def next_deadline(self) -> float | None:
         transfers, loads = self._handovers.next_deadline(), self.tiering.next_deadline()
         if self.moves.must_leave():

@@ -140,10 +140,10 @@ class EngineNode:
         return status if hang is None else msgspec.structs.replace(status, state=ProcessState.STUCK, error=hang)
 
     def _publish(self, now: float) -> list[NodeEffect]:
-        """Tell who listens how it stands, and gateways which prefixes came and went."""
+        """Tell who listens how it stands, and gateways which prefixes came and went, and what waits."""
         self._has_listener = False
         self._pace.published(now)
-        return [*self.core.tiering.held.news(), Publish()]
+        return [*self.core.news(now), Publish()]
 
     # --- the mesh -----------------------------------------------------------------------------------------------------
 

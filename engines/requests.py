@@ -49,6 +49,7 @@ from mesh.wire.requests import (
 
 MOST_ENDED = 1024  # requests that are remembered after their end
 NO_EPOCH = Epoch(-1)
+REMIND_S = 5.0  # between two reminders of what waits here
 
 
 class OwnedRequests:
@@ -67,6 +68,7 @@ class OwnedRequests:
         tiering: Tiering,
     ) -> None:
         self.by_id: dict[str, EngineRequest] = {}
+        self._reminds_at = 0.0
         self._services = services
         self._standing = standing
         self._discipline = discipline
@@ -285,3 +287,16 @@ class OwnedRequests:
         effects: list[Effect] = [Send(gateway, StepTokens(deltas))] if deltas else []
         effects += [Send(gateway, Held(backlog.places(held)))] if held else []
         return [*effects, Send(gateway, NotHeld(missing))] if missing else effects
+
+    def remind(self, backlog: Backlog, now: float) -> list[Send]:
+        """Tell gateways now and then which of their requests wait here. What cancelled one may have been lost, and it
+        would be here until its turn comes.
+        """
+        if now < self._reminds_at:
+            return []
+        self._reminds_at = now + REMIND_S
+        waiting: dict[str, list[EngineRequest]] = {}
+        for request in self.by_id.values():
+            if not request.is_decoding and not self._running.computes(request):
+                waiting.setdefault(request.spec.gateway, []).append(request)
+        return [Send(gateway, Held(backlog.places(requests))) for gateway, requests in waiting.items()]

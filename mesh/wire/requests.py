@@ -293,7 +293,7 @@ class Holding(NamedTuple):
 
 class Held(msgspec.Struct, frozen=True, tag=True):
     """Answers `Probe`: these requests are here, and there is nothing to say of them yet. It is not sent if there are
-    none.
+    none. It is sent unasked of those that wait for long: a gateway that gave one up cancels it again.
     """
 
     requests: list[Holding]

@@ -265,8 +265,7 @@ class Dispatcher:
     def _hear_answer(self, engine: str, message: Held | NotHeld, now: float) -> list[Effect]:
         """To a question about requests that were silent."""
         if isinstance(message, Held):
-            self._recovery.hold(engine, message, now)
-            return []
+            return self._recovery.hold(engine, message, now)
         return [*self._recovery.deny(engine, message, now), *self._routing.try_waiting(now)]
 
     def _take_tokens(self, sender: str, deltas: Iterable[Delta], now: float) -> list[Effect]:

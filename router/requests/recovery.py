@@ -117,13 +117,17 @@ class Recovery:
             effects += self.interrupt(request, f"{' and '.join(request.engines)} did not have it any more", (), now)
         return effects
 
-    def hold(self, engine: str, message: Held, now: float) -> None:
-        """It answers, and has these: they are not forgotten, however long they wait there."""
+    def hold(self, engine: str, message: Held, now: float) -> list[Effect]:
+        """An engine has these: they are not forgotten, however long they wait there. It cancels what was given up."""
+        effects: list[Effect] = []
         for holding in message.requests:
             request = self._in_flight.placed(holding.request)
-            if request is not None and request.assignment.attempt == holding.attempt and engine in request.engines:
+            if request is None or request.assignment.attempt > holding.attempt:
+                effects.append(SendToEngine(engine, Cancel(holding.request, Epoch(holding.attempt, ANY_HOP))))
+            elif request.assignment.attempt == holding.attempt and engine in request.engines:
                 request.contact.held_at = now
                 request.timeline.hold(engine, holding.num_ahead, now)
+        return effects
 
     def refuse(self, engine: str, message: Refused, now: float) -> InFlightRequest | None:
         """Note that an engine refused a request. Return the request, which waits again; None: it is not there now."""

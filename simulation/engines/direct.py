@@ -13,7 +13,7 @@ from engines.costs.profiles import EngineProfile
 from mesh.topology.schema import Topology
 from mesh.wire.frames import Sender
 from mesh.wire.messages import EngineAnswer
-from mesh.wire.requests import Accepted, Delta, Epoch, Refused, RequestSpec, StepTokens, Submit
+from mesh.wire.requests import Accepted, Delta, Epoch, Held, Refused, RequestSpec, StepTokens, Submit
 from router.generation import Fault, RequestFailed, TokenBatch
 from router.history.records import Record
 from router.history.tallies import Tallies
@@ -130,7 +130,7 @@ class DirectEngines:
             case Refused(request, _, _, reason):
                 _, timeline = self._on[request]
                 self._timelines.failed(timeline, RequestFailed(reason, Fault.CLIENT), self._kernel.now)
-            case Accepted():
+            case Accepted() | Held():
                 pass
             case _:
                 raise RuntimeError(f"{sender} said {answer}, which nothing leads to")

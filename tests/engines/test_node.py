@@ -6,13 +6,14 @@ import pytest
 
 from engines.effects import CloseMemory, Compute, EndTurn, Exit, Recover, Refuse
 from engines.node import MAX_LAG_S
+from engines.requests import REMIND_S
 from engines.step_failures.errors import MOST_IN_A_ROW, StepError
 from mesh.effects import Follow, Forget, Publish, Rest
 from mesh.membership.catching_up import MAX_CATCH_UPS
 from mesh.topology.schema import Rescheduling
 from mesh.wire.control import Drain, ProcessState, Role, SetRole
 from mesh.wire.frames import Sender
-from mesh.wire.requests import Cancel, Epoch, Failed, Probe, ProbeQuestion, RefusalCode, Refused, Submit
+from mesh.wire.requests import Cancel, Epoch, Failed, Held, Holding, Probe, ProbeQuestion, RefusalCode, Refused, Submit
 from mesh.wire.status import ChildStatus, SupervisorStatus
 from mesh.wire.transfers import Reserve
 from tests.engines.conftest import MakeSpec
@@ -171,6 +172,17 @@ def test_a_gateway_known_from_another_engine_has_a_lease(engine: NodeDriver, mak
     assert CloseMemory("second") in effects
 
 
+def test_gateways_are_reminded_of_what_waits(engine: NodeDriver, make_spec: MakeSpec):
+    engine.submit(make_spec("r"))
+    reminders = []
+    while engine.now < 2.5 * REMIND_S:
+        engine.node.hear(GATEWAY, None, engine.now)
+        sent = messages(engine.pass_time(engine.now + TIMING.heartbeat_s))
+        reminders += [(engine.now, one) for one in sent if isinstance(one, Held)]
+    assert [held.requests for _, held in reminders] == 2 * [[Holding("r", 1, 0)]]
+    assert reminders[1][0] - reminders[0][0] >= REMIND_S
+
+
 def test_a_process_that_was_held_up_hears_others_first(engine: NodeDriver, make_spec: MakeSpec):
     engine.submit(make_spec("r"))
     engine.now = 3 * TIMING.lease_s  # it was held up: its timer comes late
@@ -184,7 +196,7 @@ def test_a_process_that_is_held_up_again_and_again_finds_the_dead_at_last(engine
     found = []
     for _ in range(MAX_CATCH_UPS + 1):
         engine.now += 3 * TIMING.lease_s
-        found.append(bool(messages(engine.node.expire(engine.now))))
+        found.append(any(isinstance(one, Refused) for one in messages(engine.node.expire(engine.now))))
     assert found == [False] * MAX_CATCH_UPS + [True]
     assert engine.now > MAX_LAG_S
 

@@ -3,6 +3,8 @@
 import pytest
 
 from mesh.wire.requests import (
+    Accepted,
+    Cancel,
     Epoch,
     FinishReason,
     Held,
@@ -12,6 +14,7 @@ from mesh.wire.requests import (
     ProbeQuestion,
 )
 from router.effects import SendToEngine
+from router.requests.request_state import ANY_HOP
 from tests.router.cluster import M0, M1, P0
 from tests.router.requests.dispatching import World, only_submit, probes, running_on, submits
 
@@ -101,6 +104,17 @@ def test_silence_is_borne_while_an_engine_says_that_it_has_the_request(num_ahead
         assert world.receive(M0, Held([Holding("r", 0, num_ahead)])) == []
     assert submits(world.wait(59.0)) == []
     assert only_submit(world.wait(2.0))[0] == M1, "it said so for the last time"
+
+
+def test_an_engine_that_has_what_was_given_up_is_told_again():
+    """What cancelled it was lost, and it waits there."""
+    world = World(M0, M1)
+    world.submit("r")
+    world.accept(M0)
+    assert world.receive(M1, Held([Holding("over", 2, 7)])) == [SendToEngine(M1, Cancel("over", Epoch(2, ANY_HOP)))]
+    world.receive(M0, NotHeld([("r", 0)]))
+    world.receive(M1, Accepted("r", Epoch(1), 1))
+    assert world.receive(M0, Held([Holding("r", 0, 7)])) == [SendToEngine(M0, Cancel("r", Epoch(0, ANY_HOP)))]
 
 
 def test_that_others_have_it_or_had_it_before_says_nothing():

@@ -18,7 +18,7 @@ from kvtransfer.layout import block_bytes
 from kvtransfer.protocol import Buffer, Cancelled, ImportBlocks, Imported, PeerLost, ReceiveEffect, Send
 from kvtransfer.receive import ReceiveTransfer
 from kvtransfer.tiers.tier import TierUse
-from kvtransfer.transports import TransportError, choose
+from kvtransfer.transport_choice import TransportError, choose
 from mesh.wire.requests import RefusalCode
 from mesh.wire.transfers import Abort, Blocks, Commit, Declined, Extend, MemoryRef, Pull, Reserve
 

@@ -26,7 +26,7 @@ from kvtransfer.protocol import (
     Send,
 )
 from kvtransfer.receive import ReceiveTransfer
-from kvtransfer.transports import TransportError, choose
+from kvtransfer.transport_choice import TransportError, choose
 from mesh.wire.requests import Epoch, RefusalCode
 from mesh.wire.transfers import Abort, Blocks, Commit, Declined, Extend, MemoryRef, Reserve
 

@@ -16,7 +16,7 @@ from kvtransfer.nixl.links import AgentBlocks
 from kvtransfer.nixl.transport import open_nixl
 from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import SHM, TCP, ExportBlocks, ImportBlocks
-from kvtransfer.transports import TransportError, choose, transports_of
+from kvtransfer.transports import transports_of
 from mesh.transports import NIXL
 from mesh.wire.transfers import Blocks, KVShape, MemoryRef
 from tests.seeds import each_seed
@@ -257,30 +257,6 @@ class TestTcp:
         (frame,) = receiver.transport.export_blocks(ExportBlocks("t", "s", TCP, 0, [3], "peer")).payload
         assert frame.contiguous
         assert np.shares_memory(np.frombuffer(frame, np.uint8), receiver.memory[3])
-
-
-REF = MemoryRef("local", "/proc/1/fd/1", 1, "")
-
-
-@pytest.mark.parametrize(
-    ("setting", "memory", "host", "can_open", "transport"),
-    [
-        ("auto", REF, "local", True, SHM),
-        ("auto", REF, "local", False, TCP),
-        ("auto", REF, "elsewhere", True, TCP),
-        ("auto", None, "local", True, TCP),
-        ("shm", REF, "local", True, SHM),
-        ("tcp", REF, "local", True, TCP),
-    ],
-)
-def test_the_fastest_transport_that_works_is_chosen(setting, memory, host, can_open, transport):
-    assert choose(setting, memory, host, lambda _: can_open) == transport
-
-
-@pytest.mark.parametrize("memory", [REF, None])
-def test_demanding_the_impossible_is_refused(memory):
-    with pytest.raises(TransportError, match="cannot be mapped here; use auto or tcp"):
-        choose("shm", memory, "elsewhere", lambda _: True)
 
 
 @pytest.mark.parametrize("name", [SHM, TCP])

@@ -22,7 +22,8 @@ from kvtransfer.protocol import (
 )
 from kvtransfer.receive import ReceiveTransfer
 from kvtransfer.send import SendTransfer
-from kvtransfer.transports import choose, transports_of
+from kvtransfer.transport_choice import choose
+from kvtransfer.transports import transports_of
 from mesh.directory import Endpoints
 from mesh.sockets.sockets import Sockets
 from mesh.wire.frames import Sender

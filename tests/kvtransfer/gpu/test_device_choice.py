@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvtransfer.transports import TransportError, choose
+from kvtransfer.transport_choice import TransportError, choose
 from mesh.transports import CUDA_IPC, NCCL, SHM, TCP
 from mesh.wire.transfers import MemoryRef
 

@@ -1,6 +1,5 @@
 """The receiving end of a transfer: see `kvtransfer.protocol`."""
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import ClassVar, NamedTuple
@@ -86,10 +85,11 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
         self._limits = limits
         self._heard_at = now
         self._seen: set[int] = set()  # numbers of Blocks messages
-        self._queue: deque[ArrivedBlocks] = deque()
+        self._queue: list[ArrivedBlocks] = []  # no more than the window
         self._running: ArrivedBlocks | None = None
         self._num_intact: dict[int, int] = {}  # tokens by logical block
         self._commit: Commit | None = None
+        self._committed: Committed | None = None  # the answer
         self._is_waiting = True  # for announced blocks that have not come
         self._resting: CopyRest | None = None
         self._num_endings = 0
@@ -112,13 +112,16 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
         return self.state is ReceiveState.COMMITTED
 
     def forget_request(self) -> None:
-        """Let go of the request's tokens, which are of no use any more once it was adopted."""
+        """Let go of the request's tokens and blocks, which are of no use any more once it was adopted."""
+        self._blocks, self._num_intact = [], {}
         spec = msgspec.structs.replace(self.reserve.spec, prompt=[], generated=[])
         self.reserve = msgspec.structs.replace(self.reserve, spec=spec)
 
     @property
     def num_kept_tokens(self) -> int:
-        """Length of the prefix whose KV is here and intact."""
+        """Length of the prefix whose KV is here and intact, or was when it was adopted."""
+        if self._committed is not None:
+            return self._committed.num_kept_tokens
         size, kept = self.reserve.shape.block_size, self._num_matched_blocks * self.reserve.shape.block_size
         for block in range(self._num_matched_blocks, len(self._blocks)):
             intact = self._num_intact.get(block, 0)
@@ -243,7 +246,8 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
         self._end_rest()
 
     def _on_commit_again(self, message: Commit, now: float) -> None:
-        self._emit(Send(self.peer, Committed(self.id, self.num_kept_tokens)))
+        assert self._committed is not None, "it was adopted"
+        self._emit(Send(self.peer, self._committed))
 
     def _on_late_commit(self, message: Commit, now: float) -> None:
         self._send_abort("the reservation has ended")
@@ -288,7 +292,7 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
     def _import_next(self) -> None:
         if self._running is not None or self._resting is not None or not self._queue:
             return
-        self._running = self._queue.popleft()
+        self._running = self._queue.pop(0)
         message = self._running.message
         first, last = message.first_block, message.first_block + len(message.source_blocks)
         for block in self._num_intact.keys() & range(first, last):
@@ -316,7 +320,7 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
         commit = self._commit
         assert commit is not None, "only after Commit"
         waited, first = now - self._heard_at, commit.first_token_age_s
-        kept = self.num_kept_tokens
+        self._committed = committed = Committed(self.id, self.num_kept_tokens)
         self._emit(
             Adopt(
                 self.id,
@@ -324,13 +328,13 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
                 self.reserve.epoch,
                 commit.generated,
                 self._blocks,
-                kept,
+                committed.num_kept_tokens,
                 commit.age_s + waited,
                 None if first is None else first + waited,
                 commit.logprobs,
             )
         )
-        self._emit(Send(self.peer, Committed(self.id, kept)))
+        self._emit(Send(self.peer, committed))
 
     def check_invariants(self) -> None:
         """Raise AssertionError unless the state is consistent."""

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from sys import getrefcount
 
 import msgspec
 import pytest
@@ -72,9 +73,12 @@ def test_what_was_adopted_answers_without_the_request(make):
     transfer = make()
     take(transfer, blocks(0, 0, 8))
     [adopt] = [one for one in transfer.handle(Commit("t", [7], 1, 0.5, None), 0.3) if isinstance(one, Adopt)]
+    num_holders = getrefcount(adopt.blocks)
     transfer.forget_request()
     assert transfer.reserve.spec.prompt == []
     assert adopt.spec.prompt
+    num_holders_left = getrefcount(adopt.blocks)
+    assert num_holders_left == num_holders - 1
     assert messages(transfer.handle(Commit("t", [7], 1, 0.5, None), 0.4)) == [Committed("t", 8)]
     transfer.check_invariants()
 

@@ -18,7 +18,9 @@ class CachedBlocks:
     """
 
     def __init__(self, num_blocks: int) -> None:
-        self._since = [0] * num_blocks  # the last release of each, which it may have been taken out of since
+        # the last release of each, which it may have been taken out of since; in a list, compiled code would keep an
+        # object for each of these numbers
+        self._since = array("Q", bytes(8 * num_blocks))
         self._released: OrderedDict[int, array[int]] = OrderedDict()  # by moment, in the order of their tables
         self.num = 0
 

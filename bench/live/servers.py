@@ -53,12 +53,12 @@ class Server:
                     if client.post("/v1/chat/completions", json=asked).is_success:
                         return
                 time.sleep(0.1)
-        raise UserError(f"{self.name} did not start; its last words: {self._last_words()}")
+        raise UserError(f"{self.name} did not start; it wrote last: {self._last_line()}")
 
     def _is_alive(self) -> bool:
         return bool(self.process.is_running() and self.process.status() != psutil.STATUS_ZOMBIE)
 
-    def _last_words(self) -> str:
+    def _last_line(self) -> str:
         end = os.fstat(self.log.fileno()).st_size
         said = os.pread(self.log.fileno(), SAID_BYTES, max(0, end - SAID_BYTES))
         return " / ".join(said.decode(errors="replace").strip().splitlines()[-3:]) or "nothing"

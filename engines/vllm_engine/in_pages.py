@@ -94,7 +94,7 @@ class InPages:
 
 
 def _tried(work: Callable[[], str | None]) -> str:
-    """Return what went wrong, in one line: exceptions of workers in other processes come as their last words."""
+    """Return what went wrong, in one line: of an exception of a worker in another process, that is its last line."""
     try:
         with torch.inference_mode():
             return work() or ""

@@ -16,7 +16,7 @@ from mesh.errors import CommandError
 
 READY_S = 60.0
 AHEAD_S = 0.2  # from when all are ready to the start
-END_S = 10.0  # after its last words
+END_S = 10.0  # after its last message
 
 
 @dataclass(slots=True)

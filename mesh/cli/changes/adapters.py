@@ -20,7 +20,7 @@ from mesh.wire.control import ProcessState
 from mesh.wire.messages import SupervisorMessage
 from mesh.wire.status import GatewayStatus
 
-ASK_S = 5.0  # until an order is said again: its files are read meanwhile
+ASK_S = 5.0  # until an order is repeated: its files are read meanwhile
 
 Served = Mapping[str, AddedAdapter]
 

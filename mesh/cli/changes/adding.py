@@ -22,7 +22,7 @@ from mesh.wire.control import LoadService, ProcessState, Renew, UnloadService
 from mesh.wire.messages import BroadcastMessage, SupervisorMessage
 from mesh.wire.status import EngineStatus, GatewayStatus, SupervisorStatus
 
-REPEAT_S = 2.0  # until an order is said again that nobody seems to have heard
+REPEAT_S = 2.0  # until an order is repeated that nobody seems to have heard
 
 Statuses = Mapping[str, BroadcastMessage]
 

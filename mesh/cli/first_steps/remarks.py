@@ -14,7 +14,7 @@ def new_remarks(topology: Topology, host: str, runtime: Path) -> list[str]:
     """Return lines of what is slow or broken here, but for those that were returned before."""
     remarks = list(_remarks(topology, host))
     told = _told(runtime / TOLD)
-    with suppress(OSError):  # they are said again, then
+    with suppress(OSError):  # they are told again, then
         (runtime / TOLD).write_text(json.dumps(remarks))
     new = [remark for remark in remarks if remark not in told]
     return [*new, "`mesh doctor` tells more"] if new else []

@@ -39,7 +39,7 @@ def test_an_engine_that_hangs_is_ended_at_its_deadline(tmp_path: Path):
         engine.until_ready(0.05)
 
 
-def test_the_last_words_of_an_engine_that_ends_are_told(tmp_path: Path):
+def test_what_an_engine_wrote_last_is_told_when_it_ends(tmp_path: Path):
     with (
         child("raise SystemExit('no such model')", tmp_path) as engine,
         pytest.raises(ChildError, match="no such model"),

@@ -10,7 +10,7 @@ CLIENTS_VENV ?= .venv-clients
 unexport PYTHONDONTWRITEBYTECODE
 
 # Files with random runs, of which there are more at night.
-SEEDED = $(shell grep -rlE --include=test_*.py "from (tests.seeds|hypothesis) import" tests | grep -v end_to_end/test_ray)
+SEEDED = $(shell grep -rlE --include=test_*.py "from (tests.seeds|hypothesis) import" tests | grep -v end_to_end/clusters/test_ray)
 
 BIN   := $(VENV)/bin
 PIP   = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
@@ -105,7 +105,7 @@ gpu-check: $(STAMP)
 nightly: $(STAMP)
 	$(BIN)/python -m tests.tools.fault_runs --runs 10000
 	SEEDS=10 $(BIN)/python -m pytest -n 4 --dist load --timeout 1200 $(SEEDED)
-	SEEDS=10 $(BIN)/python -m pytest tests/end_to_end/nodes tests/end_to_end/test_ray.py tests/end_to_end/test_ray_autoscaling.py tests/docs/test_tutorials.py
+	SEEDS=10 $(BIN)/python -m pytest tests/end_to_end/nodes tests/end_to_end/clusters/test_ray.py tests/end_to_end/clusters/test_ray_autoscaling.py tests/docs/test_tutorials.py
 	@$(MAKE) --no-print-directory siege
 
 FIGURES := build/figures

@@ -54,6 +54,12 @@ def test_no_folder_has_too_many_files():
     assert {folder: count for folder, count in counts.items() if count > most[folder]} == {}
 
 
+def test_no_folder_of_tests_has_too_many():
+    """As many as a list of alternatives may have: a module may have several files of tests."""
+    counts = Counter(str(path.parent.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py"))
+    assert {folder: count for folder, count in counts.items() if count > MAX_ALTERNATIVES} == {}
+
+
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no checkout")
 def test_the_top_has_the_folders_that_the_guide_names():
     """What a run writes to where it was started is not committed by mistake."""

@@ -7,8 +7,8 @@ import pytest
 from engines.models.files.model_config import ModelConfig
 from engines.models.store import prepared_dir
 from engines.torch_engine.weights import loaded_bytes
+from tests.end_to_end.changes.test_load import services
 from tests.end_to_end.conftest import Mesh, StartMesh
-from tests.end_to_end.test_load import services
 from tests.end_to_end.tiny import Client, body, engine
 from tests.models.tiny_llama import write_tiny_model
 

@@ -13,7 +13,7 @@ from tests.models.tiny_llama import write_tiny_model
 
 pytestmark = pytest.mark.timeout(300)
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
+DEPLOY = Path(__file__).parents[3] / "deploy"
 MESH = """
 [mesh]
 heartbeat_ms = 100

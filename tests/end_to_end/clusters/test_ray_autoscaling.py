@@ -18,8 +18,8 @@ import ray
 
 from mesh.cluster.ray.settings import RAY_SETTINGS
 from mesh.process.fork_server import SHARED
+from tests.end_to_end.clusters.ray_cluster import STORE_BYTES, running
 from tests.end_to_end.conftest import Mesh, free_port
-from tests.end_to_end.ray_cluster import STORE_BYTES, running
 from tests.end_to_end.tiny import until
 from tests.models.tiny_llama import write_tiny_model
 from tests.seeds import is_night

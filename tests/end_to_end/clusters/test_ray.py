@@ -10,9 +10,9 @@ import pytest
 
 from mesh.process.fork_server import SHARED
 from mesh.wire.status import DecodeCost
+from tests.end_to_end.clusters.ray_cluster import cluster_of, lose, node_of, process_of, processes_of, running, streams
 from tests.end_to_end.conftest import Mesh, free_port
 from tests.end_to_end.load import Load
-from tests.end_to_end.ray_cluster import cluster_of, lose, node_of, process_of, processes_of, running, streams
 from tests.end_to_end.tiny import DEADLINE_S, until, write_slow_profile
 from tests.models.tiny_llama import write_tiny_model
 from tests.seeds import is_night
@@ -103,7 +103,7 @@ def write_mesh(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MESHSERVE_RUNTIME_DIR", str(folder / "run"))
-        patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
         yield write
 
 

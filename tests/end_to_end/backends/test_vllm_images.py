@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from tests.end_to_end.backends.test_vllm import TOPOLOGY, VLLM
 from tests.end_to_end.conftest import Mesh, StartMesh
-from tests.end_to_end.test_vllm import TOPOLOGY, VLLM
 from tests.end_to_end.tiny import DEADLINE_S, engine, is_at_rest, until
 from tests.engines.contract.conftest import vllm_python
 from tests.engines.images.models import picture, write_seeing_model

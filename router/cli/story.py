@@ -186,10 +186,18 @@ def _tell_decision(decision: ExplainedDecision) -> Text:
 def _tell_first_token(event: FirstToken, one: Explanation) -> Text:
     error = f" ({event.since_dispatch_s / event.predicted_s - 1:+.0%})" if event.predicted_s > 0 else ""
     return Text.assemble(
-        f"first token, from {event.engine}: {_ms(event.since_dispatch_s)} after dispatch, "
+        f"first token, from {event.engine}{_had(event, one)}: {_ms(event.since_dispatch_s)} after dispatch, "
         f"predicted {_ms(event.predicted_s)}{error}; ",
         _promise("TTFT", event.at_s, one.slo_ttft_s),
     )
+
+
+def _had(event: FirstToken, one: Explanation) -> str:
+    """How much of the prompt was not computed, where any was, or was to be pulled."""
+    dispatch = one.dispatch
+    if not event.num_cached and (dispatch is None or dispatch.prefix_at is None):
+        return ""
+    return f", which had {event.num_cached} of {_count(one.num_prompt_tokens, 'prompt token')}"
 
 
 def _tell_end(event: Ended, one: Explanation) -> Text:

@@ -107,12 +107,15 @@ class EngineHolds(msgspec.Struct, frozen=True, tag="holds"):
 
 
 class FirstToken(msgspec.Struct, frozen=True, tag="first_token"):
-    """The first token came. ``predicted_s``: of ``since_dispatch_s``, by the last dispatch."""
+    """The first token came. ``predicted_s``: of ``since_dispatch_s``, by the last dispatch. ``num_cached``: tokens of
+    the prompt that were not computed, but found, loaded or pulled.
+    """
 
     at_s: float
     engine: str
     since_dispatch_s: float
     predicted_s: float
+    num_cached: int = 0
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
@@ -263,7 +266,8 @@ class RequestTimeline:
     def _first_token(self, engine: str, now: float) -> None:
         if (route := self.route) is not None:
             at_s = now - self.arrived_at
-            self._add(FirstToken(at_s, engine, at_s - route.queued_s, route.predicted_ttft_s))
+            num_cached = self.delivered.num_cached
+            self._add(FirstToken(at_s, engine, at_s - route.queued_s, route.predicted_ttft_s, num_cached))
 
     def end(self, outcome: Outcome, reason: str, now: float) -> None:
         tpot_s = self.tpot_s if outcome in (Outcome.FINISHED, Outcome.CANCELLED) else None

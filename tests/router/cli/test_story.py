@@ -1,8 +1,11 @@
 """What people read, in 80 columns."""
 
-import pytest
+import dataclasses
 
-from mesh.wire.requests import FinishReason, Held, Holding, RefusalCode
+import pytest
+from msgspec.structs import replace
+
+from mesh.wire.requests import FinishReason, Held, Holding, PrefixAt, RefusalCode
 from router.cli import story as module
 from router.history.explain import Explanations, explain, memory
 from tests.router.cluster import D0, M0, P0
@@ -47,6 +50,26 @@ def test_a_story_tells_what_was_decided_and_how_it_went(printed):
         "finished (stop), 2 tokens; TPOT 100 ms of 100 ms, kept",
     ):
         assert words in text, text
+
+
+@pytest.mark.parametrize(
+    ("pulls", "num_cached", "words"),
+    [
+        (False, 64, "which had 64 of 100 prompt tokens: 150 ms after dispatch"),
+        (True, 0, "which had 0 of 100 prompt tokens: 150 ms after dispatch"),
+        (False, 0, "first token, from multiplex-0: 150 ms after dispatch"),
+    ],
+)
+def test_a_first_token_tells_what_was_not_computed_and_that_a_pull_brought_nothing(printed, pulls, num_cached, words):
+    world = World(M0)
+    world.submit("r", 100)
+    events = world.dispatcher.timelines.of("r").events
+    if pulls:
+        events[0] = dataclasses.replace(events[0], decision=replace(events[0].decision, prefix_at=PrefixAt(P0, 64)))
+    world.now = 0.15
+    world.accept(M0)
+    world.tokens(M0, 0, 10, num_cached_tokens=num_cached)
+    assert words in printed(world)
 
 
 def test_waits_refusals_losses_and_rejections_are_told(printed):

@@ -31,8 +31,8 @@ def test_the_first_token_is_timed_from_the_dispatch_that_brought_it():
     assert (request.route, request.queued_s) == (None, None)
     request.decide(1, "p", SENT, seen(102.0))
     request.decide(2, "p", SENT, seen(104.0))
-    assert request.deliver(batch(5), M0, 105.0) is None
-    assert request.events[-1] == FirstToken(5.0, M0, 1.0, 0.4)
+    assert request.deliver(batch(5, num_cached=3), M0, 105.0) is None
+    assert request.events[-1] == FirstToken(5.0, M0, 1.0, 0.4, 3)
     assert (request.queued_s, request.ttft_s) == (4.0, 5.0)
     request.decide(3, "p", SENT, seen(109.0))
     assert request.queued_s == 4.0

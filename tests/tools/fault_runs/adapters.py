@@ -36,5 +36,5 @@ def write_small(name: str) -> Path:
 @cache
 def _root() -> Path:
     root = Path(mkdtemp(prefix="meshserve-fault-runs-"))
-    Finalize(None, rmtree, (root,), exitpriority=0)  # also where `multiprocessing` ends a process
+    Finalize(None, rmtree, (root, True), exitpriority=0)  # also where `multiprocessing` ends a process
     return root

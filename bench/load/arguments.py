@@ -17,7 +17,11 @@ NUM_REQUESTS, NUM_INPUT, NUM_OUTPUT, NUM_SLOTS = 100, (256, 256), (64, 64), 8
 
 def add_server(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--url", "--base-url", default=DEFAULT_URL, metavar="URL", help=f"with /v1 or without (default: {DEFAULT_URL})"
+        "--url",
+        "--base-url",
+        default=DEFAULT_URL,
+        metavar="URL",
+        help=f"the server, with /v1 or without (default: {DEFAULT_URL})",
     )
     add_service(group)
 
@@ -35,7 +39,9 @@ def add_service(group: argparse._ArgumentGroup) -> None:
         "--header", type=read(_header), action="append", default=[], metavar="NAME:VALUE", help="send this one, too"
     )
     group.add_argument("--insecure", action="store_true", help="take any certificate of an https server")
-    group.add_argument("--timeout", type=positive, default=600.0, metavar="S", help="for a whole answer (default: 600)")
+    group.add_argument(
+        "--timeout", type=positive, default=600.0, metavar="S", help="how long a whole answer may take (default: 600)"
+    )
 
 
 def add_load(group: argparse._ArgumentGroup) -> None:
@@ -57,7 +63,7 @@ def add_load(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--load", type=Path, metavar="FILE", help="a load that a TOML file describes, for `mesh simulate`, too"
     )
-    group.add_argument("--speed", type=positive, metavar="X", help="with --trace: X times as fast (default: 1)")
+    group.add_argument("--speed", type=positive, metavar="X", help="send a --trace X times as fast (default: 1)")
     group.add_argument(
         "--requests",
         "--num-prompts",
@@ -76,7 +82,9 @@ def add_load(group: argparse._ArgumentGroup) -> None:
 
 def add_arrivals(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--arrivals", choices=("poisson", "gamma", "constant", "burst"), help="with --rate (default: poisson)"
+        "--arrivals",
+        choices=("poisson", "gamma", "constant", "burst"),
+        help="how requests arrive with --rate (default: poisson)",
     )
     group.add_argument("--cv", type=_variation, metavar="X", help="variation of gamma's gaps (default: 2)")
 
@@ -87,14 +95,14 @@ def add_prompts(group: argparse._ArgumentGroup) -> None:
         "--random-input-len",
         type=_range,
         metavar="N[:M]",
-        help=f"of a prompt, evenly between (default: {NUM_INPUT[0]})",
+        help=f"tokens of a prompt, evenly between (default: {NUM_INPUT[0]})",
     )
     group.add_argument(
         "--output-tokens",
         "--random-output-len",
         type=_range,
         metavar="N[:M]",
-        help=f"of an answer, evenly between (default: {NUM_OUTPUT[0]})",
+        help=f"tokens of an answer, evenly between (default: {NUM_OUTPUT[0]})",
     )
     group.add_argument("--lengths", type=Path, metavar="FILE", help="draw both from there, or as llumnix:S-L")
     group.add_argument(
@@ -112,9 +120,11 @@ def add_prompts(group: argparse._ArgumentGroup) -> None:
         "--prompt-as", choices=("ids", "text"), help="how completions are asked (default: ids, where tokens are known)"
     )
     group.add_argument("--eos", action="store_true", help="answers may end early: do not send ignore_eos")
-    group.add_argument("--temperature", type=float, default=0.0, metavar="X", help="of sampling (default: 0)")
+    group.add_argument(
+        "--temperature", type=float, default=0.0, metavar="X", help="the temperature of sampling (default: 0)"
+    )
     group.add_argument("--body", type=_json, default={}, metavar="JSON", help="more fields of each request")
-    group.add_argument("--seed", type=int, default=0, metavar="N", help="of all that is random (default: 0)")
+    group.add_argument("--seed", type=int, default=0, metavar="N", help="the seed of all that is random (default: 0)")
 
 
 def add_promises(group: argparse._ArgumentGroup) -> None:
@@ -132,9 +142,14 @@ def add_promises(group: argparse._ArgumentGroup) -> None:
 def add_generator(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--workers", type=count, default=1, metavar="N", help="client processes (default: 1)")
     group.add_argument(
-        "--warmup", "--num-warmups", type=_whole, default=1, metavar="N", help="requests before (default: 1)"
+        "--warmup",
+        "--num-warmups",
+        type=_whole,
+        default=1,
+        metavar="N",
+        help="requests that are sent before (default: 1)",
     )
-    group.add_argument("--quiet", action="store_true", help="no progress")
+    group.add_argument("--quiet", action="store_true", help="show no progress")
 
 
 # --- values -----------------------------------------------------------------------------------------------------------

@@ -50,7 +50,9 @@ def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     server = parser.add_argument_group("server")
     add_server(server)
     server.add_argument("--topology", type=Path, nargs="+", metavar="FILE", help="start these meshes, one by one")
-    server.add_argument("--simulated", action="store_true", help="in simulated time: nothing is started or asked")
+    server.add_argument(
+        "--simulated", action="store_true", help="measure in simulated time: nothing is started or asked"
+    )
     server.add_argument(
         "--profile",
         action="append",
@@ -62,17 +64,26 @@ def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     group.add_argument(
         "--attainment", type=share, metavar="X", help="the share, as 0.9 or 90%% (default: the topology's, or 0.9)"
     )
-    group.add_argument("--requests", type=count, default=200, metavar="N", help="of one trial, at least (default: 200)")
+    group.add_argument(
+        "--requests", type=count, default=200, metavar="N", help="the least requests of one trial (default: 200)"
+    )
     group.add_argument(
         "--least-s", type=positive, default=10.0, metavar="S", help="a trial's least length (default: 10)"
     )
-    group.add_argument("--trials", type=count, default=3, metavar="N", help="at a rate, at most (default: 3)")
-    group.add_argument("--confidence", type=share, default=0.95, metavar="X", help="of verdicts (default: 0.95)")
-    group.add_argument("--precision", type=share, default=0.1, metavar="X", help="of the rate (default: 0.1)")
+    group.add_argument("--trials", type=count, default=3, metavar="N", help="the most trials at one rate (default: 3)")
     group.add_argument(
-        "--first-rate", type=positive, metavar="R", help="to try first (default: what one request at a time makes)"
+        "--confidence", type=share, default=0.95, metavar="X", help="how sure a verdict is (default: 0.95)"
     )
-    group.add_argument("--most-rates", type=count, default=16, metavar="N", help="to try (default: 16)")
+    group.add_argument(
+        "--precision", type=share, default=0.1, metavar="X", help="the precision of the rate (default: 0.1)"
+    )
+    group.add_argument(
+        "--first-rate",
+        type=positive,
+        metavar="R",
+        help="the rate to try first (default: what one request at a time makes)",
+    )
+    group.add_argument("--most-rates", type=count, default=16, metavar="N", help="the most rates to try (default: 16)")
     add_arrivals(group)
     add_prompts(parser.add_argument_group("requests"))
     add_promises(parser.add_argument_group("promises"))

@@ -27,7 +27,7 @@ def register(subparsers: "Subparsers") -> None:
         "--out", type=Path, metavar="DIR", help="write files there (default: print them, if all are YAML)"
     )
     image = f"meshserve:{__version__}"
-    render.add_argument("--image", default=image, metavar="NAME", help=f"of containers (default: {image})")
+    render.add_argument("--image", default=image, metavar="NAME", help=f"the image of containers (default: {image})")
     render.add_argument("--namespace", default="default", metavar="NAME", help="kubernetes, ray (default: default)")
     render.add_argument("--storage", metavar="SIZE", help="kubernetes: a volume of each host, such as 50Gi, for models")
     render.add_argument("--with-secret", action="store_true", help="kubernetes, ray: put the mesh's key in, too")

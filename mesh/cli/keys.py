@@ -25,14 +25,18 @@ def register(subparsers: "Subparsers") -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     add = actions.add_parser("add", help="make a key and print it, this once")
     add.add_argument("name", metavar="NAME", help="whose key it is")
-    add.add_argument("--requests-per-minute", type=int, metavar="N", help="requests that it may send")
-    add.add_argument("--tokens-per-minute", type=int, metavar="N", help="of prompts and answers")
-    add.add_argument("--in-flight", type=int, metavar="N", help="requests at a time")
-    add.add_argument("--services", metavar="A,B", help="that it may use (default: all)")
-    add.add_argument("--max-priority", type=int, metavar="N", help="the highest that it may ask for")
-    add.add_argument("--min-ttft-ms", type=float, metavar="N", help="the tightest promise that it may ask for")
-    add.add_argument("--min-tpot-ms", type=float, metavar="N", help="likewise")
-    add.add_argument("--expires", metavar="WHEN", help="after 12h, 30d, 8w, or on a day such as 2031-01-31")
+    add.add_argument("--requests-per-minute", type=int, metavar="N", help="how many requests it may send in a minute")
+    add.add_argument(
+        "--tokens-per-minute", type=int, metavar="N", help="how many tokens of prompts and answers it may use"
+    )
+    add.add_argument("--in-flight", type=int, metavar="N", help="how many requests it may have at a time")
+    add.add_argument("--services", metavar="A,B", help="the services that it may use (default: all)")
+    add.add_argument("--max-priority", type=int, metavar="N", help="the highest priority that it may ask for")
+    add.add_argument("--min-ttft-ms", type=float, metavar="N", help="the tightest TTFT that it may ask for")
+    add.add_argument("--min-tpot-ms", type=float, metavar="N", help="the tightest TPOT that it may ask for")
+    add.add_argument(
+        "--expires", metavar="WHEN", help="when it ends: after 12h, 30d, 8w, or on a day such as 2031-01-31"
+    )
     add.add_argument("--admin", action="store_true", help="it may also see metrics and /mesh")
     add.set_defaults(run=_add)
     listing = actions.add_parser("list", help="whose keys there are, and what they may do")

@@ -24,17 +24,19 @@ def register(subparsers: "Subparsers") -> None:
         "from one gateway, until Ctrl-C. It is a mesh as `mesh up` starts it, and commands that name no topology mean "
         "it while it runs.",
     )
-    parser.add_argument("urls", nargs="+", metavar="URL", help="of a server, such as http://gpu-1:8000")
+    parser.add_argument("urls", nargs="+", metavar="URL", help="a server, such as http://gpu-1:8000")
     parser.add_argument("--ttft", type=float, metavar="MS", help="time to first token to promise (default: 5000)")
     parser.add_argument("--tpot", type=float, metavar="MS", help="time per output token to promise (default: 250)")
-    parser.add_argument("--policy", default="elastic", metavar="NAME", help="of dispatch (default: elastic)")
-    parser.add_argument("--address", default="127.0.0.1", metavar="IP", help="of the gateway (default: 127.0.0.1)")
-    parser.add_argument("--port", type=int, default=8000, metavar="N", help="of the gateway (default: 8000)")
+    parser.add_argument("--policy", default="elastic", metavar="NAME", help="the dispatch policy (default: elastic)")
+    parser.add_argument(
+        "--address", default="127.0.0.1", metavar="IP", help="address of the gateway (default: 127.0.0.1)"
+    )
+    parser.add_argument("--port", type=int, default=8000, metavar="N", help="port of the gateway (default: 8000)")
     parser.add_argument("--api-key-env", metavar="NAME", help="variable with the key that the servers want")
     parser.add_argument("--open", action="store_true", help="everybody who reaches the gateway may use it")
-    parser.add_argument("--name", default="front", metavar="NAME", help="of the mesh (default: front)")
+    parser.add_argument("--name", default="front", metavar="NAME", help="the name of the mesh (default: front)")
     parser.add_argument("--save", type=Path, metavar="FILE", help="write the topology there, and do not start it")
-    parser.add_argument("--force", action="store_true", help="with --save: even if the file is there")
+    parser.add_argument("--force", action="store_true", help="with --save: overwrite the file if it is there")
     parser.add_argument("--detach", action="store_true", help="return when it is ready; it goes on until `mesh down`")
     parser.set_defaults(run=run)
 

@@ -47,8 +47,8 @@ def register(subparsers: "Subparsers") -> None:
         description="Compare engines of 1, 2, 4 and 8 devices by the tokens that each device generates within the "
         "promise (Aladdin, equation 6), from the presets: see docs/concepts/cost-models.md.",
     )
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="as in the names of presets, for instance llama2-13b")
-    parser.add_argument("device", nargs="?", metavar="DEVICE", help="for instance a100")
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="a model of the presets, for instance llama2-13b")
+    parser.add_argument("device", nargs="?", metavar="DEVICE", help="a device of the presets, for instance a100")
     parser.add_argument("--ttft", type=_positive, metavar="S", help="promised, in seconds")
     parser.add_argument("--tpot", type=_positive, metavar="S", help="promised, in seconds")
     servers = parser.add_argument_group("servers that are not ours, as `mesh profile --url` measured one")
@@ -95,7 +95,9 @@ def _add_search(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--chunks", type=_chunks, metavar="N,M", help="prompt tokens of an iteration (default: 512,2048)"
     )
-    group.add_argument("--confidence", type=_confidence, metavar="X", help="that it keeps them (default: 0.95)")
+    group.add_argument(
+        "--confidence", type=_confidence, metavar="X", help="how sure it must be that it keeps them (default: 0.95)"
+    )
     group.add_argument("--out", type=Path, metavar="FILE", help="write its topology file there (.toml)")
     add_jobs(group)
 

@@ -121,7 +121,7 @@ def _add_services(group: argparse._ArgumentGroup) -> None:
         help="whose promises count, where the trace has its own (default: trace)",
     )
     group.add_argument("--ttft", type=_positive, metavar="S", help="promised by servers that --profile describes")
-    group.add_argument("--tpot", type=_positive, metavar="S", help="likewise")
+    group.add_argument("--tpot", type=_positive, metavar="S", help="the same for TPOT")
     group.add_argument("--ttft-factor", type=_positive, metavar="X", help="TTFT SLO: X times the unloaded prefill")
 
 
@@ -153,7 +153,7 @@ def _add_runs(group: argparse._ArgumentGroup) -> None:
         metavar="X",
         help="search between the first and the last rate for the one that is served at X, as 0.9 or 90%%",
     )
-    group.add_argument("--seed", type=int, default=0, metavar="N", help="of all that is random (default: 0)")
+    group.add_argument("--seed", type=int, default=0, metavar="N", help="the seed of all that is random (default: 0)")
     group.add_argument(
         "--jobs", type=_count, default=os.cpu_count() or 1, metavar="N", help="runs at a time (default: one a core)"
     )
@@ -178,15 +178,20 @@ def _add_faults(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_physics(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--latency-ms", type=_positive, default=0.2, metavar="MS", help="of a message (default: 0.2)")
+    group.add_argument(
+        "--latency-ms", type=_positive, default=0.2, metavar="MS", help="how long a message takes (default: 0.2)"
+    )
     group.add_argument(
         "--kv-gb-s", type=_positive, default=25.0, metavar="GB/S", help="KV bandwidth between engines (default: 25)"
     )
     group.add_argument(
-        "--weights-gb-s", type=_positive, metavar="GB/S", help="to load a service, a device (default: its profile's)"
+        "--weights-gb-s",
+        type=_positive,
+        metavar="GB/S",
+        help="how fast each device loads weights (default: its profile's)",
     )
     group.add_argument(
-        "--structured", type=_share, metavar="SHARE", help="of the requests follow a grammar (default: none)"
+        "--structured", type=_share, metavar="SHARE", help="the share of requests that follow a grammar (default: none)"
     )
     group.add_argument(
         "--late-masks",

@@ -25,7 +25,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         type=_minutes,
         default=DEFAULT_MINUTES,
         metavar="M",
-        help="at most (default: 5); less when all is known",
+        help="how long it takes at most (default: 5); less when all is known",
     )
     group.add_argument("--passive", action="store_true", help="only listen: --url is the admin address of a gateway")
     group.add_argument(
@@ -37,9 +37,11 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     group.add_argument("--model", metavar="NAME", help="the model (default: the only one that the server has)")
     group.add_argument("--api-key-env", metavar="NAME", help="the environment variable that holds the server's key")
-    group.add_argument("--chunk-tokens", type=_count, metavar="N", help="of an iteration, where you know it")
+    group.add_argument(
+        "--chunk-tokens", type=_count, metavar="N", help="prompt tokens of an iteration, where you know it"
+    )
     group.add_argument("--max-running", type=_count, metavar="N", help="requests at a time, where you know it")
-    group.add_argument("--kv-tokens", type=_count, metavar="N", help="that KV memory holds, where you know it")
+    group.add_argument("--kv-tokens", type=_count, metavar="N", help="tokens that KV memory holds, where you know it")
     group.add_argument(
         "--most-together", type=_count, default=256, metavar="N", help="requests that are sent at a time (default: 256)"
     )

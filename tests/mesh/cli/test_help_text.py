@@ -30,6 +30,12 @@ def test_each_command_and_each_argument_says_what_it_is_for():
     assert (silent, mute) == ([], [])
 
 
+def test_no_argument_leaves_out_what_it_is():
+    """``--threads N  of each engine``: of each engine, what?"""
+    said = [(parser.prog, action.help or "") for parser in _parsers() for action in parser._actions]
+    assert [one for one in said if one[1].partition(" ")[0] in ("of", "that", "even", "likewise", "by", "from")] == []
+
+
 def test_a_usage_of_several_forms_keeps_brackets_together():
     parser = Parser(prog="mesh x", usage=f"mesh x [--{'a' * 40} [--b N]] [--{'c' * 20} N] | mesh x --other")
     assert parser.format_usage().splitlines() == [

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
@@ -171,9 +171,3 @@ def _config(router, topology, timelines, metrics, callers, tracer) -> ApiConfig:
         tokenize=router.tokenize,
         tracer=tracer,
     )
-
-
-def with_slo(topology, **slo):
-    """The same with other promises."""
-    [service] = topology.services
-    return replace(topology, services=(replace(service, slo=replace(service.slo, **slo)),))

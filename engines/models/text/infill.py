@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Final
 
 TokenOf = Callable[[str], int | None]
-Encode = Callable[[str], list[int]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,6 @@ from mesh.wire.status import EngineStatus, GatewayStatus, SupervisorStatus
 
 REPEAT_S = 2.0  # until an order is repeated that nobody seems to have heard
 
-Statuses = Mapping[str, BroadcastMessage]
-
 
 @dataclass(frozen=True, slots=True)
 class Here:

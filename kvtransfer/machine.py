@@ -1,7 +1,7 @@
 """The interpreter of transition tables that both transfer machines run on."""
 
 from abc import ABC, abstractmethod
-from collections import Counter, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -44,7 +44,7 @@ class Machine(ABC, Generic[S, E, F]):
 
     def __init__(self, state: S) -> None:
         self.state = state
-        self.ignored: Counter[str] = Counter()
+        self.ignored: defaultdict[str, int] = defaultdict(int)
         self._story: deque[tuple[float, S, str]] = deque(maxlen=STORY_LENGTH)
         self._effects: list[F] = []
         self._deadline: float | None = None

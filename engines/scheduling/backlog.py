@@ -1,7 +1,6 @@
 """The prefills of an engine that are not done: how many, how long they will take, and when each is due."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from heapq import nsmallest
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -146,7 +145,7 @@ class Backlog:
         """Those that are due first, and those that will decode here."""
         pending = self._due(prefills, step, done_s, now)
         if not wants_joining:
-            return nsmallest(MOST_PREFILLS, [one.told for one in pending]), []
+            return sorted([one.told for one in pending])[:MOST_PREFILLS], []
         pending.sort(key=_told)
         joining, ends_s = list[Joining](), 0.0
         for told, request, _ in pending:

@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import msgspec
-
 from engines.costs.step_cost import StepLoad, load_of_rows
 from engines.engine_request import EngineRequest
 from engines.scheduling.batch import Batch, Drafting, Rows
@@ -11,14 +9,29 @@ from engines.scheduling.scheduler import Share
 from engines.status import Service
 
 
-class Step(msgspec.Struct, frozen=True):
-    """The iteration that is being computed."""
+class Step:
+    """The iteration that is being computed. Never changes. ``prompts``: those of its shares that are no decodes.
+    ``rows``: as in `Batch`.
+    """
 
-    service: Service
-    shares: Sequence[Share]
-    prompts: Sequence[Share]  # those of them that are no decodes
-    started_at: float
-    rows: Rows | None = None  # as in `Batch`
+    __slots__ = ("prompts", "rows", "service", "shares", "started_at")
+
+    def __init__(
+        self,
+        service: Service,
+        shares: Sequence[Share],
+        prompts: Sequence[Share],
+        started_at: float,
+        rows: Rows | None = None,
+    ) -> None:
+        self.service = service
+        self.shares = shares
+        self.prompts = prompts
+        self.started_at = started_at
+        self.rows = rows
+
+    def __repr__(self) -> str:
+        return f"<Step of {self.service.name}, {len(self.shares)} shares, since {self.started_at:.6f} s>"
 
     def batch(self) -> Batch:
         """Return the step in the form that an executor takes, with the tokens themselves, as they are now."""

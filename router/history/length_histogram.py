@@ -135,7 +135,7 @@ def _weighted(parts: Sequence[tuple[Sequence[float], float]]) -> Sequence[float]
 
 def _masses(ended: Sequence[float], cut: Sequence[float]) -> list[float]:
     """The probability of each bin. What is left over is longer than all that was seen to end."""
-    at_risk = sum(ended) + sum(cut)
+    at_risk = sum(ended, 0.0) + sum(cut, 0.0)
     alive, masses = 1.0, []
     for ends, cuts, exposure in zip(ended, cut, CUT_EXPOSURE, strict=True):
         mass = 0.0

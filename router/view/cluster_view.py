@@ -177,7 +177,7 @@ class ClusterView:
         return f"<ClusterView {list(self.engines)}>"
 
     def with_loads(self, engines: Mapping[str, EngineView], changed: Iterable[str]) -> "ClusterView":
-        """The same engines, of which only loads have ``changed`` (`has_same_place`)."""
+        """The same engines, of which only loads have ``changed`` (`have_same_place`)."""
         view = ClusterView(engines, self._roles, self.peers)
         for service, members in self._members.items():
             view._members[service] = self._roles[service].renewed(service, members, engines, changed)

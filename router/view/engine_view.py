@@ -125,16 +125,6 @@ class EngineView(msgspec.Struct, frozen=True):
     keeps_role: bool = False
     failed: Sequence[FailedLoad] = ()  # services that it should serve and cannot
 
-    def has_same_place(self, other: "EngineView") -> bool:
-        """Return whether both may do the same for the same services and ever hold as much."""
-        if self.role is not other.role or self.state is not other.state or len(self.services) != len(other.services):
-            return False
-        for name, service in self.services.items():
-            known = other.services.get(name)
-            if known is None or known.num_slots != service.num_slots:
-                return False
-        return True
-
     def has_place(self, service: str) -> bool:
         """Return whether one more request may hold KV beside those that are there and those to come: else it would wait
         until one of them ends, however idle the engine looks. Static batches are as large as they were formed.
@@ -211,6 +201,17 @@ class RequestView(msgspec.Struct, frozen=True):
     answer_tokens: int = 0  # expected in all, those included; 0: nobody asked
     least_tokens: int = 0  # in all, that its answer will hardly be shorter than; 0: not known
     may_be_late: bool = False  # its client would rather have a late answer than none
+
+
+def have_same_place(one: EngineView, other: EngineView) -> bool:
+    """Return whether both may do the same for the same services and ever hold as much."""
+    if one.role is not other.role or one.state is not other.state or len(one.services) != len(other.services):
+        return False
+    for name, service in one.services.items():
+        known = other.services.get(name)
+        if known is None or known.num_slots != service.num_slots:
+            return False
+    return True
 
 
 def engine_view(

@@ -8,7 +8,7 @@ from mesh.membership.membership import Joined, Lost, Membership, Observation, Re
 from mesh.wire.frames import Sender
 from mesh.wire.status import EngineStatus, GatewayStatus
 from router.view.cluster_view import ClusterView, MeshPeers
-from router.view.engine_view import FORESEEN_S, EngineView, engine_view
+from router.view.engine_view import FORESEEN_S, EngineView, engine_view, have_same_place
 from router.view.engine_work import Reservation
 from router.view.gateways import OtherGateways
 from router.view.reservations import Reservations
@@ -157,7 +157,7 @@ class Monitor:
                 view = engine_view(engine, heard.status, heard.received_at, held, known, self._foreseen_s)
                 self._views[engine] = view
                 has_new = has_new or known is None
-                only_loads = only_loads and known is not None and view.has_same_place(known)
+                only_loads = only_loads and known is not None and have_same_place(view, known)
             elif known is not None:
                 del self._views[engine]
                 only_loads = False

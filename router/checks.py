@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from random import Random
 
 from engines.models.errors import ModelError
 from engines.models.store import prepared_dir
@@ -17,6 +18,7 @@ from mesh.topology.lines import LineIndex
 from mesh.topology.parse import read_text
 from mesh.topology.report import TopologyError
 from mesh.topology.schema import GatewaySpec, PolicySpec, Scheduling, Topology
+from router.policies.capabilities import StaysOutOfLine
 from router.traces.settings import CollectorSettings
 
 SLICES = "slices"  # the policy that ends static batches
@@ -78,13 +80,20 @@ def _held_up(topology: Topology) -> Iterator[str]:
             continue
         by_priority = sorted(map(topology.service, engine.services), key=lambda service: service.priority)
         least, most = by_priority[0], by_priority[-1]
-        if least.priority < most.priority:
+        if least.priority < most.priority and not _stays_out_of_line(topology.policy):
             yield (
                 f'engines.{engine.id}.scheduling: "{engine.scheduling!s}" computes {least.name} only while nothing of '
-                f'{most.name}, of higher priority, is there, whatever {least.name} is promised; use "slo", or give '
-                "each of them engines of its own"
+                f"{most.name}, of higher priority, is there, whatever {least.name} is promised, which "
+                f'{topology.policy.name} does not foresee; use "slo", a policy that does (tropical), or give each of '
+                "them engines of its own"
             )
             return
+
+
+def _stays_out_of_line(policy: PolicySpec) -> bool:
+    from router.policies.registry import make_policy  # it imports all policies
+
+    return make_policy(policy, Random(0)).offers(StaysOutOfLine) is not None
 
 
 def _missing_tokenizers(topology: Topology) -> Iterator[str]:

@@ -47,6 +47,10 @@ class ForSplitEngines(Capability):
     """It is made for engines of one phase each: a search for a topology tries no others."""
 
 
+class StaysOutOfLine(Capability):
+    """It sends nothing to stand in the line of an engine's discipline, and nothing before decodes that cannot wait."""
+
+
 class SeesGateways(Capability):
     """It looks at what other gateways there are."""
 

@@ -22,7 +22,7 @@ from typing import Annotated
 import msgspec
 
 from mesh.wire.control import PrefillMode, PrefillOrder
-from router.policies.capabilities import AllowsLateness, UsesPrefixes
+from router.policies.capabilities import AllowsLateness, StaysOutOfLine, UsesPrefixes
 from router.policies.parts.candidates import find_candidates, route
 from router.policies.parts.feasible import FeasibleFirst
 from router.policies.parts.outlook import alone_s, look_ahead, own_work_s, prefill_speed
@@ -59,7 +59,7 @@ class _Option(msgspec.Struct, frozen=True):
     decode_engine: EngineView
 
 
-class Elastic(Policy, FeasibleFirst, UsesPrefixes):
+class Elastic(Policy, FeasibleFirst, UsesPrefixes, StaysOutOfLine):
     def __init__(self, parameters: ElasticParameters) -> None:
         self._parameters = parameters
         self.grace_s = parameters.grace_s

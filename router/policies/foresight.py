@@ -23,7 +23,7 @@ from typing import Annotated
 import msgspec
 
 from mesh.wire.control import PrefillMode, PrefillOrder, Role
-from router.policies.capabilities import AllowsLateness, UsesLengths, UsesPrefixes
+from router.policies.capabilities import AllowsLateness, StaysOutOfLine, UsesLengths, UsesPrefixes
 from router.policies.parts.candidates import find_candidates, route
 from router.policies.parts.feasible import FeasibleFirst
 from router.policies.parts.outlook import own_work_s
@@ -82,7 +82,7 @@ class _Way(msgspec.Struct, frozen=True):
     decode_engine: EngineView
 
 
-class Foresight(Policy, FeasibleFirst, UsesPrefixes):
+class Foresight(Policy, FeasibleFirst, UsesPrefixes, StaysOutOfLine):
     name = "foresight"
 
     def __init__(self, parameters: ForesightParameters) -> None:

@@ -27,7 +27,7 @@ import msgspec
 
 from mesh.wire.control import PrefillMode, PrefillOrder, Role
 from mesh.wire.status import Wanted
-from router.policies.capabilities import RecallsRequests, SeesGateways, UsesLengths, WantsEngines
+from router.policies.capabilities import RecallsRequests, SeesGateways, StaysOutOfLine, UsesLengths, WantsEngines
 from router.policies.parts.bins import (
     Knobs,
     Level,
@@ -88,7 +88,7 @@ class _Fit(NamedTuple):
     levels: Sequence[tuple[str, Level]]
 
 
-class Packing(Policy, WantsEngines, FeasibleFirst):
+class Packing(Policy, WantsEngines, FeasibleFirst, StaysOutOfLine):
     name = "packing"
 
     def __init__(self, parameters: PackingParameters) -> None:

@@ -25,9 +25,10 @@ from typing import Annotated
 import msgspec
 
 from mesh.wire.control import PrefillMode
-from router.policies.capabilities import UsesPrefixes
+from router.policies.capabilities import StaysOutOfLine, UsesPrefixes
 from router.policies.parts.balance import MAKERS, BalanceName
 from router.policies.parts.candidates import find_candidates, route
+from router.policies.parts.outlook import stands_in_line
 from router.policies.parts.roles import RoleBalancer
 from router.policies.policy import Decision, Dispatch, Policy, PolicyEntry, Wait
 from router.view.cluster_view import Candidates, ClusterView
@@ -49,7 +50,7 @@ class TropicalParameters(msgspec.Struct, frozen=True):
     balance: BalanceName = "infaas"
 
 
-class Tropical(Policy):
+class Tropical(Policy, StaysOutOfLine):
     name = "tropical"
 
     def __init__(self, parameters: TropicalParameters) -> None:
@@ -98,7 +99,7 @@ class Tropical(Policy):
             return (
                 self._has_room(engine, request)
                 and _spare_s(engine, now) > _prefill_s(engine, request)
-                and (engine.num_prefills == 0 or _ends_in_time(engine, request, now))
+                and (_is_free(engine, request.service, now) or _ends_in_time(engine, request, now))
             )
 
         engine = self._balance.only_engine(request, found.multiplex, has_slack)
@@ -137,7 +138,13 @@ def _is_idle(engine: EngineView) -> bool:
     return engine.num_prefills == 0
 
 
+def _is_free(engine: EngineView, service: str, now: float) -> bool:
+    return engine.num_prefills == 0 and not stands_in_line(engine, service, now)
+
+
 def _ends_in_time(engine: EngineView, request: RequestView, now: float) -> bool:
+    if stands_in_line(engine, request.service, now):
+        return False
     return now + engine.wait_s(request.service, now) + _prefill_s(engine, request) <= request.deadline
 
 

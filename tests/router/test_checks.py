@@ -133,11 +133,19 @@ def test_static_batches_that_break_promises_are_remarked(tmp_path: Path, policy:
     assert words is None or re.match(words, found[0])
 
 
-@pytest.mark.parametrize(("scheduling", "priority", "count"), [("db", 1, 1), ("db", 0, 0), ("slo", 1, 0)])
-def test_answers_that_stand_still_for_urgent_ones_are_remarked(
-    tmp_path: Path, scheduling: str, priority: int, count: int
+@pytest.mark.parametrize(
+    ("scheduling", "priority", "policy", "count"),
+    [
+        ("db", 1, "least_loaded", 1),
+        ("db", 0, "least_loaded", 0),
+        ("slo", 1, "least_loaded", 0),
+        ("db", 1, "elastic", 0),
+    ],
+)
+def test_answers_that_stand_still_for_urgent_ones_are_remarked_unless_they_are_foreseen(
+    tmp_path: Path, scheduling: str, priority: int, policy: str, count: int
 ):
-    other = f'[services.b]\nmodel = "m"\npriority = {priority}\n'
+    other = f'[services.b]\nmodel = "m"\npriority = {priority}\n[policy]\nname = "{policy}"\n'
     found = check(topology(tmp_path, f'count = 2\nscheduling = "{scheduling}"\n{other}'))
     assert len(found) == count
     assert all("computes a only while nothing of b, of higher priority, is there" in one for one in found)

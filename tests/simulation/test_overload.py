@@ -15,7 +15,7 @@ from bench.simulated import make_fleet, make_simulation, modelled_engine, percen
 from engines.costs.linear import prefill_s
 from engines.costs.named_profiles import load_profile
 from mesh.rules import Lateness
-from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
+from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, Scheduling, ServiceSpec, Slo, Topology
 from mesh.wire.control import Role
 from router.history.records import Outcome
 from simulation.loads.arrival_processes import Arrivals, synthesize
@@ -100,6 +100,30 @@ def test_a_prefill_engine_is_not_left_to_long_prompts(policy, pool):
     at_once, beyond = (served(topology, rate, pool) for rate in (3.0, 12.0))
     assert beyond.goodput >= max(at_once.goodput, 3.0)
     assert beyond.kept >= 0.9
+
+
+@pytest.mark.parametrize("policy", ["tropical", "elastic", "foresight", "packing"])
+def test_where_an_urgent_service_goes_first_what_is_taken_of_the_other_one_is_in_time(policy):
+    """Nothing stands in the line of a discipline, where whatever is urgent would pass it for as long as it comes."""
+    random, promises = Random(0), {"chat": (1.0, 256, 96), "code": (5.0, 3000, 48)}
+    drawn = [(random.choice(("chat", "code")), random.uniform(0.5, 1.5)) for _ in range(100)]
+    requests = [
+        TraceRequest(0.2 * number, round(part * tokens), answer, service=name, slo_ttft_s=ttft_s)
+        for number, (name, part) in enumerate(drawn)
+        for ttft_s, tokens, answer in (promises[name],)
+    ]
+    services = tuple(
+        ServiceSpec(name, PROFILE, Slo(promises[name][0], TPOT_SLO_S), priority=int(name == "chat"))
+        for name in promises
+    )
+    first, *_ = make_topology(policy).engines
+    engine = replace(first, role=Role.MULTIPLEX, services=tuple(promises), scheduling=Scheduling.FCFS)
+    engines = tuple(replace(engine, id=f"e{number}") for number in range(3))
+    topology = replace(make_topology(policy), services=services, engines=engines)
+    records = serve(make_simulation(topology, load_profile(PROFILE), 0, coasts=True), "chat", requests)
+    answered = [one for one in records if one.outcome is Outcome.FINISHED]
+    assert len(answered) >= 60
+    assert sum(one.meets_slo for one in answered) >= 0.9 * len(answered)
 
 
 def test_what_rejects_lateness_has_its_first_token_within_twice_its_promise_or_is_refused():

@@ -61,9 +61,11 @@ class Ranked:
         self._lines = Lines()
         self._entrants: dict[EngineRequest, Entrant] = {}
         self._num_came = 0
+        self._priorities: dict[str, int] = {}  # of the last request of each service
 
     def came(self, request: EngineRequest) -> None:
         self.ended(request)
+        self._priorities[request.spec.service] = request.spec.priority
         entrant = self._entrants[request] = self._fresh(request)
         self._num_came += 1
         self._profiles.came(request)
@@ -124,18 +126,20 @@ class Ranked:
 
     def goes_before(self, service: str, now: float) -> GoesBefore:
         """Count those that rank before it, until their level changes, but for decodes of its service, which it joins
-        unless phases are strict.
+        unless phases are strict. So its service's turn comes with the first request of that.
         """
         order, entrants, is_strict = self._order, self._entrants, self._is_strict
         batches = {name: self._num_batched(name) for name in {request.spec.service for request in entrants}}
         newest = order.newcomer(service, min(self._batch, batches.get(service, 0) + 1), now)
-        key = (0, 1, *newest, self._num_came + 1)
+        own = (-self._priorities.get(service, 0), 1, *newest, self._num_came + 1)
+        heads = [] if is_strict else [head for head in self._lines.heads() if head.service == service]
+        first = min([own, *(self._key(head, batches[service], now) for head in heads)])
 
         def seconds(request: EngineRequest) -> float:
-            entrant = entrants.get(request)
-            if entrant is None or (request.is_decoding and request.spec.service == service and not is_strict):
+            entrant, is_own = entrants.get(request), request.spec.service == service
+            if entrant is None or (request.is_decoding and is_own and not is_strict):
                 return 0.0
-            is_before = self._key(entrant, batches[request.spec.service], now) < key
+            is_before = self._key(entrant, batches[request.spec.service], now) < (own if is_own else first)
             return max(0.0, order.steady_s(entrant)) if is_before else 0.0
 
         return seconds

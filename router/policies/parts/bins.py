@@ -23,7 +23,7 @@ from engines.costs.linear import decode_step_s, requests_s
 from engines.costs.linear import prefill_s as full_prefill_s
 from engines.scheduling.demand import held_tokens, highest_with
 from mesh.wire.status import Demand
-from router.policies.parts.outlook import has_enough, look_ahead
+from router.policies.parts.outlook import has_enough, look_ahead, stands_in_line
 from router.view.engine_view import EngineView, RequestView, ServiceView
 
 
@@ -118,6 +118,8 @@ def _others_s(engine: EngineView, service: str, knobs: Knobs) -> float:
 def prefill_level(request: RequestView, engine: EngineView, now: float) -> Level:
     """Return how far constraint c is used up."""
     own_s = prefill_s(request, engine)
+    if stands_in_line(engine, request.service, now):
+        return Level(inf, own_s)
     return Level(engine.wait_s(request.service, now) + own_s, _until_due_s(request, engine, own_s, now))
 
 

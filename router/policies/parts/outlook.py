@@ -13,7 +13,8 @@ MOST_AHEAD, ENOUGH_S = 1, 0.1
 class Outlook(msgspec.Struct, frozen=True):
     """The outlook of one request on one engine. ``finish_s``: from now until its first token.
 
-    ``num_ahead``: prefills there that are due earlier. ``makes_late``: one that is due later would miss its deadline.
+    ``num_ahead``: prefills there that are due earlier. ``makes_late``: another one would break its promise, or it would
+    stand in the line of a discipline.
     """
 
     finish_s: float
@@ -28,6 +29,13 @@ def has_enough(num_ahead: int, ahead_s: float) -> bool:
     and long prompts, which may wait for long, would leave no time there for short ones that may not.
     """
     return num_ahead > MOST_AHEAD and ahead_s > ENOUGH_S
+
+
+def stands_in_line(engine: EngineView, service: str, now: float) -> bool:
+    """Return whether a request would wait there for others' turns, by the engine's discipline. It had better wait in
+    the gateway: there nobody who comes later passes it, and another engine may have it.
+    """
+    return (engine.line_s(service, now) or 0.0) > ENOUGH_S
 
 
 def own_work_s(engine: EngineView, request: RequestView, cached: int | None = None) -> float:
@@ -65,11 +73,14 @@ def look_ahead(engine: EngineView, request: RequestView, now: float) -> Outlook:
     """The engine computes prefills by deadline, whichever has begun, but nobody passes the step that runs. Those late
     by now will be given a later deadline.
 
-    Where the engine has a discipline, that says who goes before the request, and no slack is waited for.
+    Where the engine has a discipline, that says who goes before the request, and no slack is waited for: all that
+    decodes there stands still for its prompt.
     """
     line_s = engine.line_s(request.service, now)
     if line_s is not None:
-        return Outlook(line_s + own_work_s(engine, request), engine.num_prefills if line_s else 0, makes_late=False)
+        own_s = own_work_s(engine, request)
+        makes_late = stands_in_line(engine, request.service, now) or engine.slack_s(now) < engine.backlog_s(now) + own_s
+        return Outlook(line_s + own_s, engine.num_prefills if line_s else 0, makes_late)
     if not engine.prefills:
         return Outlook(alone_s(engine, own_work_s(engine, request), now), 0, makes_late=False)
     course = _Course(engine, request, now)

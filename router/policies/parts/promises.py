@@ -14,7 +14,7 @@ from math import inf
 from typing import NamedTuple
 
 from engines.costs.linear import decode_step_s
-from router.policies.parts.outlook import has_enough
+from router.policies.parts.outlook import has_enough, stands_in_line
 from router.view.engine_view import EngineView, RequestView
 
 MOST_ERROR = 0.5  # an engine whose predictions are worse than that is not foreseen at all: it gets no larger margin
@@ -65,7 +65,8 @@ def first_token(engine: EngineView, request: RequestView, own_s: float, error: f
     line_s = engine.line_s(request.service, now)
     if line_s is not None:
         finish_s = (line_s + own_s) * error
-        return None if now + (finish_s if line_s else own_s) > request.deadline else Prospect(finish_s, 0.0)
+        is_late = now + (finish_s if line_s else own_s) > request.deadline
+        return None if is_late or stands_in_line(engine, request.service, now) else Prospect(finish_s, 0.0)
     if not engine.prefills:
         is_late = now + engine.decode_step_s + own_s > request.deadline
         return None if is_late else Prospect(engine.decode_step_s + own_s * error, 0.0)

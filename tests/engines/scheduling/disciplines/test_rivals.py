@@ -109,8 +109,19 @@ def waits(rules: Discipline, service: str, *here: EngineRequest) -> list[float]:
 
 def test_whoever_came_goes_before_unless_the_newcomer_joins_its_batch(make_sequence: MakeSequence):
     here = request("decodes", "tiny"), request("elsewhere", "b"), make_sequence("prompt", 20)
-    assert waits(ranked(FirstCome(), ["tiny", "b"], is_strict=False), "tiny", *here) == [0.0, inf, inf]
+    assert waits(ranked(FirstCome(), ["tiny", "b"], is_strict=False), "b", *here) == [inf, 0.0, 0.0]
     assert waits(ranked(FirstCome(), ["tiny", "b"]), "tiny", *here) == [inf, inf, inf]
+
+
+def test_a_newcomer_comes_in_the_turn_of_those_of_its_service_that_are_here(make_sequence: MakeSequence):
+    here = request("decodes", "tiny"), request("elsewhere", "b"), make_sequence("prompt", 20)
+    assert waits(ranked(FirstCome(), ["tiny", "b"], is_strict=False), "tiny", *here) == [0.0, 0.0, inf]
+
+
+def test_a_newcomer_is_as_urgent_as_the_last_one_of_its_service():
+    here = request("other", "b"), request("urgent", "a", priority=1)
+    assert waits(ranked(FirstCome(), ["a", "b"], is_strict=False), "a", *here) == [0.0, 0.0]
+    assert waits(ranked(FirstCome(), ["a", "b"], is_strict=False), "b", *here) == [0.0, inf]
 
 
 def test_a_shorter_service_goes_before_a_longer_one():

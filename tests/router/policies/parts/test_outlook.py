@@ -104,4 +104,13 @@ def test_the_more_important_comes_first():
 def test_a_discipline_says_what_comes_first_and_no_slack_is_waited_for():
     engine = make_engine(M0, **DECODING, **pending((0.4, 0.2)), line_s=0.3)
     outlook = look_ahead(engine, make_request(100, deadline=0.1), 0.0)
-    assert (outlook.finish_s, outlook.makes_late) == (pytest.approx(0.4), False)
+    assert (outlook.finish_s, outlook.makes_late) == (pytest.approx(0.4), True)
+
+
+@pytest.mark.parametrize(
+    ("line_s", "slack_s", "has_to_wait"), [(0.0, 0.11, False), (0.2, 0.3, True), (0.0, 0.09, True), (None, 0.09, False)]
+)
+def test_nothing_stands_in_the_line_of_a_discipline_nor_makes_decodes_late_there(line_s, slack_s, has_to_wait):
+    """A line is left whoever else comes. And prompts go before decodes there, of whatever service those are."""
+    engine = make_engine(M0, **{**DECODING, "min_slack_s": slack_s}, line_s=line_s)
+    assert look_ahead(engine, make_request(100), 0.0).makes_late == has_to_wait

@@ -141,6 +141,11 @@ def test_margins_grow_with_what_an_engine_got_wrong(told, expected):
 
 
 def test_behind_a_discipline_a_first_token_waits_for_whom_it_prefers():
+    engine = make_engine(M0, **queued((0.5, 0.6)), line_s=0.08)
+    assert first_token(engine, make_request(100, deadline=0.7), 0.1, 1.5, now=0.0) == (pytest.approx(0.27), 0.0)
+    assert first_token(engine, make_request(100, deadline=0.2), 0.1, 1.5, now=0.0) is None
+
+
+def test_nothing_stands_in_the_line_of_a_discipline():
     engine = make_engine(M0, **queued((0.5, 0.6)), line_s=0.2)
-    assert first_token(engine, make_request(100, deadline=0.7), 0.1, 1.5, now=0.0) == (pytest.approx(0.45), 0.0)
-    assert first_token(engine, make_request(100, deadline=0.4), 0.1, 1.5, now=0.0) is None
+    assert first_token(engine, make_request(100, deadline=0.7), 0.1, 1.0, now=0.0) is None

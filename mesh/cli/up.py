@@ -204,6 +204,7 @@ def _detach(options: argparse.Namespace) -> int:
         options.detach, options.ready_fd = False, writer
         return run(options)
     os.close(writer)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends this before it is ready ends the mesh
     with os.fdopen(reader, "rb") as pipe:
         try:
             if told := pipe.read():

@@ -4,6 +4,8 @@ import json
 import os
 import signal
 
+import pytest
+
 from mesh.supervisor.lock import holder
 from mesh.supervisor.processes.pidfile import find_process, find_processes
 
@@ -53,6 +55,18 @@ def test_a_detached_mesh_lives_until_down(mesh):
     assert "decode drained" in mesh.here("logs", "decode", "--topology", "t.toml").stdout
     again = mesh.here("status", "t.toml")
     assert (again.returncode, again.stderr) == (1, "mesh 't' is not running; start it with `mesh up t.toml`\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_detached_mesh_that_is_told_to_end_before_it_is_ready_leaves_nothing(mesh, number):
+    mesh.env["CHILD_MODE"] = "slow"
+    with mesh.start("up", "t.toml", "--detach") as up:
+        until(up.stdout, "prepared")
+        while holder(mesh.runtime, "local") is None:
+            assert up.poll() is None
+        up.send_signal(number)
+        up.communicate()
+    assert holder(mesh.runtime, "local") is None
 
 
 def test_ctrl_c_drains(mesh):

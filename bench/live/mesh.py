@@ -106,7 +106,13 @@ def warm_mesh(text: str) -> Iterator[LiveMesh]:
 def mesh_command(environment: Mapping[str, str], limit_s: float, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """Raise `UserError` if it takes longer than that."""
     command = [sys.executable, "-m", "mesh.cli", *arguments]
-    try:
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limit_s, check=False)
-    except subprocess.TimeoutExpired:
-        raise UserError(f"`mesh {' '.join(arguments)}` did not end within {limit_s:g} s") from None
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        try:
+            said = running.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            raise UserError(f"`mesh {' '.join(arguments)}` did not end within {limit_s:g} s") from None
+        finally:
+            running.terminate()  # what has not ended takes down what it has begun
+        return subprocess.CompletedProcess(command, running.returncode, *said)

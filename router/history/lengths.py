@@ -18,6 +18,8 @@ from math import log, log2
 from types import MappingProxyType
 from typing import NamedTuple
 
+import msgspec
+
 from mesh.topology.schema import Topology
 from mesh.wire.requests import FinishReason, RequestSpec
 from router.history.length_histogram import LengthDistribution, LengthHistogram
@@ -159,6 +161,18 @@ class LengthPredictor:
                 similar.least.clear()
             known = similar.least[limit, quantile] = _least(distribution, limit, quantile)
         return known
+
+    def foretell(
+        self, spec: RequestSpec, prediction: Prediction, quantile: float | None, least: float | None
+    ) -> RequestSpec:
+        """Write the length of its answer into the request, as it is `predict`ed with the ``quantile`` and will be at
+        `least`, for policies and engines. What it says itself counts.
+        """
+        if spec.expected:
+            return spec
+        steps = prediction.steps if quantile is None else self.predict(spec, quantile).steps
+        at_least = () if least is None else self.least(spec, least)
+        return msgspec.structs.replace(spec, expected=steps, at_least=at_least)
 
     def _known_of(self, spec: RequestSpec) -> tuple[_Service, _Similar, LengthDistribution]:
         """What is known of its service, of prompts like its own, and of the lengths of their answers."""

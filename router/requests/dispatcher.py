@@ -48,6 +48,7 @@ from router.requests.links import Links
 from router.requests.recovery import Recovery
 from router.requests.request_state import ANY_HOP, RequestPhase
 from router.requests.routing import Routing
+from router.requests.shedding import overloaded
 from router.requests.token_stream import Broken, Fence
 from router.view.canary_shares import Shares
 from router.view.monitor import Monitor
@@ -135,30 +136,22 @@ class Dispatcher:
             raise ValueError(f"request {spec.id} is in flight already")
         if spec.is_filler:
             return self._submit_filler(spec, timeline, now, tenant)
-        is_new = self._fairness.arrived(tenant, now)
-        effects: list[Effect] = []
-        if reason := self._why_full(tenant):
-            yielding = self._fairness.who_yields(tenant, tuple(self._in_flight.waiting))
-            if yielding is None:
-                raise self._routing.overloaded(spec.service, reason, now)
-            error = self._routing.overloaded(yielding.spec.service, f"{reason}, and others want their share", now)
-            effects.append(self._in_flight.fail(yielding, error, now))
+        is_of_newcomer = self._fairness.arrived(tenant, now)
+        effects = self._make_room(spec, tenant, now)
         prediction = self.lengths.predict(spec)
+        spec = self._foretold(spec, prediction)
         request = InFlightRequest.of(spec, timeline, self._routing.grace_s, prediction, tenant)
-        self._routing.hash_prefix(request)
-        self._expect(request)
         self._in_flight.add(request)
         self._recovery.probing.begin(now)
-        effects += self._routing.try_waiting(now)
-        effects += self._routing.shed(spec.service, now)
-        effects += self._routing.make_way(spec.service) if is_new else []
+        effects += self._routing.take(request, now, is_of_newcomer=is_of_newcomer)
         self._in_flight.arm(request, now)
         return effects
 
     def _submit_filler(self, spec: RequestSpec, timeline: RequestTimeline, now: float, tenant: str) -> list[Effect]:
         """It takes no place from requests with promises, and is no part of what tenants share."""
         if self._in_flight.num_fillers >= max(1, self._limits.max_requests // FILLER_PLACES):
-            raise self._routing.overloaded(spec.service, f"{self._in_flight.num_fillers} lines of batches run", now)
+            reason = f"{self._in_flight.num_fillers} lines of batches run"
+            raise overloaded(self._monitor.view(), spec.service, reason, now)
         request = InFlightRequest.of(spec, timeline, 0.0, Prediction.exactly(spec.sampling.max_tokens), tenant)
         self._in_flight.add(request)
         self._recovery.probing.begin(now)
@@ -166,14 +159,21 @@ class Dispatcher:
         self._in_flight.arm(request, now)
         return effects
 
-    def _expect(self, request: InFlightRequest) -> None:
-        """Tell of the length of its answer, if the policy or the engines ask for it."""
-        lengths = self._routing.policy.offers(UsesLengths) or self._engine_lengths
-        if lengths is not None and not request.spec.expected:
-            prediction, quantile = request.hints.answer, lengths.quantile
-            expected = prediction if quantile is None else self.lengths.predict(request.spec, quantile)
-            at_least = () if lengths.least is None else self.lengths.least(request.spec, lengths.least)
-            request.expect(expected.steps, at_least)
+    def _foretold(self, spec: RequestSpec, prediction: Prediction) -> RequestSpec:
+        """The request with the length of its answer, if the policy or the engines ask for it."""
+        asks = self._routing.policy.offers(UsesLengths) or self._engine_lengths
+        return spec if asks is None else self.lengths.foretell(spec, prediction, asks.quantile, asks.least)
+
+    def _make_room(self, spec: RequestSpec, tenant: str, now: float) -> list[Effect]:
+        """Refuse the request where a bound is reached, or one of a tenant that has more than its share."""
+        if not (reason := self._why_full(tenant)):
+            return []
+        yielding = self._fairness.who_yields(tenant, tuple(self._in_flight.waiting))
+        if yielding is None:
+            raise overloaded(self._monitor.view(), spec.service, reason, now)
+        reason = f"{reason}, and others want their share"
+        error = overloaded(self._monitor.view(), yielding.spec.service, reason, now)
+        return [self._in_flight.fail(yielding, error, now)]
 
     def _why_full(self, tenant: str) -> str | None:
         num_places = self._limits.max_requests
@@ -204,7 +204,7 @@ class Dispatcher:
         for request in self._in_flight.promised:
             request.queue.reason = ""
             request.deadline.follow(request.spec.late, self._routing.grace_s)
-            self._expect(request)
+            request.foretell(self._foretold(request.spec, request.hints.answer))
             self._in_flight.arm(request, now)
         return self._routing.try_waiting(now, self.num_waiting)
 

@@ -194,9 +194,9 @@ class InFlightRequest:
             self.deadline.move(num_tokens, self.spec.slo_ttft_s, now)
         self._renew_view()
 
-    def expect(self, steps: tuple[int, ...], at_least: tuple[int, ...] = ()) -> None:
-        """Let policies and engines know how long its answer is expected to be, and at least, or nearly so."""
-        self.spec = msgspec.structs.replace(self.spec, expected=steps, at_least=at_least)
+    def foretell(self, spec: RequestSpec) -> None:
+        """Let policies and engines know what is expected of its answer by now."""
+        self.spec = spec
         self._renew_view()
 
     def _renew_view(self) -> None:

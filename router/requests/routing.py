@@ -11,7 +11,7 @@ from mesh.wire.control import Role
 from mesh.wire.requests import Recall, Submit
 from mesh.wire.status import Wanted
 from router.effects import Effect, SendToEngine, SetRoute, in_batches
-from router.generation import Fault, NoEngines, Overloaded, RequestFailed, RouterError
+from router.generation import Fault, NoEngines, RequestFailed, RouterError
 from router.history.timeline import Seen
 from router.history.timelines import Timelines
 from router.policies.capabilities import (
@@ -34,7 +34,7 @@ from router.requests.in_flight_request import InFlightRequest
 from router.requests.in_flight_requests import InFlightRequests
 from router.requests.limits import DispatchLimits
 from router.requests.links import Links
-from router.requests.shedding import Shedding
+from router.requests.shedding import MIN_RETRY_AFTER_S, Shedding, overloaded
 from router.view.canary_shares import Shares
 from router.view.cluster_view import ClusterView
 from router.view.engine_view import RequestView
@@ -44,7 +44,6 @@ from router.view.monitor import Monitor
 RECALL_S = 0.1  # between two looks for requests to call back
 EVERYBODY: Sequence[set[str]] = (set(),)
 TRIES_PER_ROUND = 32  # waiting requests of a service that are tried in vain on one change, most urgent first
-MIN_RETRY_AFTER_S, MAX_RETRY_AFTER_S = 1.0, 60.0
 
 
 class Routing:
@@ -94,10 +93,12 @@ class Routing:
         self.grace_s = 0.0 if lateness is None else lateness.grace_s
         self._in_flight.on_left = None if follows is None else follows.left
 
-    def hash_prefix(self, request: InFlightRequest) -> None:
-        """Name the prefixes of its prompt, if the policy asks what engines have of them."""
+    def take(self, request: InFlightRequest, now: float, *, is_of_newcomer: bool) -> list[Effect]:
+        """A request came and waits: dispatch what can be, refuse who waits in vain, make way for a tenant that came."""
         if self.policy.offers(UsesPrefixes) is not None and request.spec.pooling is None:
             request.hints.prefix = prefix_names(request.spec.prompt, request.spec.prefix_salt)
+        effects = [*self.try_waiting(now), *self.shed(request.spec.service, now)]
+        return [*effects, *self._make_way(request.spec.service)] if is_of_newcomer else effects
 
     def shed(self, service: str, now: float) -> list[Effect]:
         """Refuse those that wait for their deadlines in vain. What had begun, or may be late, is not among them."""
@@ -109,7 +110,7 @@ class Routing:
         reason = f"{len(waiting)} requests wait, and not all can be served in time"
         tenants = self._fairness.above_their_share(waiting) if hopeless else ()
         return [
-            self._in_flight.fail(request, self.overloaded(service, reason, now), now)
+            self._in_flight.fail(request, overloaded(self._monitor.view(), service, reason, now), now)
             for request in waiting
             if request.id in hopeless and request.charge.tenant in tenants
         ]
@@ -135,7 +136,7 @@ class Routing:
                 effects.append(SendToEngine(found.engines[0], Recall(found.id, found.assignment.any_epoch)))
         return effects
 
-    def make_way(self, service: str) -> list[Effect]:
+    def _make_way(self, service: str) -> list[Effect]:
         """A tenant came to others that are here: what engines have of those above their shares comes back."""
         view = self._monitor.view()
         if not self._fairness.is_shared or self._rounds is not None:
@@ -326,7 +327,8 @@ class Routing:
         if isinstance(decision, Reject):
             return [self._in_flight.fail(request, RequestFailed(decision.reason, Fault.CLIENT), now)]
         if isinstance(decision, GiveUp):
-            return [self._in_flight.fail(request, self.overloaded(request.spec.service, decision.reason, now), now)]
+            error = overloaded(self._monitor.view(), request.spec.service, decision.reason, now)
+            return [self._in_flight.fail(request, error, now)]
         submit = self._leave_queue(request, decision, now)
         self._breakers.sent(request.id, request.engines, now)
         self._shares.dispatched(decision.prefill_engine)
@@ -375,16 +377,8 @@ class Routing:
         if not (view := self._monitor.view()).serving(service):
             return NoEngines(view.why_unserved(service), MIN_RETRY_AFTER_S)
         waited_s = now - request.timeline.arrived_at
-        return self.overloaded(service, f"no engine could take the request within {waited_s:.1f} s", now)
-
-    def overloaded(self, service: str, reason: str, now: float) -> Overloaded:
-        """Make the refusal, with a hint when to come back: when the first engine that prefills will have nothing
-        queued.
-        """
-        serving = self._monitor.view().serving(service)
-        prefilling = [engine for engine in serving if engine.role is not Role.DECODE] or serving
-        backlog_s = min((engine.wait_s(service, now) for engine in prefilling), default=0.0)
-        return Overloaded(reason, min(max(backlog_s, MIN_RETRY_AFTER_S), MAX_RETRY_AFTER_S))
+        reason = f"no engine could take the request within {waited_s:.1f} s"
+        return overloaded(self._monitor.view(), service, reason, now)
 
 
 def _shared_engines(view: ClusterView, service: str) -> SharedEngines:

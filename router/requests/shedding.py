@@ -10,9 +10,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mesh.wire.control import Role
+from router.generation import Overloaded
 from router.policies.parts.feasible import split_feasible
+from router.view.cluster_view import ClusterView
 from router.view.engine_view import RequestView
 
+MIN_RETRY_AFTER_S, MAX_RETRY_AFTER_S = 1.0, 60.0
 LEAST_WAITING = 16  # fewer are no overload
 LEAST_BUSY_S = 2.0  # of so many waiting, before a pace is known
 MEMORY_S = 20.0  # what was seen longer ago than this counts half
@@ -63,3 +67,11 @@ class Shedding:
             return []
         tokens = [float(request.num_tokens) for request in waiting]
         return split_feasible(waiting, tokens, OPTIMISM * tokens_per_s, now)[1]
+
+
+def overloaded(view: ClusterView, service: str, reason: str, now: float) -> Overloaded:
+    """Make a refusal, with a hint when to come back: when the first engine that prefills will have nothing queued."""
+    serving = view.serving(service)
+    prefilling = [engine for engine in serving if engine.role is not Role.DECODE] or serving
+    backlog_s = min((engine.wait_s(service, now) for engine in prefilling), default=0.0)
+    return Overloaded(reason, min(max(backlog_s, MIN_RETRY_AFTER_S), MAX_RETRY_AFTER_S))

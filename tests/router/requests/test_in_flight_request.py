@@ -165,8 +165,7 @@ def test_only_an_engine_that_is_to_hand_over_is_told_to_whom(dispatch: Dispatch,
 
 
 def test_a_dispatch_takes_room_for_its_tokens_and_one_more_on_each_of_its_engines():
-    request = make_in_flight(make_spec(num_tokens=100))
-    request.expect((20,))
+    request = make_in_flight(make_spec(num_tokens=100, expected=(20,)))
     request.send(HANDED_OVER, 0.0)
     take(request, 5, 6)
     prefill, decode = request.reservations(HANDED_OVER, 6.0)
@@ -178,9 +177,9 @@ def test_a_dispatch_takes_room_for_its_tokens_and_one_more_on_each_of_its_engine
 
 
 def test_policies_see_what_was_generated_here_and_before():
-    request = make_in_flight(make_spec(num_tokens=100, generated=[1, 2, 3]))
+    request = make_in_flight(make_spec(num_tokens=100, generated=[1, 2, 3], expected=(4, 9)))
     request.send(KEPT, 2.0)
     take(request, 5, offset=3)
     assert request.view.num_generated == 3
-    request.expect((4, 9))
+    request.wait_again(3.0)
     assert (request.view.num_tokens, request.view.num_generated, request.view.answer_tokens) == (104, 4, 9)

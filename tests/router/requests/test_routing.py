@@ -18,7 +18,7 @@ from router.requests.in_flight_request import InFlightRequest
 from router.requests.in_flight_requests import InFlightRequests
 from router.requests.limits import DispatchLimits
 from router.requests.links import Links
-from router.requests.routing import MAX_RETRY_AFTER_S, MIN_RETRY_AFTER_S, RECALL_S, TRIES_PER_ROUND, Routing
+from router.requests.routing import RECALL_S, TRIES_PER_ROUND, Routing
 from router.view.cluster_view import ClusterView
 from router.view.engine_view import RequestView
 from router.view.monitor import Monitor
@@ -307,16 +307,3 @@ def test_what_had_begun_waits_as_long_as_an_engine_could_take_it(num_blocks: int
     request.queue.engine_seen_at = -1.0
     world.routing.end_expired(3.0)
     assert request.queue.engine_seen_at == engine_seen_at
-
-
-@pytest.mark.parametrize(
-    ("backlogs_s", "retry_after_s"),
-    [((0.2, 0.4), MIN_RETRY_AFTER_S), ((7.0, 5.0), 5.0), ((500.0, 600.0), MAX_RETRY_AFTER_S)],
-)
-def test_a_refusal_hints_when_the_first_engine_that_prefills_is_free(
-    backlogs_s: tuple[float, float], retry_after_s: float
-):
-    world = World(P0, M0, D0)
-    for engine, backlog_s in zip((P0, M0), backlogs_s, strict=True):
-        world.status(engine, seq=2, prefill_remaining_s=backlog_s)
-    assert world.routing.overloaded(SERVICE, "full", 0.0).retry_after_s == retry_after_s

@@ -1,7 +1,17 @@
 from random import Random
 
-from router.requests.shedding import LEAST_BUSY_S, LEAST_WAITING, OPTIMISM, Shedding
-from tests.router.cluster import make_request
+import pytest
+
+from router.requests.shedding import (
+    LEAST_BUSY_S,
+    LEAST_WAITING,
+    MAX_RETRY_AFTER_S,
+    MIN_RETRY_AFTER_S,
+    OPTIMISM,
+    Shedding,
+    overloaded,
+)
+from tests.router.cluster import D0, M0, P0, SERVICE, make_engine, make_request, make_view
 from tests.seeds import each_seed
 
 PACE = 1000.0  # tokens a second
@@ -72,3 +82,16 @@ def test_what_is_kept_could_be_served_in_time(seed):
             at += request.num_tokens / pace
             assert at <= request.deadline + 0.01
     assert left_out
+
+
+@pytest.mark.parametrize(
+    ("backlogs_s", "retry_after_s"),
+    [((0.2, 0.4), MIN_RETRY_AFTER_S), ((7.0, 5.0), 5.0), ((500.0, 600.0), MAX_RETRY_AFTER_S)],
+)
+def test_a_refusal_hints_when_the_first_engine_that_prefills_is_free(
+    backlogs_s: tuple[float, float], retry_after_s: float
+):
+    first, second = backlogs_s
+    busy = make_engine(P0, prefill_remaining_s=first), make_engine(M0, prefill_remaining_s=second)
+    view = make_view(*busy, make_engine(D0))
+    assert overloaded(view, SERVICE, "full", 0.0).retry_after_s == retry_after_s

@@ -213,7 +213,7 @@ class Child:
                 self._last_exit = str(end)
                 return end
         self._enter("leaving" if self._is_leaving else "running" if self._ready.is_set() else "starting")
-        if (self._stopping.is_set() or not self._wanted) and not self._is_leaving:
+        if self._stopping.is_set() or self._is_leaving or not self._wanted:  # since before it was started, perhaps
             self._ask_to_end()
         late = await self._is_late(self._incarnation)
         returncode = await self._incarnation.wait()

@@ -19,6 +19,7 @@ from mesh.process.runtime_folder import make_runtime_dir
 from mesh.sockets.sockets import Sockets
 from mesh.supervisor.orphans import stop_orphans
 from mesh.supervisor.processes.command import ENGINE, GATEWAY
+from mesh.supervisor.processes.incarnation import Incarnation
 from mesh.supervisor.processes.pidfile import PidFile, PidRecord, find_process, pid_file, start_of
 from mesh.supervisor.processes.watchdog import Watchdog
 from mesh.wire.control import SetRunning, Stop
@@ -42,6 +43,22 @@ async def test_children_become_ready_and_stop_in_order(topology, command):
         ["e", "g", "placement"],
     ]
     assert (run.runtime / "logs/e.out").read_text() == "e drained\n"
+    assert not pid_file(run.runtime, "e").exists()
+
+
+async def test_a_child_that_is_just_being_started_is_asked_to_end_when_it_is_there(topology, command, monkeypatch):
+    start = Incarnation.start
+
+    async def start_and_be_stopped(*arguments):
+        run.supervisor.stop()
+        for _ in range(100):  # turns of the loop, in which the supervisor tells its child
+            await asyncio.sleep(0)
+        return await start(*arguments)
+
+    monkeypatch.setattr(Incarnation, "start", start_and_be_stopped)
+    async with running(topology, [command("e", "ready")], drain_s=10 * DEADLINE_S) as run:
+        async with asyncio.timeout(DEADLINE_S):
+            await run.task
     assert not pid_file(run.runtime, "e").exists()
 
 

@@ -99,7 +99,7 @@ class Tropical(Policy, StaysOutOfLine):
             return (
                 self._has_room(engine, request)
                 and _spare_s(engine, now) > _prefill_s(engine, request)
-                and (_is_free(engine, request.service, now) or _ends_in_time(engine, request, now))
+                and (_is_free(engine, request, now) or _ends_in_time(engine, request, now))
             )
 
         engine = self._balance.only_engine(request, found.multiplex, has_slack)
@@ -138,12 +138,12 @@ def _is_idle(engine: EngineView) -> bool:
     return engine.num_prefills == 0
 
 
-def _is_free(engine: EngineView, service: str, now: float) -> bool:
-    return engine.num_prefills == 0 and not stands_in_line(engine, service, now)
+def _is_free(engine: EngineView, request: RequestView, now: float) -> bool:
+    return engine.num_prefills == 0 and not stands_in_line(engine, request, now)
 
 
 def _ends_in_time(engine: EngineView, request: RequestView, now: float) -> bool:
-    if stands_in_line(engine, request.service, now):
+    if stands_in_line(engine, request, now):
         return False
     return now + engine.wait_s(request.service, now) + _prefill_s(engine, request) <= request.deadline
 

@@ -118,7 +118,7 @@ def _others_s(engine: EngineView, service: str, knobs: Knobs) -> float:
 def prefill_level(request: RequestView, engine: EngineView, now: float) -> Level:
     """Return how far constraint c is used up."""
     own_s = prefill_s(request, engine)
-    if stands_in_line(engine, request.service, now):
+    if stands_in_line(engine, request, now):
         return Level(inf, own_s)
     return Level(engine.wait_s(request.service, now) + own_s, _until_due_s(request, engine, own_s, now))
 

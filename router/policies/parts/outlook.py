@@ -31,11 +31,12 @@ def has_enough(num_ahead: int, ahead_s: float) -> bool:
     return num_ahead > MOST_AHEAD and ahead_s > ENOUGH_S
 
 
-def stands_in_line(engine: EngineView, service: str, now: float) -> bool:
+def stands_in_line(engine: EngineView, request: RequestView, now: float) -> bool:
     """Return whether a request would wait there for others' turns, by the engine's discipline. It had better wait in
-    the gateway: there nobody who comes later passes it, and another engine may have it.
+    the gateway: there nobody who comes later passes it, and another engine may have it. One that is late, and is
+    wanted all the same, goes into any line: there it is not passed for ever.
     """
-    return (engine.line_s(service, now) or 0.0) > ENOUGH_S
+    return now <= request.deadline and (engine.line_s(request.service, now) or 0.0) > ENOUGH_S
 
 
 def own_work_s(engine: EngineView, request: RequestView, cached: int | None = None) -> float:
@@ -79,7 +80,7 @@ def look_ahead(engine: EngineView, request: RequestView, now: float) -> Outlook:
     line_s = engine.line_s(request.service, now)
     if line_s is not None:
         own_s = own_work_s(engine, request)
-        makes_late = stands_in_line(engine, request.service, now) or engine.slack_s(now) < engine.backlog_s(now) + own_s
+        makes_late = stands_in_line(engine, request, now) or engine.slack_s(now) < engine.backlog_s(now) + own_s
         return Outlook(line_s + own_s, engine.num_prefills if line_s else 0, makes_late)
     if not engine.prefills:
         return Outlook(alone_s(engine, own_work_s(engine, request), now), 0, makes_late=False)

@@ -66,7 +66,7 @@ def first_token(engine: EngineView, request: RequestView, own_s: float, error: f
     if line_s is not None:
         finish_s = (line_s + own_s) * error
         is_late = now + (finish_s if line_s else own_s) > request.deadline
-        return None if is_late or stands_in_line(engine, request.service, now) else Prospect(finish_s, 0.0)
+        return None if is_late or stands_in_line(engine, request, now) else Prospect(finish_s, 0.0)
     if not engine.prefills:
         is_late = now + engine.decode_step_s + own_s > request.deadline
         return None if is_late else Prospect(engine.decode_step_s + own_s * error, 0.0)

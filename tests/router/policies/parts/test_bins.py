@@ -134,3 +134,13 @@ def test_a_place_is_needed_as_memory_is():
     two = replace(taken.services[SERVICE], num_requests=2)
     taken, free = (replace(one, services={SERVICE: two}) for one in (taken, free))
     assert (memory_level(request(), taken), memory_level(request(), free).holds) == (Level(3, 2), True)
+
+
+def test_a_prompt_stands_in_no_line_of_a_discipline_unless_it_is_late():
+    """There it would be passed for as long as others come, but not for ever."""
+    waits, line = replace(request(num_tokens=100, deadline=1.0), may_be_late=True), engine(line_s=9.0)
+    for level in (prefill_level(waits, line, 0.5), finish_level(waits, line, KNOBS, 0.5)):
+        assert not level.holds
+    for level in (prefill_level(waits, line, 5.0), finish_level(waits, line, KNOBS, 5.0)):
+        assert level.holds
+    assert prefill_level(waits, engine(line_s=0.55), 0.5).holds

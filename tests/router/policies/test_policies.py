@@ -88,7 +88,7 @@ def test_decisions_are_deterministic(name, view, requests_):
 @settings(max_examples=COUNT, deadline=None)
 @given(engines=st.sets(st.sampled_from([P0, P1, D0, D1, M0, M1]), min_size=1), request_=requests)
 def test_an_idle_mesh_takes_everything_that_fits(name, engines, request_):
-    view = make_view(*(make_engine(id_) for id_ in engines))
+    view = make_view(*(make_engine(id_, decode_step_s=0.0) for id_ in engines))  # nothing decodes
     policy = make_policy(PolicySpec(name), Random(0))
     assert ranked(policy, [request_], view, 0.0) == [request_]
     decision = policy.decide(request_, view, 0.0)

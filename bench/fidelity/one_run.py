@@ -114,10 +114,7 @@ def run(path: Path, load_: Load, reference: Reference, seed: int) -> Found:
     trace = [replace(one, at_s=outcome.sent_s) for one, outcome in zip(requests, outcomes, strict=True)]
     alone = Physics(kv_bytes_per_s=overheads.kv_bytes_per_s, step_s=overheads.step_s)
     shared = replace(alone, shared_decode=sharing.decode, shared_prefill=sharing.prefill)
-    records = {
-        PROFILE: simulate(topology, profiles, trace, shared),
-        LEARNT: simulate(topology, learnt, trace, alone),
-    }
+    records = {PROFILE: simulate(topology, profiles, trace, shared), LEARNT: simulate(topology, learnt, trace, alone)}
     simulated = {costs: _latencies(each, overheads.request_s) for costs, each in records.items()}
     return Found(path, outcomes, trace, records, simulated, overheads, sharing, conditions, slowness)
 

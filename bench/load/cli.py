@@ -7,14 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.load import sweep_cli
-from bench.load.arguments import (
-    add_generator,
-    add_load,
-    add_promises,
-    add_prompts,
-    add_server,
-    share,
-)
+from bench.load.arguments import add_generator, add_load, add_promises, add_prompts, add_server, share
 from mesh.errors import EXIT_FAILURE, EXIT_INTERRUPTED, CommandError
 from mesh.show.output import Showing, add_show
 

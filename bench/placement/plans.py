@@ -186,11 +186,7 @@ MOVING: Final = Shift(
     services=tuple(ServiceSpec(name, "model", Slo(5.0, 0.15)) for name in LARGE),
     lengths=dict.fromkeys(LARGE, (Moments(1500, 800), Moments(150, 80))),
     rates=[{name: 3.6 if name == busy else 0.6 for name in LARGE} for busy in LARGE],
-    fleets={
-        STAYS: (holders(0), None),
-        BESIDE: (holders(0), WHEN_MOVING),
-        SWAPS: (holders(LARGE_BYTES), WHEN_MOVING),
-    },
+    fleets={STAYS: (holders(0), None), BESIDE: (holders(0), WHEN_MOVING), SWAPS: (holders(LARGE_BYTES), WHEN_MOVING)},
     profile=lambda _: SharedProfile(
         dict.fromkeys(LARGE, LARGE_PROFILE), LARGE_PROFILE.kv_memory_bytes, LARGE_PROFILE.num_devices
     ),

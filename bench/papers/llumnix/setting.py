@@ -66,11 +66,7 @@ def make_topology(
         settings |= {"pool": "engine", "at_least": 1}
     engines = [
         modelled_engine(
-            f"engine-{index:02}",
-            SERVICE,
-            PROFILE,
-            is_standby=scaling is not None and index >= num_started,
-            **settings,
+            f"engine-{index:02}", SERVICE, PROFILE, is_standby=scaling is not None and index >= num_started, **settings
         )
         for index in range(num_engines)
     ]

@@ -61,10 +61,7 @@ class Engine:
     rules: tuple[tuple[int, int], ...] = ()
 
 
-ENGINES = {
-    Kind.HF: Engine(16, 6.0),
-    Kind.DS: Engine(12, 3.0, ((512, 28), (1024, 22), (2048, 12))),
-}
+ENGINES = {Kind.HF: Engine(16, 6.0), Kind.DS: Engine(12, 3.0, ((512, 28), (1024, 22), (2048, 12)))}
 
 
 @cache

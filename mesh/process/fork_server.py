@@ -20,6 +20,7 @@ from mesh.errors import UserError
 
 SHARED: Final = "MESHSERVE_FORK_SERVER"  # an environment variable: the socket of a server that serves several meshes
 SERVER_DESCRIPTOR: Final = "--fork-server"  # the option, with the descriptor of the owner's connection
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 MAX_REQUEST_BYTES: Final = 2**20
 MAX_ANSWER_BYTES: Final = 4096
 
@@ -92,6 +93,7 @@ class ForkServer:
             self._leave(connection)
             return None
         request = msgspec.msgpack.decode(data, type=ForkRequest)
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # what comes before a child is itself is not the server's
         try:
             pid = os.fork()
         except OSError as error:
@@ -104,6 +106,7 @@ class ForkServer:
                 become(request, files)
                 return request.argv
             self._tell(connection, pid)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         for file in files:
             os.close(file)
         return None
@@ -146,7 +149,7 @@ def become(request: ForkRequest, outputs: Sequence[int]) -> None:
     """
     setproctitle(" ".join(["python", "-m", *request.argv]))  # first: it looks for the variables that are there
     os.setsid()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+    for number in (*SIGNALS, signal.SIGCHLD):
         signal.signal(number, signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     nothing = os.open(os.devnull, os.O_RDONLY)

@@ -25,6 +25,15 @@ QUICK |= frozenset(["profile", "services", "status", "stop", "unload"])
 DEFAULT_TOPOLOGY = Path(__file__).parents[2] / "deploy/topology.toml"
 
 
+def _has_loop() -> bool:
+    """Whether an event loop runs in this thread, as Playwright's does: a command could not run another one."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 @dataclass(frozen=True)
 class Mesh:
     """A running mesh. ``run`` is the `mesh` command."""
@@ -34,7 +43,7 @@ class Mesh:
     env: dict[str, str]
 
     def run(self, *arguments: str, timeout_s: float = 180.0) -> "subprocess.CompletedProcess[str]":
-        if arguments[0] in QUICK and threading.current_thread() is threading.main_thread():
+        if arguments[0] in QUICK and threading.current_thread() is threading.main_thread() and not _has_loop():
             return run_here(*arguments)
         if arguments[0] == "up" and self.env.get(SHARED):  # not on Ray, which does not survive a fork
             return run_forked(["mesh.cli", *arguments], self.env, timeout_s)

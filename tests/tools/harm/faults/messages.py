@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 from tests.tools.harm.faults.trial import LONG_PROMPT, Run, Trial
@@ -25,6 +25,7 @@ from tests.tools.harm.relay import (
 from tests.tools.harm.running import until
 
 NUM_LONG = 4  # of them at once: decodes pause for prompts that the policy computes in their slack, fault or none
+ROUNDS, ROUND_S = 8, 4.0  # of prompts, until the policy hands one over
 PARTITION_S = 3.0  # three leases
 ORDER_EVERY_S = 0.5
 STAGES = ("Reserved", "Blocks", "Commit", "Committed")  # of a migration, in order
@@ -51,9 +52,14 @@ def _is_second_part(message: Passing) -> bool:
 
 
 async def kill_in_transfer(trial: Trial) -> None:
+    """Prompts come until one is handed over in parts: on a busy machine the policy computes them where they decode."""
     await trial.background()
-    async with _killing(trial, _is_second_part, lambda _: "prefill"):
-        trial.start(trial.asks(NUM_LONG, tokens=48, prompt=LONG_PROMPT))
+    async with _killing(trial, _is_second_part, lambda _: "prefill") as watched:
+        for _ in range(ROUNDS):
+            trial.start(trial.asks(NUM_LONG, tokens=48, prompt=LONG_PROMPT))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(watched.happened.wait(), ROUND_S)
+                break
 
 
 def kill_migrating(*, kills_source: bool) -> Run:

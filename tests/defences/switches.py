@@ -109,7 +109,7 @@ def probing(patch: Patch) -> None:
 
 def knowing_that_requests_are_held(patch: Patch) -> None:
     """Silence is silence, whoever says that it has them."""
-    patch.setattr(Recovery, "hold", lambda self, engine, message, now: None)
+    patch.setattr(Recovery, "hold", lambda self, engine, message, now: [])
 
 
 def backing_off(patch: Patch) -> None:
@@ -125,7 +125,7 @@ def cancelling(patch: Patch) -> None:
 
 
 def bound_of_requests(patch: Patch) -> None:
-    patch.setattr(Dispatcher, "_why_full", lambda self: None)
+    patch.setattr(Dispatcher, "_why_full", lambda self, tenant: None)
 
 
 # --- membership -------------------------------------------------------------------------------------------------------

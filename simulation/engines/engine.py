@@ -46,6 +46,7 @@ from simulation.engines.hardware import SharedHardware, StepWork
 from simulation.engines.models import SimulatedModels
 from simulation.engines.sampling import TOKEN_ID, TokenSampler
 from simulation.engines.steps import StepModel
+from simulation.engines.tiers import SimulatedTiers
 from simulation.kernel import Kernel
 from simulation.network import Network
 
@@ -263,7 +264,7 @@ class SimulatedEngine:
             case StoreBlocks():
                 self._storer.copy(tiers.store_s(len(job.blocks)), self._stored, job)
             case LoadBlocks():
-                self._tier_loader.copy(tiers.load_s(job.digests), self._loaded_blocks, job)
+                self._tier_loader.copy(tiers.load_s(job.digests), self._loaded_blocks, job, tiers)
 
     def _stored(self, job: StoreBlocks) -> None:
         """What is still in its block is stored."""
@@ -275,10 +276,10 @@ class SimulatedEngine:
             stored = self._models.tiers[job.service].store(kept, self._kernel.now)
         self._carry_out(self._node.stored(stored, self._kernel.now))
 
-    def _loaded_blocks(self, job: LoadBlocks) -> None:
+    def _loaded_blocks(self, job: LoadBlocks, tiers: SimulatedTiers) -> None:
+        """Its service may have been unloaded meanwhile, as when another engine asked for the blocks."""
         self._catch_up()
-        loaded = self._models.tiers[job.service].load(job.digests)
-        self._carry_out(self._node.blocks_loaded(job.ticket, loaded, self._kernel.now))
+        self._carry_out(self._node.blocks_loaded(job.ticket, tiers.load(job.digests), self._kernel.now))
 
     def _load(self, job: Loading) -> None:
         """Beside what is computed; one after the other, as there is one thread for it."""

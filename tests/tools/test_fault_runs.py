@@ -159,5 +159,9 @@ def test_a_request_whose_prefix_comes_from_a_tier_stands_in_the_line_of_its_phas
     assert play(draw(501085)).failure is None
 
 
+def test_a_service_may_go_while_blocks_of_it_are_loaded():
+    assert play(draw(805736)).failure is None
+
+
 def test_a_service_that_is_gone_has_nobody_who_starves():
     assert play(draw(502796)).failure is None

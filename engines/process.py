@@ -335,6 +335,8 @@ class EngineProcess:
         return Copied(ticket, ok=True, elapsed_s=self._clock.now() - started)
 
     def _carry_out_in_tiers(self, effect: StoreBlocks | LoadBlocks | StopLoading) -> None:
+        if isinstance(effect, StopLoading) and effect.service not in self._loaded.tiered:
+            return  # its service was unloaded meanwhile
         tiers = self._loaded.tiered[effect.service]
         match effect:
             case StoreBlocks(_, _, blocks):

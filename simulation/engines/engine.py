@@ -259,6 +259,8 @@ class SimulatedEngine:
 
     def _use_tiers(self, job: StoreBlocks | LoadBlocks | StopLoading) -> None:
         """One store after the other, and one load; a load that is stopped ends, and nobody minds."""
+        if isinstance(job, StopLoading):
+            return
         tiers = self._models.tiers[job.service]
         match job:
             case StoreBlocks():

@@ -67,7 +67,9 @@ class PrefixSources:
         return any(source.service.name == service for source in self._sources.values())
 
     def serve(self, sender: str, pull: Pull, now: float) -> list[EngineOutcome]:
-        """Send what is here of the first blocks that are asked for, or decline."""
+        """Send what is here of the first blocks that are asked for, or decline. What is asked again is under way."""
+        if pull.transfer in self._sources:
+            return []
         service = self._services.get(pull.service)
         if service is None or service.is_leaving or service.tiers is None:
             return _declined(sender, pull, RefusalCode.UNKNOWN_SERVICE, f"{pull.service!r} is not to be had here")

@@ -159,6 +159,10 @@ def test_a_request_whose_prefix_comes_from_a_tier_stands_in_the_line_of_its_phas
     assert play(draw(501085)).failure is None
 
 
+def test_a_pull_that_is_asked_twice_holds_blocks_once():
+    assert play(draw(802047)).failure is None
+
+
 def test_a_service_may_go_while_blocks_of_it_are_loaded():
     assert play(draw(805736)).failure is None
 

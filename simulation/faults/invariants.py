@@ -119,6 +119,7 @@ class Invariants:
         self._attempts: dict[tuple[str, int], WatchedCore] = {}
         self._open: dict[str, _Open] = {}  # in order of arrival
         self._ended_at: dict[str, float] = {}
+        self._left_since: dict[WatchedCore, dict[str, float]] = {}  # requests that have ended, from when on it had them
 
     def __repr__(self) -> str:
         return f"<Invariants after {self.num_events} events, {len(self._open)} requests open>"
@@ -237,11 +238,15 @@ class Invariants:
         return any(start <= self.now and since <= end + CATCH_UP_S for start, end in spans)
 
     def _check_leftovers(self, core: "WatchedCore") -> None:
-        for request in core._requests:
-            ended_at = self._ended_at.get(request)
-            if ended_at is not None and self.now > max(ended_at, self._bounds.calm_at_s) + self._bounds.gone_s:
+        """An engine that started again may take a request late that had waited for it, of a gateway that is gone."""
+        before = self._left_since.get(core, {})
+        here = {one: before.get(one, self.now) for one in core._requests if one in self._ended_at}
+        self._left_since[core] = here
+        for request, since in here.items():
+            if self.now > max(since, self._bounds.calm_at_s) + self._bounds.gone_s:
+                ended_s = self.now - self._ended_at[request]
                 raise InvariantError(
-                    f"{core.settings.id} still holds {request}, which ended {self.now - ended_at:.2f} s ago", request
+                    f"{core.settings.id} still holds {request}, which ended {ended_s:.2f} s ago", request
                 )
 
     # --- gateways -----------------------------------------------------------------------------------------------------

@@ -17,7 +17,8 @@ from router.placement.search.span import DeviceSpan
 @dataclass(frozen=True, slots=True)
 class DeviceWays:
     """What a topology says of engines that span others. ``profiles``: what an engine of so many devices costs, whatever
-    service it XX
+    service it has. ``limits``: of weights, by engine. ``roles``: of engines that keep theirs. ``failed``: engines that
+    did not start lately.
     """
 
     spans: tuple[DeviceSpan, ...] = ()

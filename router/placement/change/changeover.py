@@ -253,12 +253,12 @@ class Changeover:
         return [name for name in self._wanted[engine].services if name not in held]
 
     def _loads(self, engine: str, status: EngineStatus) -> Iterator[Order]:
-        """Load what fits, stage what does not. An engine that stages nothing, or where nothing can give way, says why
-        it cannot load it.
+        """Load what fits. Stage what does not, and what was on no engine that lives, so that its size is not known. An
+        engine that stages nothing, or where nothing can give way, says why it cannot load it.
         """
         weights, taken = EngineWeights(self._weights, status.weight_memory), in_memory(status)
         for name in self._missing(engine, status):
-            if weights.fit(taken | {name}) or not status.staging_memory or not self._leaving(engine, status):
+            if weights.surely_fit(taken | {name}) or not status.staging_memory or not self._leaving(engine, status):
                 taken |= {name}
                 yield LoadService(name)
             elif name not in status.staged and name not in status.staging:

@@ -29,6 +29,10 @@ class EngineWeights:
         """Return whether it can hold all of them at a time."""
         return self.limit is None or self.num_bytes(services) <= self.limit
 
+    def surely_fit(self, services: Collection[str]) -> bool:
+        """Return whether it can hold all of them, whatever those weigh whose size is not known."""
+        return self.limit is None or (self.sizes.keys() >= set(services) and self.fit(services))
+
 
 def weights_of(statuses: Iterable[EngineStatus]) -> dict[str, int]:
     """The weights of services in bytes, of all that any of the engines has or has staged."""

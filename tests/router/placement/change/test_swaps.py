@@ -130,6 +130,18 @@ def test_a_daemon_that_dies_in_a_swap_is_followed_by_one_that_finishes_it(make_s
     assert {name: world.mesh.streams[name] for name in said if name in world.mesh.finished} == said
 
 
+def test_a_service_that_no_engine_has_is_staged_as_nobody_knows_its_size():
+    world = SmallWorld(0, held=(SERVICE, SERVICE))
+    places = {
+        "a": EnginePlace(1, 2, (OTHER,), Role.MULTIPLEX),
+        "b": EnginePlace(1, 2, (SERVICE,), Role.MULTIPLEX),
+    }
+    change = Changeover(1, places, PATIENCE, world.mesh.now)
+    world.carry_out(change)
+    assert (change.stage, change.reason) == (Stage.DONE, "")
+    assert {name: services for name, (services, _) in world.placement().items()} == {"a": {OTHER}, "b": {SERVICE}}
+
+
 def test_an_engine_that_stages_nothing_is_told_to_load_and_says_why_it_cannot():
     world = SmallWorld(0)
     for engine in world.mesh.engines.values():

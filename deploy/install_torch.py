@@ -1,8 +1,8 @@
 """Install torch into this interpreter's environment: the CPU build where no NVIDIA driver is present.
 
 The plain wheel that some registries serve for Linux brings several gigabytes of CUDA libraries. On a machine without
-a GPU this script asks first for the CPU build by its local version (found in a local wheel folder or mirror), then
-from the project's CPU index, and only then takes what the registry has.
+a GPU this script asks first for the CPU build by its local version (found in a local wheel folder or mirror). Then
+it asks the project's CPU index. Only then it takes what the registry has.
 
     python deploy/install_torch.py VERSION [--no-compile]     # whoever says so compiles what it needs
 """

@@ -1,12 +1,12 @@
 """The engine's core: requests, transfers and iterations as events in, effects out. No sockets, threads or tensors.
 
-Theory of operation. The shell feeds it what happens (a message, a finished step, a finished copy, the death of a peer,
-a deadline) together with the time, and carries out what comes back: messages to send, blocks to export or import. When
+Theory of operation. The shell feeds it what happens, with the time: a message, a finished step, a finished copy, the
+death of a peer, a deadline. The shell carries out what comes back: messages to send, blocks to export or import. When
 no step is running it asks `next_batch` for one, computes it, and brings the result to `finish_step`.
 
-A request's way: `Submit` -> accepted or refused -> (with a decode engine: reserve there) -> waiting -> running, its
-prompt computed chunk by chunk -> first token -> either it goes on decoding here, or it is handed over. However it ends,
-its blocks are free once no step and no transfer touches them.
+A request comes by `Submit` and is accepted or refused. If it has a decode engine, blocks are reserved there. It waits,
+then it runs: its prompt is computed chunk by chunk, up to the first token. After that it decodes here, or it is handed
+over. However it ends, its blocks are free once no step and no transfer touches them.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Memory that was freed stays with the process, for the next blocks that arrive.
 
 ZeroMQ receives each frame into memory of its own. The C library gives large pieces back to the kernel when they are
-freed, and fresh ones cost about as much as the copy that they are for: the kernel maps and clears each page anew.
+freed. Fresh pieces cost about as much as the copy that they are for, as the kernel maps and clears each page anew.
 """
 
 import ctypes

@@ -11,8 +11,8 @@ from mesh.wire.transfers import Pull, Reserve
 def why_not(sender: str, message: EngineMessage, gateways: Collection[str]) -> str | None:
     """Return why an engine does not take this from ``sender``; None: it does.
 
-    Requests come from the gateway that they name, or from engines for a gateway of the mesh: an engine waits for its
-    gateway's lease, so one that there is not would be waited for, and remembered.
+    Requests come from the gateway that they name, or from engines, for a gateway of the mesh. An engine waits for
+    the lease of a request's gateway: for a gateway that does not exist it would wait in vain, and remember it.
     """
     match message:
         case Submit():

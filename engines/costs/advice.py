@@ -6,7 +6,7 @@ Equation 6: the tokens that an engine of N devices generates each second and dev
     B / (N T_dec)         its promise is used up: B requests decode at once, and their step takes T_dec
 
 and the best N is the one with most. m_r is what a request holds on average over the steps of its life. The prefill is
-left out, as decodes dominate; what follows here for rates, TTFT and TPOT of an engine that does both counts it:
+left out, as decodes dominate. What follows here counts it, for rates, TTFT and TPOT of an engine that does both:
 
     TPOT = t(B) + B p / l_out        B decodes wait for the prefills of p seconds of those that come meanwhile
     rate = B / (l_out TPOT)          Little's law

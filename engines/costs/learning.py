@@ -1,10 +1,10 @@
 """Costs that are kept true while serving: a Kalman filter over factors of their terms.
 
-Each of the two costs has two factors, one for what numbers of tokens or requests decide and one for attention, which
-grow with different things and drift apart (another machine's memory, longer contexts than were measured). Every step
-teaches: decodes, prompts, and both in one iteration, whose error goes to the factors in proportion to how uncertain
-they are. Factors follow a random walk, so that old steps are forgotten, and those of one cost are expected to move
-together until steps of different shapes tell them apart.
+Each of the two costs has two factors: one for what numbers of tokens or requests decide, one for attention. These
+two grow with different things and drift apart (another machine's memory, longer contexts than were measured). Every
+step teaches: decodes, prompts, and both in one iteration, whose error goes to the factors in proportion to how
+uncertain they are. Factors follow a random walk, so that old steps are forgotten, and those of one cost are expected
+to move together until steps of different shapes tell them apart.
 """
 
 from bisect import bisect_left, insort

@@ -1,8 +1,8 @@
 """The block pool: which KV blocks are whose, and which still hold a prefix worth reusing. Accounting only, no tensors.
 
-A block is free, held (by one or several requests: a shared prefix), or cached: nobody holds it, but it is full and its
-content is known by the hash of all tokens up to its end, so that a later request with the same beginning can take it.
-Cached blocks are evicted oldest first when free ones run out.
+A block is free, held, or cached. Several requests can hold one block: a shared prefix. A cached block is full and held
+by nobody. The hash of all tokens up to its end names its content, so that a later request with the same beginning can
+take it. Cached blocks are evicted oldest first when free ones run out.
 
 The pools of an engine's services share its pages (`engines.memory.pages`). A pool whose blocks fill a page each is
 here; for smaller blocks there is `engines.memory.packed_pool`.

@@ -4,8 +4,8 @@ A page is free, or it is one pool's: some of its blocks are held, or hold prefix
 which nobody holds a block is idle. Its pool keeps its prefixes until memory is short; then the page that has been idle
 for longest is evicted, whosever it is.
 
-A request that waits for more memory than there is claims it: what less urgent requests of other services are admitted
-with must leave that much, or a stream of small ones would keep a large one waiting for ever.
+A request that waits for more memory than there is claims it. Less urgent requests of other services are admitted only
+if they leave that much. Otherwise a stream of small requests would keep a large one waiting for ever.
 """
 
 from array import array

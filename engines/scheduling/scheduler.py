@@ -2,9 +2,9 @@
 
 Iteration-level and on one path: an iteration takes one token of every decoding sequence, then up to a budget of prompt
 tokens. Decodes go first come, first served. Prefills go by priority, then in the order that their policy asks for
-(`PrefillOrder`): by default those past their TTFT deadline first, so that a stream of short prompts cannot starve a
-long one, then the shortest. Those that go by deadline may pass each other between two chunks, others never. How chunks
-share iterations with decodes is up to each (`PrefillMode`).
+(`PrefillOrder`). By default those past their TTFT deadline go first, so that a stream of short prompts cannot starve a
+long one; then the shortest go. Those that go by deadline may pass each other between two chunks, others never. How
+chunks share iterations with decodes is up to each (`PrefillMode`).
 
 Memory goes by priority as well: for a prompt that waits for it, what runs with lower priority loses its blocks, the
 least urgent and latest arrived first, if that suffices. With slices, `engines.scheduling.slicing` decides that.

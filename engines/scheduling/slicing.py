@@ -179,8 +179,8 @@ class Slicing:
     # --- who else wants memory ----------------------------------------------------------------------------------------
 
     def _rival(self, service: Service, request: EngineRequest, rank: Rank | None, now: float) -> Rival | None:
-        """The most urgent one that waits for memory or a place, unless it has room beside the request, or need not have
-        it sooner: it is less important, too late in any case, or ranks behind it.
+        """Return the most urgent request that waits for memory or a place. None if it has room beside ``request``, or
+        need not have it sooner: it is less important, too late in any case, or ranks behind it.
         """
         first = self._first(service, rank, now)
         if first is None or first.spec.priority < request.spec.priority:

@@ -1,8 +1,8 @@
 """Decides how many tokens to draft: as many as raise the rate of tokens, and as no promise forbids.
 
 A draft that is one of several counts with the chance that it and all before it are right. Drafts are rows of the step
-beside its decodes, so the cost model says what they take: little while the step is bound by reading weights, their
-whole share once the engine is full, and then none pays.
+beside its decodes, so the cost model says what they take. They take little while the step is bound by reading
+weights. Once the engine is full they take their whole share, and then none pays.
 """
 
 from collections.abc import Callable, Sequence

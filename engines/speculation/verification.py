@@ -1,8 +1,8 @@
 """Checks drafts in one step: each of them is a row of a batch of decodes, over the blocks of one request.
 
 The token at a position is drawn from the model's logits with the random number of that position and the request's
-seed, whatever was drafted. So a draft is right if it is the token that was drawn, and an answer is the same as without
-drafts, be it greedy or sampled: there is nothing to accept at random, and no distribution that could change.
+seed, whatever was drafted. So a draft is right if it is the token that was drawn. An answer is the same as without
+drafts, be it greedy or sampled: nothing is accepted at random, and no distribution changes.
 """
 
 from collections.abc import Callable, Sequence

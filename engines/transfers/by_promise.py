@@ -3,8 +3,8 @@
 Theory of operation. A decode's promise is in danger if it will have saved less than nothing when its answer ends, at
 the pace of this engine. It is kept if the decode leaves for an engine where it will have saved something, or if
 neighbours leave whose share of each step it then gets. Both kinds of moves are compared by what they save and cost. A
-move is open if the other engine keeps the promises of all that is there and of the newcomer, which stands still for a
-while (`engines.transfers.move_cost`), and if the newcomer will still decode when it gets there.
+move is open on two conditions. The other engine keeps the promises of all that is there and of the newcomer, which
+stands still for a while (`engines.transfers.move_cost`). And the newcomer will still decode when it gets there.
 
 A prompt that has not begun has no KV to take along. If its first token would be late here and in time on another
 engine, its gateway gets it back, and dispatches it anew.

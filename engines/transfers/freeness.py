@@ -1,9 +1,9 @@
 """Computes how much room an engine has for what it runs: virtual usage and freeness (Llumnix, section 4.4.1).
 
-The virtual usage of a request is what it is counted for: its blocks if it runs; the demand of the one that waits first,
-so that an engine with a queue looks overloaded and gives others away; head room beside high-priority requests; without
-bound on an engine that is to be emptied. Freeness is what is left, for each running request: about how many more steps
-all of them can make.
+The virtual usage of a request is what it is counted for. A running request counts for its blocks, and with high
+priority for head room, too. The request that waits first counts for its demand, so that an engine with a queue looks
+overloaded and gives others away. On an engine that is to be emptied, usage has no bound. Freeness is what is left, for
+each running request: about how many more steps all of them can make.
 """
 
 from collections.abc import Collection

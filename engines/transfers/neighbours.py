@@ -2,8 +2,8 @@
 
 Engines that serve a service are divided into groups of at most `Rescheduling.neighbours`. All members of a group hear
 each other, so they see the same engines and find the same pairs, as all engines of a small mesh do. The groups follow
-from the topology alone. Each has its part of every role and of the engines on standby; within these, engines that
-follow each other in the file stay together, as they are often on one host, where moves are cheap.
+from the topology alone. Each has its part of every role and of the engines on standby. Within these, engines that
+follow each other in the file stay together: they are often on one host, where moves are cheap.
 """
 
 from collections import defaultdict

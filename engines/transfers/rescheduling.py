@@ -8,9 +8,9 @@ itself, so there is nobody central to lose. Five things make it give a request a
 - Load: its freeness (`engines.transfers.freeness`) is low. Engines with little freeness and engines with much are
   paired by rank, the least free with the freest. As all see nearly the same, all find nearly the same pairs; where two
   choose the same engine all the same, that one accepts what leaves it free enough and declines the rest. Low priority
-  and short sequences go first; if a request waits for memory, the smallest that frees enough. Balance, room for a
-  large request that waits, and isolation of high priority are this one rule: freeness counts the demand of the queue's
-  head and the head room of high priority.
+  and short sequences go first; if a request waits for memory, the smallest that frees enough. This one rule gives
+  balance, room for a large request that waits, and isolation of high priority, because freeness counts the demand of
+  the queue's head and the head room of high priority.
 - Slack: a decode would soon miss its TPOT promise at the pace of this engine, and keep it at that of another one.
 - Promise: a promise would be broken here, and all are kept if a request leaves (`engines.transfers.by_promise`).
 

@@ -68,8 +68,8 @@ class TransformersModel:
 
 
 class TransformersExecutor:
-    """A call of ``generate`` is held between batches. A batch that goes on with rows of it is its next step; any other
-    begins a call of its own with all tokens of its requests, so that a batch that failed, or was cut in two, goes on.
+    """A call of ``generate`` is held between batches. A batch that goes on with rows of it is its next step. Any other
+    batch begins a call of its own with all tokens of its requests. So a batch that failed, or was cut in two, goes on.
     One call is held at a time, whichever model it is of: batches are static, and the next one begins when one is over.
 
     Raise `ValueError` for what no padded batch has: parts of prompts. Models come and go from any thread.

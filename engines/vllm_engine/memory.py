@@ -126,8 +126,8 @@ def block_form(like: Tensor, num_blocks: int) -> str:
 
 
 def split_form(layout: str, num_workers: int) -> str:
-    """Return how workers divide a block between them; empty if it is what one worker alone would make of it. So it is
-    where heads lie apart within a block, and each worker has its own side by side: ``layout`` is vLLM's name for the
-    order of axes, such as LBHNC for layers, blocks, heads, tokens and what they hold.
+    """Return how workers divide a block between them; empty if it is what one worker alone would make of it. That is
+    so where heads lie apart within a block, and each worker has its own side by side. ``layout`` is vLLM's name for
+    the order of axes, such as LBHNC for layers, blocks, heads, tokens and what they hold.
     """
     return "" if num_workers == 1 or "BH" in layout else f"split{num_workers}"

@@ -1,9 +1,9 @@
 """Matches block bytes on a communicator without tags: NCCL delivers in the order of sending, nothing else.
 
-Each send has a ticket, counted from 0. A `Blocks` message says its ticket, and the sizes of the last `REMEMBERED` sends
-(all that may not have been received: NCCL finishes small sends into buffers, a few, before they are). So a receiver
-that is to take ticket 7 and has received up to 4 receives 5, 6 and 7, although the messages of 5 and 6 are lost, rest,
-or belong to transfers that have ended. What it received early it keeps for a while.
+Each send has a ticket, counted from 0. A `Blocks` message says its ticket, and the sizes of the last `REMEMBERED`
+sends. These are all that may not have been received: NCCL finishes small sends into buffers, a few, before they are. So
+a receiver that is to take ticket 7 and has received up to 4 receives 5, 6 and 7. It does so although the messages of 5
+and 6 are lost, rest, or belong to transfers that have ended. What it received early it keeps for a while.
 """
 
 from collections import OrderedDict, deque

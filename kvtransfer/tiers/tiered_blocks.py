@@ -159,9 +159,9 @@ class TieredBlocks:
     def _account_for(
         self, load: _Load, is_damaged: bool, others: Sequence[bytes], uses: Mapping[Tier, TierUse]
     ) -> None:
-        """One block of a load is not to be had. Where its files were damaged, those of the ``others`` after it may be,
-        too, as files that were written together when a machine lost its power: look at them now, else each request
-        that begins so finds one of them. They come to the tiers anew once they are computed.
+        """One block of a load is not to be had. If its files were damaged, those of the ``others`` after it may be
+        damaged, too: all were written together when a machine lost its power. Look at them now, or each request that
+        begins so finds one of them. They come to the tiers anew once they are computed.
         """
         if not is_damaged and not load.is_stopped:
             next(iter(uses.values())).num_faults += 1  # it was there when it was looked for

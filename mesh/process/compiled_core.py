@@ -1,7 +1,7 @@
 """Lets a process run what mypyc compiled of its own modules, if that was made of the very sources that are here.
 
 `make compiled` makes it (decision 66). A process that starts works out the digest of all sources, and looks for a build
-of that name in the cache: after the next edit or update there is none, and it runs the modules as they are written.
+of that name in the cache. After the next edit or update there is none, and it runs the modules as they are written.
 """
 
 import os

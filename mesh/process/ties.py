@@ -1,7 +1,7 @@
 """Ties of a process to the supervisor of its host, where a cluster's engine places hosts.
 
-Such a process is told where hosts are and what the mesh's key is by its supervisor, and does not outlive it: the engine
-that took the host away may give its room to somebody else.
+The supervisor of such a process tells it where hosts are and what the mesh's key is. The process does not outlive its
+supervisor, since the cluster that took the host away may give its room to somebody else.
 """
 
 import argparse

@@ -130,7 +130,7 @@ class Blocks(msgspec.Struct, frozen=True, tag=True):
     """Brings or announces the KV of ``num_tokens`` tokens from the block with logical index ``first_block`` on.
 
     With transports ``shm``, ``cuda-ipc`` and ``nixl``, ``source_blocks`` and ``generations`` say where the receiver
-    copies from; with ``tcp`` the block bytes are the payload frames, one a block; with ``nccl`` the first frame says
+    copies from. With ``tcp`` the block bytes are the payload frames, one a block. With ``nccl`` the first frame says
     how they come (`kvtransfer.gpu.nccl`). ``checksums`` (one a block) are empty when the option is off.
     """
 

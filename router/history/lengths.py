@@ -4,8 +4,8 @@ Aladdin (section 2.3) predicts the mean answer of past requests with a similar p
 no second model, and has no bias, so that in a batch errors cancel out. A request that outgrows its prediction gets the
 mean of those that are longer (section 4.3). Ours is a whole distribution (`router.history.length_histogram`), so there
 are quantiles, and answers that were cut short do not bend it. Prompts are similar whose lengths differ by less than the
-square root of two. Of a length that was rarely seen, the next shorter and longer ones tell, too, as `BORROWED` answers
-at most; if they were not seen so often either, the service as a whole makes up for it.
+square root of two. For a length that was rarely seen, the next shorter and longer ones count, too, as `BORROWED`
+answers at most. If they were not seen so often either, the service as a whole makes up for it.
 
 Without history an answer is predicted to be as long as it may be (``max_tokens``), which is safe: nothing is packed
 closer than it can bear. What it will hardly be shorter than is told by the ``usual`` answer of its service until then,

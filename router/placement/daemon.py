@@ -7,8 +7,8 @@ An interval begins where the last one ended, or when a change is over: then it i
 
 Nothing waits for the daemon, and nothing is only in it. What engines hold is read off their statuses, whoever changed
 it. What a successor needs to go on with an interval is in `Memory`, which gateways repeat in their statuses beside what
-they had counted when the interval began. A plan that all engines know of is carried out by whoever finds it so, be it
-announced by this daemon, by one that died, or by a command; a plan with a higher number ends one with a lower.
+they had counted when the interval began. Whoever finds that all engines know of a plan carries it out, be it announced
+by this daemon, by one that died, or by a command. A plan with a higher number ends one with a lower number.
 
 How many engines run is another question: `router.scaling.scaler`. While a plan is carried out, none is stopped.
 """

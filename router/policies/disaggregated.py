@@ -4,9 +4,9 @@ A request goes at once to the prefill engine that will be done first, and decode
 tokens in flight. Nothing limits the queue of a prefill engine, which is first come, first served, and no deadline is
 looked at.
 
-Or, as Llumnix has it, disaggregation is a rule of dispatch and one of migration: a request is sent to a prefill engine
-without a word of any other one, and the engines' own rule `role` (concepts/rescheduling.md) moves what begins to decode
-there to an engine that decodes.
+Llumnix has disaggregation in two rules, one of dispatch and one of migration. A request is sent to a prefill engine,
+and no decode engine is named. The engines' own rule `role` (concepts/rescheduling.md) moves what begins to decode there
+to an engine that decodes.
 """
 
 from collections.abc import Iterator, Sequence

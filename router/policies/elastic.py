@@ -7,7 +7,7 @@ spends exactly that on chunks of a prefill computes W seconds of it within
     F(W) = W                              if W <= S, the slack saved up until now
     F(W) = S + (W - S) * T / (T - d)      beyond it
 
-and breaks no promise. The engine's local scheduler cuts the chunks, for it knows the slack of each step; this policy
+and breaks no promise. The engine's local scheduler cuts the chunks, for it knows the slack of each step. This policy
 predicts F for every engine and takes the one where the first token comes first, if that is in time. A prefill engine
 decodes nothing, so F(W) = W there.
 

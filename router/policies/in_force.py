@@ -1,9 +1,9 @@
 """Keeps which policy a gateway runs: the topology's, until somebody chooses another one for the whole mesh.
 
-Every choice has a version above those that its author had heard of, and gateways tell theirs in each status; version 0,
-their topology's, is nobody else's, so that a changed topology can be rolled out gateway by gateway. Of two other
-choices each gateway takes the later one: the higher version, among equals the greater name, then parameters. So all
-come to run the same one, whoever missed the message or started after it.
+Every choice has a version above those that its author had heard of, and gateways tell theirs in each status. Version 0
+is the topology's policy and is nobody else's, so that a changed topology can be rolled out gateway by gateway. Of two
+other choices each gateway takes the later one: the higher version, among equals the greater name, then parameters. So
+all come to run the same one, whoever missed the message or started after it.
 """
 
 from random import Random

@@ -1,14 +1,14 @@
 """Packing (Aladdin): the fullest engine on which all promises can be kept, so that as few as possible are used.
 
-Placement is online bin packing in several dimensions, and the heuristic is best fit (algorithm 1): engines by
-``capacity_norm``, largest first; the first that meets constraints b, c, d and e (`router.policies.parts.bins`) takes
-the request, else an empty one. If there is none, the request waits, the gateway says that an engine is wanted
-(`GatewayStatus.wanted`), and it is tried again at every change: from half of its promise on, without the margin that
-``theta`` keeps for errors, as it would be refused in the end.
+Placement is online bin packing in several dimensions, and the heuristic is best fit (algorithm 1). Engines are tried
+by ``capacity_norm``, largest first. The first that meets constraints b, c, d and e (`router.policies.parts.bins`)
+takes the request, else an empty one. If there is none, the request waits, and the gateway says that an engine is
+wanted (`GatewayStatus.wanted`). The request is tried again at every change. From half of its promise on it is tried
+without the margin that ``theta`` keeps for errors, as it would be refused in the end.
 
-Where engines are split by phase, a prefill engine takes what it can compute in time (c; of several the one that is done
-first, as packing prompts closer would save nothing) and decode engines are packed by b and e. Engines that multiplex
-take what prefill engines cannot have in time.
+Where engines are split by phase, a prefill engine takes what it can compute in time (c). Of several, the one that is
+done first takes it, as packing prompts closer would save nothing. Decode engines are packed by b and e. Engines that
+multiplex take what prefill engines cannot have in time.
 
 Nobody knows how long answers will be. Requests that were sent and have not begun are called back from engines that have
 more to do than was expected, and sent to those that have less (algorithm 2, `router.policies.parts.error_lines`). What

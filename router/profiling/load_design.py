@@ -1,7 +1,7 @@
 """The load that ``mesh profile --url`` sends: rounds of experiments, from short to long, as far as time allows.
 
-Lengths and numbers grow by doubling, as each term shows where it is largest: the fixed parts in the smallest, the part
-of each token in long prompts, that of each request in many answers, that of context in answers to long prompts.
+Lengths and numbers grow by doubling, as each term shows where it is largest. The fixed parts show in the smallest, the
+part of each token in long prompts, that of each request in many answers, that of context in answers to long prompts.
 Prompts that join answers tell an iteration from a request's way, and how many tokens it computes at most. Lengths
 between those judge the fit.
 """

@@ -3,7 +3,7 @@
 Theory of operation. A request waits, is sent to the engine that the policy chose (`router.requests.routing`), and runs
 there once the engine accepted it. Refused, it waits again and avoids for a moment who refused. An engine that is
 silent, or leaves a gap in its tokens, is asked (`router.requests.probing`). If it dies, has not got the request, or
-does not answer, the request waits again with all tokens so far and continues elsewhere under the next attempt, whose
+does not answer, the request waits again with all tokens so far. It continues elsewhere under the next attempt, whose
 epoch shuts out the old owner (`router.requests.recovery`). Events in (methods), effects out; time is passed in; no
 sockets, no clock.
 """

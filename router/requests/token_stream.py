@@ -1,10 +1,10 @@
 """The token order of one request: every token once and in order, whoever sends it.
 
 Theory of operation. Tokens come in deltas under the epoch of the engine that owns the request. The greatest epoch seen
-is the current one; its first delta ends with a token of its own, and what is below that token, the *handover*, may
-have been sampled by earlier owners of the same attempt and may still be on its way from them: it is taken. Anything
-else of an older epoch is fenced: its sender does not own the request any more. A delta beyond the next offset is held
-until the gap fills; if it does not, the request has to be dispatched anew from the tokens at hand.
+is the current one. Its first delta ends with a token of its own. What is below that token, the *handover*, may have
+been sampled by earlier owners of the same attempt, and may still be on its way from them: it is taken. Anything else
+of an older epoch is fenced: its sender does not own the request any more. A delta beyond the next offset is held until
+the gap fills; if it does not, the request has to be dispatched anew from the tokens at hand.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 """One API call to a server, beside its request: what is asked there, and what came. It never leaves the process.
 
 The request itself (`RequestSpec`) takes the way of all requests, with numbers in the place of tokens. The API registers
-a call under its id before it submits it, the adapter of the server that gets the request finds it there, and puts in
-the pieces of the answer; the API takes them out as the router delivers their tokens.
+a call under its id before it submits it. The adapter of the server that gets the request finds it there, and puts in
+the pieces of the answer. The API takes them out as the router delivers their tokens.
 """
 
 from collections import deque

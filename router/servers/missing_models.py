@@ -2,8 +2,8 @@
 
 A server says so in two ways: it answers a call with 404 and names the model, or it lists its models without one that it
 listed before. A name that it never listed may be an alias, which it may know all the same. A model is back when it is
-listed. After a 404, that is believed again after a pause only, which grows each time: some servers list what they have
-given up, and of a name that is not listed only a new call can tell.
+listed. After a 404, a listing is believed again only after a pause, which grows each time. Some servers list what they
+have given up, and of a name that is not listed only a new call can tell.
 """
 
 from collections.abc import Collection, Iterable, Mapping

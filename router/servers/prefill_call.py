@@ -1,7 +1,7 @@
 """The first half of a call that two servers share: one computes the prompt, the other one fetches its KV and goes on.
 
-This is the handshake of vLLM's connectors (NIXL's and those that follow it), as vllm-project/router and llm-d have it:
-the prefill server is asked for one token and for ``kv_transfer_params``, which tell where its KV is; the decode server
+This is the handshake of vLLM's connectors (NIXL's and those that follow it), as vllm-project/router and llm-d have it.
+The prefill server is asked for one token and for ``kv_transfer_params``, which tell where its KV is. The decode server
 gets the request itself, with those parameters.
 """
 

@@ -1,11 +1,11 @@
 """Tells a request's timeline as spans: what it waited for, and which engine had it when.
 
-Theory of operation. Exactly one span is open at a time: a `queue` in the gateway, then a `prefill` from the dispatch to
-the first token, then a `transfer` if another engine decodes, then a `decode` on each engine that has it. A `migration`
-is the pause between the last token of one engine and the first of the next, and is known when that token comes: the two
-spans around it are cut then. What happens from an interruption until tokens go on is below a `recovery`. All times are
-those at which the gateway heard of it; spans of which one end is no event of the timeline say that they are inferred.
-Timelines forget their oldest events, so any event may come in any state.
+Theory of operation. Exactly one span is open at a time. It is a `queue` in the gateway, then a `prefill` from the
+dispatch to the first token, then a `transfer` if another engine decodes, then a `decode` on each engine that has it. A
+`migration` is the pause between the last token of one engine and the first of the next, and is known when that token
+comes: the two spans around it are cut then. What happens from an interruption until tokens go on is below a `recovery`.
+All times are those at which the gateway heard of it; spans of which one end is no event of the timeline say that they
+are inferred. Timelines forget their oldest events, so any event may come in any state.
 """
 
 from collections.abc import Callable

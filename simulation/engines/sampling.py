@@ -24,9 +24,9 @@ LATE = ChunkResult(unsampled=Unsampled())
 
 
 class TokenSampler:
-    """Samples tokens for simulated engines. ``late_masks``: the probability that a structured request's mask is
-    late; ``forced_tokens``: that its next token is the only one that its grammar allows; ``draft_acceptance``: that a
-    draft is right if those before it are, mean over requests.
+    """Samples tokens for simulated engines. ``late_masks`` is the probability that a structured request's mask is
+    late. ``forced_tokens`` is the probability that its next token is the only one that its grammar allows.
+    ``draft_acceptance`` is the probability that a draft is right if those before it are, mean over requests.
     """
 
     def __init__(self, late_masks: float, forced_tokens: float, draft_acceptance: float, random: Random) -> None:

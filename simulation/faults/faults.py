@@ -1,9 +1,9 @@
 """Lists what goes wrong during a run, and when. Times are seconds of the trace: the first request can arrive at 0.
 
 What happens to messages is what ZeroMQ over TCP can do to them, and duplication besides. Within one connection they
-stay in order: late ones (`Delay`) hold up those behind them. When a connection breaks and is made anew, what was sent
-over the old one may be lost (`Loss`) or read after what was sent over the new one, since a PULL socket reads its
-connections in turns (`Reorder`). ZeroMQ never repeats a message; the protocols have to bear it all the same
+stay in order: late ones (`Delay`) hold up those behind them. A connection may break and be made anew. What was sent
+over the old one may then be lost (`Loss`), or read after what was sent over the new one (`Reorder`), since a PULL
+socket reads its connections in turns. ZeroMQ never repeats a message; the protocols have to bear it all the same
 (`Duplicate`).
 """
 

@@ -8,8 +8,9 @@
 - Queues stay within their bounds.
 - A request that ended is soon gone from all engines. It ends once, in bounded time, and is not dispatched in a storm.
 
-An engine is checked after each event that concerned it, block by block every `FULL_EVERY` times (that takes as long as
-its pool is large) and at rest; gateways after every `GATEWAYS_EVERY` events of the run, and at rest.
+An engine is checked after each event that concerned it. Every `FULL_EVERY` times, and at rest, it is checked block by
+block, which takes as long as its pool is large. Gateways are checked after every `GATEWAYS_EVERY` events of the run,
+and at rest.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

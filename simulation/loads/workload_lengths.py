@@ -1,14 +1,14 @@
 """Lengths that a paper describes instead of a file: those of Llumnix's evaluation (OSDI 2024, table 1).
 
-Its power laws: a length is proportional to a rank of 1 to twice the mean, a rank ``k`` weighs ``k ** -exponent``, the
-factor makes the mean, and no length is above `LONGEST` (the generator of its published artifact, in
-benchmark_throughput.py; what it draws has the quantiles of the table's rows within 15 %).
+It has power laws: a length is proportional to a rank of 1 to twice the mean, and a rank ``k`` weighs ``k **
+-exponent``. The factor makes the mean, and no length is above `LONGEST`. So it is in the generator of its published
+artifact (benchmark_throughput.py); what that draws has the quantiles of the table's rows within 15 %.
 
 Its data sets are not at hand (the artifact names `shibing624/sharegpt_gpt4`, first turns, and BurstGPT's conversations
-with GPT-4), so they are drawn from the table's quantiles, with lines between them, of lengths for answers and of their
-logarithms for prompts. The quantiles are quoted from memory of the table: no copy of the paper at hand has it. What
-speaks for them: the means come out at 321 and 509 tokens for ShareGPT (the table: 306 and 500), at 781 and 294 for
-BurstGPT (830 and 271, which others quote, too). Prompts and answers are independent of each other.
+with GPT-4). So they are drawn from the table's quantiles, with lines between them: lines of lengths for answers, and
+of their logarithms for prompts. The quantiles are quoted from memory of the table: no copy of the paper at hand has
+it. What speaks for them: the means come out at 321 and 509 tokens for ShareGPT (the table: 306 and 500), at 781 and
+294 for BurstGPT (830 and 271, which others quote, too). Prompts and answers are independent of each other.
 """
 
 from collections.abc import Callable, Sequence

@@ -21,8 +21,9 @@ class Keeping(StrEnum):
 class SampleResult:
     """Outcome of one sample. ``attainment``: the share of its requests whose promises were kept.
 
-    ``use``: the part of its promise that the request at the goal took, of TTFT or TPOT whichever is more: up to 1 if
-    the goal was kept, and it tells good from better where both keep everything. ``cpu_s``: of the simulation.
+    ``use``: the part of its promise that the request at the goal took, of TTFT or TPOT whichever is more. It is up
+    to 1 if the goal was kept, and it tells good from better where both keep everything. ``cpu_s``: of the
+    simulation.
     """
 
     attainment: float

@@ -1,7 +1,7 @@
 """One trace through the simulator and through processes whose engines wait modelled times: the same decisions.
 
 Policies compare numbers that change as time passes, so near a tie a few milliseconds decide, and one decision more or
-less changes those that follow. The trace therefore consists of episodes that end before the next one begins, and whose
+less changes those that follow. The trace therefore consists of episodes that end before the next one begins. Their
 decisions stay the same in simulations in which arrivals, messages and steps are late by as much as on a busy machine.
 """
 

@@ -1,7 +1,7 @@
 """Processes that tests start and leave, such as those of ``mesh up --detach``, and the CPU time that they take.
 
-Such a process goes to the next of its ancestors that adopts, which is the first process of a run: it waits for the
-process, and hears from the kernel what it and those that it has waited for have used.
+Such a process goes to the next of its ancestors that adopts, which is the first process of a run. That one waits
+for it, and hears from the kernel what it and those that it has waited for have used.
 """
 
 import ctypes

@@ -1,7 +1,8 @@
 """Composes what a chunk of a prompt and a decode step take of kernels, and fits a preset's costs to it.
 
-A layer is four products (or, of a mixture of experts, two and the experts), attention, two all-reduces, and
-element-wise kernels, which take the time of their bytes at the part of the memory's speed that they reach.
+A layer is four products, attention, two all-reduces, and element-wise kernels. A layer of a mixture of
+experts has two products and the experts instead of four products. Element-wise kernels take the time of
+their bytes at the part of the memory's speed that they reach.
 """
 
 from collections.abc import Iterator, Sequence

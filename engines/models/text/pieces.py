@@ -1,8 +1,8 @@
 """The bytes that each token stands for.
 
-A text's bytes are its tokens' bytes, one after the other. That holds for both kinds of tokenizers that decoders have:
-byte-level BPE, whose vocabulary spells bytes as printable characters, and SentencePiece BPE, which spells a space as
-U+2581 and the bytes of unknown characters as ``<0xNN>``. So detokenising is a table look-up and an incremental decoder.
+A text's bytes are its tokens' bytes, one after the other. That holds for both kinds of tokenizers that decoders have.
+The vocabulary of byte-level BPE spells bytes as printable characters. SentencePiece BPE spells a space as U+2581, and
+the bytes of unknown characters as ``<0xNN>``. So detokenising is a table look-up and an incremental decoder.
 """
 
 import re

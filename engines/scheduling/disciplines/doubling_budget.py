@@ -1,16 +1,16 @@
 """Doubling budget (SeaLLM, section 4.2 and algorithm 2).
 
-``O_r = Q_r * Lhat_s``, smaller first: what is left of the request's budget of execution time, times the mean execution
-time of its service. A budget begins as ``Q = Lhat_s + Std_s`` and pays for the steps that the request takes part in.
-When it is used up, and the request is not done, the next one is twice as large as the one before. The request then
-ranks behind those that keep to their service's profile: it is long, and it may be much longer.
+Requests go by ``O_r = Q_r * Lhat_s``, smaller first: what is left of the request's budget of execution time, times the
+mean execution time of its service. A budget begins as ``Q = Lhat_s + Std_s`` and pays for the steps that the request
+takes part in. When it is used up, and the request is not done, the next one is twice as large as the one before. The
+request then ranks behind those that keep to their service's profile: it is long, and it may be much longer.
 
-Where ``Q_r`` is the time that is left, ``1 / O_r`` is the c-mu index of a cost of ``1 / Lhat_s`` a second: the order
-that makes the sum of ``L_r / Lhat_s`` least (equations 7 and 9 to 13; docs/concepts/sharing.md says when that holds).
+Where ``Q_r`` is the time that is left, ``1 / O_r`` is the c-mu index of a cost of ``1 / Lhat_s`` a second. That order
+makes the sum of ``L_r / Lhat_s`` least (equations 7 and 9 to 13; docs/concepts/sharing.md says when that holds).
 
 A batch serves all who are in it at once, at little more than the cost of one. So services are compared by ``O_r`` of
-their first request divided by the number of requests that an iteration of theirs serves: the c-mu index of a batch is
-the sum of those of its requests. With batches of one request it is the paper's rule.
+their first request, divided by the number of requests that an iteration of theirs serves. The c-mu index of a batch
+is the sum of those of its requests. With batches of one request it is the paper's rule.
 
 Budgets are continuous: what a step uses beyond the end of one is paid by the next. So a request has used up ``k`` of
 them when it has run for ``2^k - 1`` times the first, however its steps were cut.

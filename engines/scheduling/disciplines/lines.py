@@ -23,8 +23,8 @@ class _Entry(NamedTuple):
 class Lines:
     """Heaps with lazy deletion: an entry counts while it is its request's last.
 
-    To put a request, to take it out and to look at the head of a line costs O(log n) comparisons, amortised: an entry
-    is pushed once and thrown away once, when it comes to the head or when most entries of its heap are stale. When a
+    To put a request, to take it out and to look at the head of a line costs O(log n) comparisons, amortised. An entry
+    is pushed once and thrown away once: when it comes to the head, or when most entries of its heap are stale. When a
     batch has run, a line that most of it stood in is put in order as a whole, which costs less: O(1) a request.
     """
 

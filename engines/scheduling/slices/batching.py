@@ -1,7 +1,7 @@
 """Groups requests into static batches that minimise the time of all batches together (SCLS, algorithm 1).
 
-Sorted by input length, requests that share a batch are neighbours in some optimum: a batch's time depends on how many
-it holds and on the longest, so its other places may as well go to the next longest. That leaves
+Requests are sorted by input length. In some optimum, those that share a batch are neighbours: a batch's time depends
+on how many it holds and on the longest, so its other places may as well go to the next longest. That leaves
 
     T[i] = min over 0 < k <= N_max(L_i) of T[i - k] + T_serve(k, L_i, S)
 

@@ -1,10 +1,10 @@
 """Decides whether a request is kept, moved or offloaded when its slice has ended (SCLS's outlook, section 7).
 
 A request holds memory for one slice. At its end it wants more, and others may wait for memory, too. Each way out makes
-somebody wait: kept, it makes the first of those wait until it ends or others do; moved, it stops for two steps and goes
-on at the pace of another engine; offloaded, its KV is copied to the host's memory and back, and it waits in between
-until there is room again. What that makes both of them late beyond their promises is compared first, then the sum of
-their delays, and then the least trouble decides.
+somebody wait. If the request is kept, the first of the others waits until this request or another one ends. If it is
+moved, it stops for two steps and goes on at the pace of another engine. If it is offloaded, its KV is copied to the
+host's memory and back, and in between it waits for room. The ways are compared by how late both become beyond their
+promises, then by the sum of their delays, then by the trouble they make: least first.
 
 How soon there is memory follows from what runs: of n requests with m tokens to come on average, one ends about every
 m / n steps (as in `engines.transfers.freeness`).

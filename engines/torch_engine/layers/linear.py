@@ -1,7 +1,7 @@
 """Matrix products with weights that are packed once, for whatever the device and the dtype do fastest.
 
-On CPU in float32 that is oneDNN's packed form. MKL, which plain products go to, does not use all that processors of
-others can do: on an AMD one with AVX-512 it took 1.4 times as long for one row and 2.3 times for 4 to 256.
+On CPU in float32 that is oneDNN's packed form. Plain products go to MKL, which does not use all that processors of
+others can do. On an AMD one with AVX-512 it took 1.4 times as long for one row and 2.3 times for 4 to 256.
 """
 
 from typing import Protocol

@@ -3,7 +3,7 @@
 Theory of operation. First devices are given to the engines that the plan wants (`router.placement.change.regroup`), if
 it wants others than run. Then every engine of the plan is told its place in it and repeats that in its statuses;
 nothing is done before all do. So a plan is known to the mesh as a whole or not at all, and whoever follows a daemon
-that died reads it there: a plan that all engines repeat is finished, one that some have not heard is forgotten, as
+that died reads it there. A plan that all engines repeat is finished. A plan that some have not heard is forgotten, as
 nothing of it was done. Then services are loaded where they are wanted, beside those that are there, or staged where
 they do not fit beside them. Engines with staged services swap, in the order of `router.placement.change.swaps`. When
 all serve, roles change; when they have, services leave the engines that the plan does not want them on, and what runs
@@ -58,8 +58,9 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Seconds: before an order is repeated, before an engine that says nothing counts as gone, for a whole plan, and
-    for requests to move before they pause where their service gives way and others serve it.
+    """How long a changeover waits, in seconds. ``repeat_s``: before an order is repeated. ``silent_s``: before an
+    engine that says nothing counts as gone. ``plan_s``: for a whole plan. ``move_s``: for requests to move before
+    they pause, where their service gives way and others serve it.
     """
 
     repeat_s: float = 1.0

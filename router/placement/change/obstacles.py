@@ -1,8 +1,8 @@
 """Finds what stands in the way of a plan that is better: no room for weights, or loads that failed lately.
 
-Weights come before others go, so that a service never lacks a place: for a while an engine holds both, and must have
-room for both, or room in its host's memory for those that come (`router.placement.change.swaps`). A load that failed
-(weights missing on that host, or damaged) would fail again.
+Weights come before others go, so that a service never lacks a place. For a while an engine holds both, so it must
+have room for both, or room in its host's memory for those that come (`router.placement.change.swaps`). A load that
+failed (weights missing on that host, or damaged) would fail again.
 """
 
 from collections.abc import Iterable, Mapping

@@ -26,8 +26,8 @@ class Reach:
         return self.obstacles.against(self.present, plan) is None
 
     def nearest(self, plan: Plan) -> Plan:
-        """The same places, given to engines of the same size so that as few as possible have an obstacle, and of such
-        ways the one with the fewest copies to load, of those the one where the fewest roles change.
+        """Return the same places, given to engines of the same size so that as few as possible have an obstacle. Of
+        such ways it is the one with the fewest copies to load, and of those the one where the fewest roles change.
         """
         by_size: dict[int, list[Group]] = defaultdict(list)
         for group in plan.groups:

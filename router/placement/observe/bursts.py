@@ -1,10 +1,10 @@
 """Measures how bursty requests are: whether their number in a few seconds varies more than Poisson arrivals explain.
 
 What counts for queues is the index of dispersion: the variance of the number of requests in a window, over its mean. It
-is 1 for Poisson arrivals, and the square of the gaps' coefficient of variation for a renewal process, in windows of
-many requests (Cox and Lewis, The Statistical Analysis of Series of Events, 1966, chapter 4). Gaps themselves
-would not tell it: those of many bursty clients together look like Poisson's, their numbers do not. Variances are taken
-from windows that follow each other (von Neumann, 1941), so that rates that drift do not count as bursts.
+is 1 for Poisson arrivals. For a renewal process it is the square of the gaps' coefficient of variation, in windows of
+many requests (Cox and Lewis, The Statistical Analysis of Series of Events, 1966, chapter 4). Gaps themselves would not
+tell it: those of many bursty clients together look like Poisson's, their numbers do not. Variances are taken from
+windows that follow each other (von Neumann, 1941), so that rates that drift do not count as bursts.
 """
 
 from collections.abc import Iterable, Mapping

@@ -57,7 +57,7 @@ def search(
 
     Local search begins at all greedy plans, and at the ``present`` one. It ends early with a plan near to the ideal. If
     engines stay as they are, but for the cluster's spans, only plans that have none of the ``obstacles`` are
-    considered, and the one that is found is dealt to the engines that have least to load for it.
+    considered. The one that is found is dealt to the engines that have least to load for it.
     """
     check_fits(catalogue, cluster)
     made = greedy(partitions(cluster, catalogue), catalogue, traffic, evaluator)

@@ -3,10 +3,10 @@
 Where decodes are elsewhere, nothing that they were promised bounds what a prefill engine is sent. So a request whose
 promises would be kept waits in the gateway while that engine has enough to compute.
 
-A dispatch keeps the promises if the request's first token comes in time, if engines have a place for it, and if its
-tokens and those of all that decode beside it come in time until their answers end (`router.policies.parts.promises`).
-Predictions are taken at their word. An engine that has nothing else to do is not asked about tokens: to refuse what
-comes there would help nobody.
+A dispatch keeps the promises if the request's first token comes in time and engines have a place for it. Its tokens
+and those of all that decode beside it must come in time, too, until their answers end
+(`router.policies.parts.promises`). Predictions are taken at their word. An engine that has nothing else to do is not
+asked about tokens: to refuse what comes there would help nobody.
 """
 
 from collections.abc import Iterable

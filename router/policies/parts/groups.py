@@ -2,12 +2,12 @@
 
 Each gateway works the groups out by itself, from the engines and gateways that it hears of: who hears of the same ones
 comes to the same groups. Engines of one role with the same services are divided evenly. A group is named by a gateway
-and a number, and whoever is to have a place somewhere has a score for each place (rendezvous hashing): the highest
-scores are served first, until a place has its share. So when an engine or a gateway comes or goes, most stay where they
-are, and the group of a gateway that died falls to the others.
+and a number. Whoever is to have a place somewhere has a score for each place (rendezvous hashing). The highest scores
+are served first, until a place has its share. So when an engine or a gateway comes or goes, most stay where they are,
+and the group of a gateway that died falls to the others.
 
-How many: one for each gateway, or more where a group would be too large to look through for one decision; but as
-half of the groups need one engine more, an excess of ``e`` allows groups of 1 / (2 e) engines and more only. Where that
+There is one group for each gateway, or more where a group would be too large to look through for one decision. But half
+of the groups need one engine more, so an excess of ``e`` allows only groups of 1 / (2 e) engines and more. Where that
 leaves fewer groups than gateways, gateways share them.
 """
 

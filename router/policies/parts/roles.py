@@ -35,8 +35,8 @@ class RoleBalancer(FlipsRoles):
     of each kind always stays. Several gateways see the same and ask for the same: the engine heeds one of them.
 
     Engines that share a service, directly or by others, are one pool, and pools are balanced apart. Where the placement
-    daemon changes plans, roles are part of them: a change counts on the engines that the newest plan leaves a service
-    on, a plan that is new counts as a change, and a change that did not know of it is void.
+    daemon changes plans, roles are part of them. A change counts on the engines that the newest plan leaves a service
+    on. A plan that is new counts as a change, and a change that did not know of it is void.
     """
 
     def __init__(self) -> None:

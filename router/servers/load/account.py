@@ -5,8 +5,8 @@ were read. Where it does not say how much KV memory it has, it is taken to have 
 gateway's unit of prompts (`router.api.forward.pseudo_tokens`, unless it has a tokenizer).
 
 A prompt that came while others were there begins with the next iteration, and shares it with the decodes
-(`router.servers.load.steps`): what it takes is what that iteration takes beyond them, and they are told apart in
-learning.
+(`router.servers.load.steps`). What it takes is what that iteration takes beyond them, and learning tells them
+apart.
 """
 
 from collections.abc import Iterable

@@ -35,8 +35,8 @@ def name(message):
 
 @pytest.mark.parametrize(("message", "plain"), GOLDEN, ids=[name(message) for message, _ in GOLDEN])
 def test_the_wire_of_each_message(message, plain):
-    """Fields in their order, and each value in its form; headers of maps may be longer than they need to be, which
-    msgspec makes those of structs with more than 15 fields that are not all there.
+    """Fields are in their order, and each value is in its form. Headers of maps may be longer than they need to
+    be: msgspec makes those of structs with more than 15 fields that are not all there.
     """
     body = encode(message)
     assert msgpack.packb(msgpack.unpackb(body)) == msgpack.packb(plain)

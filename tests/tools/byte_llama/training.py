@@ -61,8 +61,8 @@ class Stream:
 class Muon:
     """Muon (Jordan et al. 2024): steps in the direction of the momentum with all its singular values made one.
 
-    For the matrices of the layers it needs about half the steps of AdamW. torch's own works in bfloat16, which is slow
-    on CPUs without it, and on one matrix at a time: here matrices of one shape are stepped together.
+    For the matrices of the layers it needs about half the steps of AdamW. torch's own Muon works in bfloat16, which is
+    slow on CPUs without it, and on one matrix at a time. Here matrices of one shape are stepped together.
     """
 
     def __init__(self, matrices: Iterable[Tensor]) -> None:

@@ -3,11 +3,11 @@
     python -m tests.tools.fault_runs --runs 10000 [--seed-from 0] [--jobs N | --on ray[:ADDRESS]] [--only KINDS]
     python -m tests.tools.fault_runs --seed 1234 [--verbose] [--reduce]
 
-The product's dispatchers, policies, engine cores, block pools and transfer machines serve requests while engines and
-gateways die, hang and slow down, links break, messages are lost, late, doubled and overtaken, requests are moved by
-hand, engines are drained, change roles, unload and load services and restart, and clients leave. Exits with 1 if any
-run fails, and prints how to repeat it. ``--verbose`` tells what happened to the request that failed, ``--reduce`` first
-leaves out all that the failure does not need.
+The product's dispatchers, policies, engine cores, block pools and transfer machines serve requests. Meanwhile engines
+and gateways die, hang and slow down, and links break. Messages are lost, late, doubled and overtaken. Requests are
+moved by hand, and clients leave. Engines are drained, change roles, unload and load services and restart. Exits with 1
+if any run fails, and prints how to repeat it. ``--verbose`` tells what happened to the request that failed,
+``--reduce`` first leaves out all that the failure does not need.
 """
 
 import argparse

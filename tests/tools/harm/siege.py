@@ -1,9 +1,9 @@
 """Attacks of a catalogue, beside an honest client that must not notice them.
 
 A mesh is started, its memory limited. A witness asks it all the time, also for a greedy stream whose text is
-known, while attacks of the catalogue run one by one and then in random mixtures. The bar: no failure of the witness,
-no gap of its a second longer than load explains, no process started anew, no process grown by 256 MiB during an attack
-or by 32 MiB after it, and each attacker answered with 4xx, cut off, or served like anyone.
+known, while attacks of the catalogue run one by one and then in random mixtures. The bar: the witness has no failure,
+and no gap a second longer than load explains. No process is started anew, grows by 256 MiB during an attack, or by 32
+MiB after it. Each attacker is answered with 4xx, cut off, or served like anyone.
 """
 
 import argparse

@@ -3,7 +3,8 @@
 A decoder that makes an object of each element costs a hundred times what a look at the bytes does. So the parts of a
 large body that could hold any number of elements are counted first. Counts may err, but to one side only: what is
 counted as few is few. In a string a quotation mark is always escaped, so marks without a backslash before them tell
-how many strings there are: each one that ends with an escaped backslash looks as if it had one mark, all others two.
+how many strings there are. Each string that ends with an escaped backslash looks as if it had one mark, and all
+others have two.
 """
 
 from collections.abc import Callable, Mapping

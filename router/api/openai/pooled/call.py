@@ -1,8 +1,8 @@
 """One call for vectors or scores: its texts run side by side, some at a time, until all have ended or one fails.
 
 How many at a time follows what they take: a call of two thousand texts must neither break its own promises nor push
-others out. A text that is refused while others of its call are in flight is sent again, with fewer beside it; one that
-is refused alone is refused for others' sake, and that is the call's answer.
+others out. A text that is refused while others of its call are in flight is sent again, with fewer beside it. A text
+that is refused alone is refused for others' sake: that is the call's answer.
 """
 
 from collections import deque

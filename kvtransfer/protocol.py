@@ -54,9 +54,9 @@ compute the prompt anew. Until then all of a migration may take ``TransferLimits
 
 Blocks in transit. With ``shm``, ``cuda-ipc`` and ``nixl`` the receiver sees by generation numbers that a block was
 reused under it. With ``tcp`` the sender's own network thread reads the blocks some time after they were handed to it.
-So a transfer that fails *lingers*, and its blocks are released when the first of these happens: the peer has
-acknowledged all Blocks messages or the Abort; it died, and its connection is dropped with all that was queued; or
-another ``deadline_s`` has passed, which is longer than the receiver keeps the reservation.
+So a transfer that fails *lingers*. Its blocks are released when the peer has acknowledged all Blocks messages or the
+Abort, or when it died: its connection is dropped then with all that was queued. Otherwise they are released after
+another ``deadline_s``, which is longer than the receiver keeps the reservation.
 
 Endings. Each machine says exactly once that its blocks are free (ReleaseSource, ReleaseReserved) or adopted (Adopt),
 never while a copy into them is running. A machine that `is_over` can be forgotten, one that has adopted after a while:

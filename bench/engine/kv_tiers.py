@@ -2,7 +2,7 @@
 
     python -m bench.engine.kv_tiers [--arms off,host,both] [--sessions 4] [--turns 5] [--pool 160MiB] [--room 1GiB]
 
-Each turn of a conversation repeats its prompt and adds to it, and all conversations take turns: a turn comes when the
+Each turn of a conversation repeats its prompt and adds to it, and all conversations take turns. A turn comes when the
 blocks of the turn before have left the engine's memory, unless ``--pool`` holds them all. Each arm is a mesh of its own
 with one engine and empty tiers. ``off`` has no tiers and computes each prompt anew; ``host`` has room for all in the
 host's memory; ``both`` for an eighth, and for all on disk. ``peers`` has two engines with room for all and no tier to

@@ -2,9 +2,9 @@
 
     python -m bench.fidelity.simulation_speed [--engines 64] [--rate 100] [--duration S] [--policy P]
 
-The load is made up: lengths with the means and medians of Azure's conversations of 2023 (1155 and 1020 tokens in, 211
-and 129 out), Poisson arrivals, on engines that cost what a Llama 2 70B on four A100 costs, three in eight of them for
-prefills. ``--duration 3600`` is an hour of 64 engines at 100 requests a second.
+The load is made up. Lengths have the means and medians of Azure's conversations of 2023 (1155 and 1020 tokens in, 211
+and 129 out), and arrivals are Poisson. Engines cost what a Llama 2 70B on four A100 costs, and three in eight of them
+are for prefills. ``--duration 3600`` is an hour of 64 engines at 100 requests a second.
 
 No record is kept: they become percentiles and a digest. Two versions of the simulator that print the same digest
 simulated the same, to the last bit of every latency.

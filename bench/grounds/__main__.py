@@ -2,9 +2,9 @@
 
     python -m bench.grounds [--ground NAME ...] [--only NAME ...] [--seeds 3] [--requests 600] [--jobs N] [--out FOLDER]
 
-In simulation. Tropical's and Aladdin's ground is judged by the promises that are kept, Llumnix's by the P99 of the time
-to the first token, SeaLLM's by the mean latency over what a request of its service takes alone, SCLS's by throughput
-(`bench.grounds.settings`). Intervals are of paired seeds. Runs are kept below ``--out``.
+In simulation. Tropical's and Aladdin's grounds are judged by the promises that are kept, Llumnix's by the P99 of the
+time to the first token. SeaLLM's is judged by the mean latency over what a request of its service takes alone, SCLS's
+by throughput (`bench.grounds.settings`). Intervals are of paired seeds. Runs are kept below ``--out``.
 """
 
 import argparse

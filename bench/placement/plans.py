@@ -10,7 +10,7 @@ if they are staged.
 
 ``regrouping``: four A100s serve two services of Llama-3-8B's size, each on engines of one device, or of two in tensor
 parallelism. One service has long prompts and promises its tokens fast, which an engine of one device cannot keep beside
-a prompt; the other has many short requests, for which two engines of one device have more room than one of two. Engines
+a prompt. The other has many short requests, for which two engines of one device have more room than one of two. Engines
 that may change are beside those that stay.
 
 Another service is the busy one in each of three phases. The search is one that knows which service that is, and what

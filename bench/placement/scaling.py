@@ -6,8 +6,8 @@ In simulation: Llama-2-13B on one A100 each, conversations, TTFT within 1.5 s an
 day is made up: a quiet night, two peaks, and half a minute of three times the load. An engine takes 10 s to start, and
 the time that its weights take.
 
-Beside them is what somebody who knows the day could have done with: for each half minute as few engines as keep the
-promises at its rate in a simulation of their own, of constant load, and no time lost by starting.
+Beside them is what somebody who knows the day could have done with. For each half minute that is as few engines as
+keep the promises at its rate, in a simulation of their own, of constant load, with no time lost by starting.
 """
 
 from collections import defaultdict

@@ -4,7 +4,7 @@ Aladdin's equation 5, for each coefficient: ``compute / N + all_reduce (N - 1) /
 proportion to what a model makes a device do. Known profiles give the proportions, by least squares without negative
 ones:
 
-- products (the time of n rows, n prompt tokens or n decodes, as far as no attention is in it): weights read and
+- products (the time of n rows, n prompt tokens or n decodes, as far as no attention is in it). Weights read and
   multiplied grow with parameters / N, activations exchanged with layers * hidden size * (N - 1) / N, launches with
   layers;
 - attention of prompt tokens to earlier ones: layers * heads * head size / N;

@@ -2,14 +2,15 @@
 
 docs/guides/keep-prefixes.md says what users see of it.
 
-Stores. Blocks that others can find are stored in the order in which they came to be, a few at a time: while nothing is
-here to be computed and nothing came for a while, or once little of the pool is unused, for then blocks are about to be
-evicted. So where all fits into the pool, nothing is stored beside what is computed, nor between a client's requests.
+Stores. Blocks that others can find are stored in the order in which they came to be, a few at a time. They are stored
+while nothing is here to be computed and nothing came for a while. They are stored, too, once little of the pool is
+unused, for then blocks are about to be evicted. So where all fits into the pool, nothing is stored beside what is
+computed, nor between a client's requests.
 
-Loads. Before each iteration, the first requests that wait are looked up once: how far their prefix goes in the pool,
-how much further in the tiers, and how much further on another engine that the gateway named (`engines.pulls`). What
-saves most time beside computing is loaded or pulled: the request holds its blocks and joins what runs when they are
-full. What takes longer than computing would have is stopped. What did not come is computed.
+Loads. Before each iteration, the first requests that wait are looked up once. The look-up tells how far their prefix
+goes in the pool, how much further in the tiers, and how much further on another engine that the gateway named
+(`engines.pulls`). What saves most time beside computing is loaded or pulled: the request holds its blocks and joins
+what runs when they are full. What takes longer than computing would have is stopped. What did not come is computed.
 """
 
 from collections.abc import Iterator, Mapping

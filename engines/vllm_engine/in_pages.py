@@ -33,9 +33,9 @@ class InPages:
         """Put the KV cache into the engine's pages, and our sampler into the runner.
 
         ``folder`` is the model's. After `initialize_from_config`, before anything is computed. Each worker of several
-        has its heads of each layer. Return what gives the blocks their form: the attention, the instructions of the CPU
-        that it uses, the order of a block's axes where that is not vLLM's order of naming them, and the number of
-        workers where engines with another number could not read the blocks.
+        has its heads of each layer. Return what gives the blocks their form: the attention, and the instructions of the
+        CPU that it uses. The order of a block's axes is part of it where that is not vLLM's order of naming them. So is
+        the number of workers, where engines with another number could not read the blocks.
         """
         runner, parallel = self.model_runner, self.parallel_config
         if parallel.world_size > 1:  # a process of its own, which would wait for its engine for ever

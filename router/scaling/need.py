@@ -3,9 +3,10 @@
 An engine spends a share ``p`` of its time on prefills and the rest on decode steps, each of ``d`` seconds for one token
 of every request in its batch. A token takes ``d / (1 - p)``. Take a steady state of ``N`` equal engines, and requests
 of a service that arrive at a rate ``r`` and decode ``l`` tokens at a pace of ``T``. They make a batch of ``r l T / N``
-(Little's law), and ``p = r t / N`` for prefills of ``t`` seconds. Bisection finds the least ``N`` for which three
-things hold: ``d / (1 - p)`` is within the TPOT promise, prefills that wait for each other are within the TTFT promise,
-and the KV of what runs at the pace that comes about fits. It is proportional to the rates, which is equation 7.
+(Little's law), and ``p = r t / N`` for prefills of ``t`` seconds. Bisection finds the least ``N`` that keeps three
+limits. A token's ``d / (1 - p)`` is within the TPOT promise, prefills that wait for each other are within the TTFT
+promise, and the KV of what runs at the pace that comes about fits. ``N`` is proportional to the rates, which is
+equation 7.
 """
 
 from collections.abc import Sequence

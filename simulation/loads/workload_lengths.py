@@ -1,8 +1,8 @@
 """Lengths that a paper describes instead of a file: those of Llumnix's evaluation (OSDI 2024, table 1).
 
-It has power laws: a length is proportional to a rank of 1 to twice the mean, and a rank ``k`` weighs ``k **
--exponent``. The factor makes the mean, and no length is above `LONGEST`. So it is in the generator of its published
-artifact (benchmark_throughput.py); what that draws has the quantiles of the table's rows within 15 %.
+Its power laws make a length proportional to a rank of 1 to twice the mean. A rank ``k`` weighs ``k ** -exponent``.
+The factor makes the mean, and no length is above `LONGEST`. So it is in the generator of its published artifact
+(benchmark_throughput.py); what that draws has the quantiles of the table's rows within 15 %.
 
 Its data sets are not at hand (the artifact names `shibing624/sharegpt_gpt4`, first turns, and BurstGPT's conversations
 with GPT-4). So they are drawn from the table's quantiles, with lines between them: lines of lengths for answers, and

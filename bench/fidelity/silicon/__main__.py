@@ -5,8 +5,9 @@
 Each run is a closed loop of equal requests on one engine. The simulator has the preset's costs, composed of kernels,
 and a serving system to imitate (`engines.costs.serving_systems`): its iterations, its host's time and the time of a
 request outside of iterations. The last two are fitted to all runs but those with one tensor parallelism (or of one
-model, or of one concurrency), and then these are predicted; in turns, so that each run is predicted once by a fit that
-never saw its like. The data does not say how much lengths of answers vary: ``--spread`` is an assumption.
+model, or of one concurrency), and then these are predicted. This is done in turns, so that each run is predicted once
+by a fit that never saw its like. The data does not say how much lengths of answers vary: ``--spread`` is an
+assumption.
 """
 
 import argparse

@@ -12,8 +12,8 @@ SLOs are Aladdin's (table 2), or with ``--by-rule`` what its rule gives for thes
 so many percent of the requests get both their first token and their tokens in time, and the backlog does not grow.
 Requests come at random (Poisson), with ShareGPT's lengths as Llumnix's table has them, and those of the first
 ``--warm-up`` seconds are served, but not counted. ``default``, ``JSQ`` and ``power of two`` are the paper's: prompts
-are computed before decodes, first come, first served (vLLM without chunked prefills); ``default`` is on engines of the
-largest parallelism, the others on those of table 3. A100s exchange activations over ``--link``, in GB/s and us.
+are computed before decodes, first come, first served (vLLM without chunked prefills). ``default`` is on engines of the
+largest parallelism, the others are on those of table 3. A100s exchange activations over ``--link``, in GB/s and us.
 ``..., chunked``: the same on this project's engines as they are. Packing has the best of the ``--thetas``.
 
 *The least* is what the load takes on average (`mesh advise --rate`): promises are kept to almost all requests if

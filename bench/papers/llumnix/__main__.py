@@ -4,10 +4,10 @@
         [--step-ms 6.3] [--prefix-cache] [--engines 16] [--neighbours N ...] [--contenders NAME ...]
 
 Every workload is served at rates where queues begin, by INFaaS, by Llumnix's dispatch, by that with rescheduling, and
-by round robin for data sets. The first tables have latencies, preemptions and migrations; the last one how many times
-shorter rescheduling makes latencies than each other, with 95 % intervals of paired seeds, and the best of the rates,
-which is what the paper's "up to" is. A tenth of the requests is warm-up. Rates at which a backlog grows are marked, and
-are no best ones.
+by round robin for data sets. The first tables have latencies, preemptions and migrations. The last one has how many
+times shorter rescheduling makes latencies than each other contender, with 95 % intervals of paired seeds. It also has
+the best of the rates, which is what the paper's "up to" is. A tenth of the requests is warm-up. Rates at which a
+backlog grows are marked, and are no best ones.
 
 Runs are kept below ``--out``: interrupted, or with another question, the bench goes on where it was.
 """
@@ -107,8 +107,8 @@ def _rows(results: Results) -> Iterator[Sequence[str]]:
 
 
 def better_rows(results: Results) -> Iterator[Sequence[str]]:
-    """How many times shorter latencies are with rescheduling than with each other contender, by load and rate, and at
-    the best of the rates at which no backlog grows: where one does, a longer run has another ratio.
+    """How many times shorter latencies are with rescheduling than with each other contender, by load and rate. Also
+    at the best of the rates at which no backlog grows: where one does, a longer run has another ratio.
     """
     by_seed = grouped(results, lambda case: replace(case, seed=0))
     best: dict[tuple[str, str], list[tuple[float, str]]] = {}

@@ -1,9 +1,9 @@
 """SCLS's evaluation as values: workers, requests, contenders, and one run of them.
 
-Of CodeFuse's requests the paper says that inputs and answers have at most 1024 tokens (longer inputs are cut), that the
-vast majority of answers is shorter than 512 and done within three slices of 128. Here both are log-normal, cut at 1024:
-answers with a median of 150 tokens of which 5 % are longer than 512, prompts with a median of 200 and the same spread
-on a logarithmic scale as e. The latter is an assumption: the paper says nothing of it.
+The paper says of CodeFuse's requests that inputs and answers have at most 1024 tokens (longer inputs are cut). It says
+that the vast majority of answers is shorter than 512 and done within three slices of 128. Here both are log-normal, cut
+at 1024. Answers have a median of 150 tokens, and 5 % of them are longer than 512. Prompts have a median of 200 and the
+same spread on a logarithmic scale as e. The latter is an assumption: the paper says nothing of it.
 """
 
 from collections import defaultdict

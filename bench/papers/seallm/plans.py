@@ -4,11 +4,11 @@
 - Foreseen: ours, made for the rates and lengths of the run itself.
 - Dedicated: devices are dealt evenly, no engine is shared (SeaLLM's vLLM). A service has its devices as engines of the
   size that served it best in the simulator.
-- AlpaServe-like: equal groups, the size of which is searched; the model with the most late requests goes to the group
+- AlpaServe-like: equal groups, the size of which is searched. The model with the most late requests goes to the group
   with the lowest load that it fits into, until none fits (the fast heuristic of its paper). Scored with FCFS, which
   makes it algorithm 1 without doubling budgets, as SeaLLM's authors derived theirs.
-- MuxServe-like: all ways to cut nodes into groups; on each, the services by descending load go to the group where most
-  of what is asked for can be served, one copy each; the cut that serves most is taken, of equals the one whose busiest
+- MuxServe-like: all ways to cut nodes into groups. On each, the services by descending load go to the group where most
+  of what is asked for can be served, one copy each. The cut that serves most is taken, of equals the one whose busiest
   group is least busy. Load is an estimate: prompts one by one, decodes in batches.
 """
 

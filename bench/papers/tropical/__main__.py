@@ -3,12 +3,13 @@
     python -m bench.papers.tropical --mooncake FILE [--models NAME ...] [--workloads Mooncake LongBench-like]
         [--engines 2] [--only NAME ...] [--requests 600] [--seeds 5] [--jobs N] [--out DIR]
 
-In simulation: InternLM2.5-20B on A100s with tensor parallelism 2 and Llama-2-70B with 4, two engines each or more, TTFT
-SLO 5 times the unloaded prefill, TPOT SLO 100 ms; Mooncake's conversation with its own arrivals (at another rate), and
-lengths like LongBench's with Poisson arrivals. Each policy is searched, seed by seed, for the highest rate at which the
-promise holds; colocated engines with chunked prefill are tried with several chunk sizes, and the best one counts.
-Baselines run as their papers have them, and with early rejection besides. At the rate that tropical serves, all are
-compared once more: P90 of TTFT beside disaggregated, of TPOT beside colocated, and how long requests take and queue.
+In simulation: InternLM2.5-20B on A100s with tensor parallelism 2 and Llama-2-70B with 4, two engines each or more. The
+TTFT SLO is 5 times the unloaded prefill, the TPOT SLO is 100 ms. Loads are Mooncake's conversation with its own
+arrivals (at another rate), and lengths like LongBench's with Poisson arrivals. Each policy is searched, seed by seed,
+for the highest rate at which the promise holds; colocated engines with chunked prefill are tried with several chunk
+sizes, and the best one counts. Baselines run as their papers have them, and with early rejection besides. At the rate
+that tropical serves, all are compared once more: P90 of TTFT beside disaggregated, of TPOT beside colocated, and how
+long requests take and queue.
 
 Runs are kept below ``--out``: interrupted, or with another question, the bench goes on where it was.
 """

@@ -4,9 +4,9 @@
 
 Serves the service of `deploy/topology.toml` on two engines of one thread each: a prefill and a multiplexing one, or two
 multiplexing ones for policies that do not split. Each policy gets the same requests at several rates over HTTP (open
-loop, Poisson, long inputs, short outputs); TTFT SLO 5 times the request's own prefill and TPOT SLO 3 decode steps of an
-idle engine, as `mesh profile` measured them. Each policy has a mesh of its own, one after the other, in each round. Run
-it alone: it says what others, the client among them, used of the machine.
+loop, Poisson, long inputs, short outputs). The TTFT SLO is 5 times the request's own prefill, and the TPOT SLO is 3
+decode steps of an idle engine, as `mesh profile` measured them. Each policy has a mesh of its own, one after the other,
+in each round. Run it alone: it says what others, the client among them, used of the machine.
 """
 
 import argparse

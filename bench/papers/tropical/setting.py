@@ -187,7 +187,7 @@ class Rated:
 @dataclass(frozen=True, slots=True)
 class Latencies:
     """Quantiles at `PERCENTS` of what requests took in all, and of how many times as long as their prefill on an idle
-    engine the first token took, which is what queueing makes of it; and two P90. Seconds.
+    engine the first token took. The latter is what queueing makes of it. Two P90 follow. Seconds.
     """
 
     attainment: float

@@ -23,18 +23,18 @@ from engines.engine_request import EngineRequest
 from engines.filling.filling import Filling
 from engines.memory.residency import Residency
 from engines.requests import OwnedRequests
-from engines.scheduling.account import Account
 from engines.scheduling.backlog import Backlog
 from engines.scheduling.batch import Batch, StepResult
 from engines.scheduling.disciplines.registry import make_discipline
 from engines.scheduling.disciplines.static import StaticBatches
 from engines.scheduling.iterations import Iterations
-from engines.scheduling.running import RunningStep
+from engines.scheduling.running_step import RunningStep
+from engines.scheduling.service import Service, min_or_none
 from engines.scheduling.slicing import Slicing
 from engines.scheduling.step import Step
 from engines.settings import EngineSettings
 from engines.standing import Standing
-from engines.status import Service, min_or_none
+from engines.status import StatusWriter
 from engines.tiers.tiering import Tiering
 from engines.transfers.handover import Handovers
 from engines.transfers.moves import Moves
@@ -93,7 +93,7 @@ class EngineCore:
         self._handovers = handovers = Handovers(settings, services, can_open, room.freeness, adapters)
         self._backlog = backlog = Backlog(services, schedulers, handovers.departures)
         self.tiering = tiering = Tiering(settings, services, discipline, standing, handovers)
-        self._account = Account(
+        self._status_writer = StatusWriter(
             settings, standing, residency, discipline, backlog, handovers, room, pace, adapters, tiering
         )
         peers = Peers(settings.transfer_limits.headroom_blocks)
@@ -381,7 +381,7 @@ class EngineCore:
 
     def status(self, now: float) -> EngineStatus:
         """A fresh account, numbered."""
-        return self._account.status(self._requests.values(), self._running.step, now)
+        return self._status_writer.status(self._requests.values(), self._running.step, now)
 
     def check_invariants(self) -> None:
         """Raise AssertionError unless every held block is accounted for."""

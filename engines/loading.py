@@ -20,8 +20,8 @@ from engines.models.fetching.child import prepare_beside
 from engines.models.files.model_config import ModelConfig
 from engines.models.store import prepared_dir
 from engines.scheduling.queue import ServiceQueue
+from engines.scheduling.service import Service
 from engines.speculation.methods import speculation_of
-from engines.status import Service
 from engines.tiers.opening import open_tiers
 from kvtransfer.gpu.device_memory import DeviceMemory
 from kvtransfer.nixl.transport import open_nixl

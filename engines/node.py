@@ -35,8 +35,8 @@ from engines.effects import (
     StageModel,
 )
 from engines.scheduling.batch import StepResult
+from engines.scheduling.service import Service
 from engines.scheduling.step import Step
-from engines.status import Service
 from engines.step_failures.errors import StepError, StepFailures
 from engines.step_failures.stuck_steps import StepWatch
 from engines.transfers.neighbours import Neighbourhood

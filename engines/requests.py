@@ -12,10 +12,10 @@ from engines.engine_request import EngineRequest
 from engines.scheduling.backlog import Backlog
 from engines.scheduling.disciplines.discipline import Discipline
 from engines.scheduling.queue import ServiceQueue
-from engines.scheduling.running import RunningStep
+from engines.scheduling.running_step import RunningStep
+from engines.scheduling.service import Service
 from engines.scheduling.slicing import Slicing
 from engines.standing import Standing
-from engines.status import Service
 from engines.tiers.tiering import Tiering
 from engines.transfers.final_statuses import FinalStatuses
 from engines.transfers.handover import Handovers

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from engines.core import EngineCore
+from engines.scheduling.service import Service
 from engines.settings import EngineSettings
-from engines.status import Service
 from mesh.wire.transfers import MemoryRef
 
 

@@ -5,9 +5,9 @@ from typing import Final
 
 from engines.engine_request import EngineRequest
 from engines.scheduling.backlog import Backlog
+from engines.scheduling.service import Service
 from engines.scheduling.slack import tightest_foreseen
 from engines.scheduling.step import Step
-from engines.status import Service
 from mesh.wire.control import PrefillMode
 from mesh.wire.requests import Epoch, RefusalCode, RequestSpec, Submit
 

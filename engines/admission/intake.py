@@ -10,10 +10,10 @@ from engines.admission.validity import fault_of
 from engines.effects import Effect
 from engines.engine_request import EngineRequest
 from engines.requests import OwnedRequests
-from engines.scheduling.running import RunningStep
+from engines.scheduling.running_step import RunningStep
+from engines.scheduling.service import Service
 from engines.settings import EngineSettings
 from engines.standing import Standing
-from engines.status import Service
 from kvtransfer.protocol import Send
 from mesh.topology.schema import Scheduling
 from mesh.wire.control import PrefillMode, PrefillOrder, ProcessState

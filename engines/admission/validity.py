@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from engines.images.validity import fault_of_images
-from engines.status import Service
+from engines.scheduling.service import Service
 from mesh.wire.requests import RequestSpec
 
 

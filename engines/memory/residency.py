@@ -12,7 +12,7 @@ import structlog
 from engines.effects import DropModel, DropWeights, LoadModel, StageModel, UnstageModel
 from engines.scheduling.forecast import EngineForecast
 from engines.scheduling.scheduler import Limits, LocalScheduler
-from engines.status import Service
+from engines.scheduling.service import Service
 from mesh.wire.status import FailedLoad
 
 MOST_FAILED = 16  # that are told of: whoever sends orders may name services that there are not

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from engines.engine_request import EngineRequest
 from engines.memory.block_digests import Digest
 from engines.pulls.cost import PullCost
+from engines.scheduling.service import Service, min_or_none
 from engines.settings import EngineSettings
-from engines.status import Service, min_or_none
 from engines.transfers.outcomes import EngineOutcome, Pulled
 from kvtransfer.layout import block_bytes
 from kvtransfer.protocol import Buffer, Cancelled, ImportBlocks, Imported, PeerLost, ReceiveEffect, Send

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from engines.effects import LoadBlocks, StopLoading
+from engines.scheduling.service import Service, min_or_none
 from engines.settings import EngineSettings
-from engines.status import Service, min_or_none
 from engines.transfers.outcomes import EngineOutcome
 from kvtransfer.protocol import (
     BlocksReady,

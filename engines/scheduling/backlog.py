@@ -10,8 +10,8 @@ from engines.costs.linear import decode_step_s
 from engines.engine_request import EngineRequest
 from engines.scheduling.disciplines.discipline import GoesBefore
 from engines.scheduling.scheduler import LocalScheduler
+from engines.scheduling.service import Service
 from engines.scheduling.step import Step
-from engines.status import Service
 from engines.transfers.outgoing import Departures
 from mesh.wire.requests import Holding
 from mesh.wire.status import MOST_PREFILLS, PendingPrefill

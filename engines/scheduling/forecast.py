@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from engines.costs.step_cost import StepLoad
 from engines.engine_request import EngineRequest
+from engines.scheduling.service import Service
 from engines.scheduling.slack import IterationTime
-from engines.status import Service
 
 
 class EngineForecast:

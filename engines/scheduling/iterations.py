@@ -12,8 +12,9 @@ from engines.scheduling.batch import ChunkResult, Rows, StepResult, Unsampled
 from engines.scheduling.disciplines.discipline import Discipline, Ranking, Turn
 from engines.scheduling.disciplines.static import StaticBatches
 from engines.scheduling.queue import ServiceQueue
-from engines.scheduling.running import RunningStep
+from engines.scheduling.running_step import RunningStep
 from engines.scheduling.scheduler import LocalScheduler, Share, StepPlan, precedence
+from engines.scheduling.service import Service
 from engines.scheduling.slicing import Slicing
 from engines.scheduling.steady import SteadyBatch
 from engines.scheduling.step import Step
@@ -21,7 +22,6 @@ from engines.speculation.drafting import loads_of
 from engines.speculation.model_speculation import wanted_blocks
 from engines.speculation.speculates import Speculates
 from engines.standing import Standing
-from engines.status import Service
 from engines.tiers.tiering import Tiering
 from engines.transfers.handover import Handovers
 from engines.transfers.outcomes import EngineOutcome

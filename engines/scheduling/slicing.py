@@ -22,11 +22,11 @@ from engines.effects import Copied, ForgetBlocks, OffloadBlocks, RestoreBlocks
 from engines.engine_request import EngineRequest
 from engines.scheduling.disciplines.discipline import Discipline, Rank
 from engines.scheduling.scheduler import LocalScheduler, precedence
+from engines.scheduling.service import Service
 from engines.scheduling.slices.ends import End, EndedSlice, EngineOutlook, Fate, Rival, There, ends
 from engines.scheduling.slices.offloading import Offloading
 from engines.settings import EngineSettings
 from engines.standing import Standing
-from engines.status import Service
 from engines.transfers.outcomes import EngineOutcome
 from engines.transfers.outgoing import Departures
 from engines.transfers.peers import Peers

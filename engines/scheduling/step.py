@@ -6,7 +6,7 @@ from engines.costs.step_cost import StepLoad, load_of_rows
 from engines.engine_request import EngineRequest
 from engines.scheduling.batch import Batch, Drafting, Rows
 from engines.scheduling.scheduler import Share
-from engines.status import Service
+from engines.scheduling.service import Service
 
 
 class Step:

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping
 
 from engines.engine_request import EngineRequest
+from engines.scheduling.service import Service
 from engines.speculation.drafter import Lookup
 from engines.speculation.model_speculation import DraftModel, ModelSpeculation
 from engines.speculation.speculates import Speculates
 from engines.speculation.speculation import Speculation, lookup_in_prompt
-from engines.status import Service
 from mesh.topology.schema import ServiceSpec
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from engines.engine_request import EngineRequest
 from engines.memory.block_digests import Digest
 from engines.memory.block_pool import BlockPool
-from engines.status import Service
+from engines.scheduling.service import Service
 from kvtransfer.protocol import Send
 from kvtransfer.tiers.tier import TierIndex
 from mesh.prefix_names import prefix_end, prefix_names

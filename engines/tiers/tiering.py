@@ -25,9 +25,9 @@ from engines.engine_request import EngineRequest
 from engines.memory.block_digests import Digest, digests_of
 from engines.scheduling.disciplines.discipline import Discipline, Rank
 from engines.scheduling.scheduler import precedence
+from engines.scheduling.service import Service, min_or_none
 from engines.settings import EngineSettings
 from engines.standing import Standing
-from engines.status import Service, min_or_none
 from engines.tiers.held_prefixes import HeldPrefixes
 from engines.tiers.load_cost import LoadCost
 from engines.transfers.handover import Handovers

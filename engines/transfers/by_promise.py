@@ -19,8 +19,8 @@ from typing import NamedTuple
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.engine_request import EngineRequest
 from engines.scheduling.backlog import ToldPrefill
+from engines.scheduling.service import Decodes, Service
 from engines.scheduling.slack import foreseen_slack_s
-from engines.status import Decodes, Service
 from engines.transfers.move_cost import MoveCosts
 from engines.transfers.peers import Peer
 from mesh.wire.control import PrefillMode, Role

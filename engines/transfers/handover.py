@@ -6,8 +6,8 @@ from itertools import chain, count
 from engines.adapters.room import AdapterRoom
 from engines.pulls.pulls import Pulls
 from engines.pulls.sources import PrefixSources
+from engines.scheduling.service import Service, min_or_none
 from engines.settings import EngineSettings
-from engines.status import Service, min_or_none
 from engines.transfers.incoming import IncomingTransfers
 from engines.transfers.outcomes import EngineOutcome
 from engines.transfers.outgoing import Departures

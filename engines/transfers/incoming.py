@@ -8,8 +8,8 @@ import msgspec
 from engines.adapters.room import AdapterRoom
 from engines.admission.validity import fault_of
 from engines.engine_request import EngineRequest
+from engines.scheduling.service import Service, min_or_none
 from engines.settings import EngineSettings
-from engines.status import Service, min_or_none
 from engines.transfers.freeness import with_one_more
 from engines.transfers.outcomes import Arrived, EngineOutcome
 from kvtransfer.protocol import (

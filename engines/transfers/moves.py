@@ -14,9 +14,9 @@ from engines.engine_request import EngineRequest
 from engines.memory.residency import Residency
 from engines.requests import OwnedRequests
 from engines.scheduling.backlog import Backlog
-from engines.scheduling.running import RunningStep
+from engines.scheduling.running_step import RunningStep
+from engines.scheduling.service import Service
 from engines.settings import EngineSettings
-from engines.status import Service
 from engines.transfers.handover import Handovers
 from engines.transfers.outcomes import EngineOutcome
 from engines.transfers.peers import Peers

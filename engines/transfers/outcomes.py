@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from engines.effects import Effect
 from engines.engine_request import EngineRequest
-from engines.status import Service
+from engines.scheduling.service import Service
 from mesh.wire.requests import Epoch, RefusalCode
 
 

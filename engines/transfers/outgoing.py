@@ -8,8 +8,8 @@ import msgspec
 import structlog
 
 from engines.engine_request import EngineRequest
+from engines.scheduling.service import Service, min_or_none
 from engines.settings import EngineSettings
-from engines.status import Service, min_or_none
 from engines.transfers.move_cost import MoveCosts
 from engines.transfers.outcomes import (
     Admitted,

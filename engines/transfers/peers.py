@@ -7,7 +7,7 @@ from math import inf
 
 from engines.costs.linear import decode_step_s
 from engines.engine_request import EngineRequest
-from engines.status import Service
+from engines.scheduling.service import Service
 from engines.transfers.freeness import freeness, in_all
 from mesh.wire.control import ProcessState, Role
 from mesh.wire.status import EngineStatus, ServiceStatus

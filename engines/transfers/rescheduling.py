@@ -31,7 +31,7 @@ from math import inf
 
 from engines.engine_request import EngineRequest
 from engines.scheduling.backlog import ToldPrefill
-from engines.status import Service
+from engines.scheduling.service import Service
 from engines.transfers.by_promise import Foreseen, better_move, late_prompt
 from engines.transfers.freeness import growth_tokens, in_all, with_one_less, with_one_more
 from engines.transfers.move_cost import MoveCosts

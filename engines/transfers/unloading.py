@@ -11,9 +11,9 @@ from engines.engine_request import EngineRequest
 from engines.memory.residency import Residency
 from engines.requests import OwnedRequests
 from engines.scheduling.iterations import Iterations
-from engines.scheduling.running import RunningStep
+from engines.scheduling.running_step import RunningStep
+from engines.scheduling.service import Service, min_or_none
 from engines.standing import Standing
-from engines.status import Service, min_or_none
 from engines.transfers.handover import Handovers
 from engines.transfers.outcomes import EngineOutcome
 from mesh.wire.requests import RefusalCode

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from kvtransfer.copying import checksum_fault, checksums, copy_unchanged, frames_of, imported
+from kvtransfer.copy_checks import checksum_fault, checksums, copy_unchanged, frames_of, imported
 from kvtransfer.gpu.device import Bytes, DeviceError
 from kvtransfer.gpu.device_memory import DeviceKVMemory
 from kvtransfer.gpu.nccl_transport import NcclTransport

@@ -7,7 +7,7 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
-from kvtransfer.copying import checksum_fault, imported
+from kvtransfer.copy_checks import checksum_fault, imported
 from kvtransfer.gpu.device import DeviceError, Offsets, Region
 from kvtransfer.gpu.device_memory import DeviceKVMemory
 from kvtransfer.gpu.nccl import NcclLinks

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from kvtransfer.copying import checksum_fault, checksums, copy_unchanged, imported
+from kvtransfer.copy_checks import checksum_fault, checksums, copy_unchanged, imported
 from kvtransfer.gpu.device import MESSAGE_BYTES, Bytes, DeviceError, Offsets
 from kvtransfer.gpu.device_memory import PAGES_AT, DeviceKVMemory, DeviceMemory
 from kvtransfer.memory import KVMemory, MemoryUnreachableError, PagedMemory

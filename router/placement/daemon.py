@@ -39,9 +39,9 @@ from router.placement.observe.failures import FailedLoads
 from router.placement.observe.interval import ReplacementInterval, Threshold
 from router.placement.observe.roster import Roster
 from router.placement.observe.running_mesh import places, present_plan, waiting
-from router.placement.observe.seen import TrafficSeen
 from router.placement.observe.service_monitor import Observed, ServiceMonitor
-from router.placement.past import PastDecisions
+from router.placement.observe.traffic_seen import TrafficSeen
+from router.placement.past_decisions import PastDecisions
 from router.placement.search.plan import Plan
 from router.placement.search.question import Answer, SearchFailed, make_question
 from router.scaling.scaler import Scaler

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from mesh.wire.prefixes import PrefixesHeld
 from mesh.wire.requests import PrefixAt
-from router.view.bringing import TIERS, Bringing, tiers_of
 from router.view.monitor import Monitor
 from router.view.prefix_news import PrefixNews
+from router.view.prefix_savings import TIERS, PrefixSavings, tiers_of
 from router.view.prefixes import PrefixIndex
 
 Brought = Mapping[str, Sequence[int]]  # by engine, and by tiers of a host: prefixes that it lacked
@@ -31,7 +31,7 @@ class WarmTokens(NamedTuple):
 
 # An engine that pulls and gives: tokens of a prompt that it can give, its name, those that its pool has, that count as
 # cached, and what it brings.
-_Pulling = tuple[int, str, int, int, Bringing]
+_Pulling = tuple[int, str, int, int, PrefixSavings]
 
 
 class KnownPrefixes:
@@ -42,7 +42,7 @@ class KnownPrefixes:
     def __init__(self, monitor: Monitor) -> None:
         self._monitor = monitor
         self._of: defaultdict[str, PrefixIndex] = defaultdict(PrefixIndex)  # by service
-        self._bringing: defaultdict[str, dict[str, Bringing]] = defaultdict(dict)  # by service and engine
+        self._savings: defaultdict[str, dict[str, PrefixSavings]] = defaultdict(dict)  # by service and engine
         self._news = PrefixNews()
         self._has_pulls = False  # engines that were sent prompts pull prefixes
 
@@ -56,21 +56,21 @@ class KnownPrefixes:
             return WarmTokens({}, {}, {})
         if not self._has_pulls and not any(holder.startswith(TIERS) for holder in held):
             return WarmTokens({engine: num_tokens for engine, num_tokens in held.items() if engine in statuses}, {}, {})
-        found, pulling, known = WarmTokens({}, {}, {}), list[_Pulling](), self._bringing[service]
+        found, pulling, known = WarmTokens({}, {}, {}), list[_Pulling](), self._savings[service]
         for engine, heard in statuses.items():
-            bringing = known.get(engine)
-            if bringing is None or bringing.status is not heard.status:
-                bringing = known[engine] = Bringing(service, heard.status, bringing)
+            savings = known.get(engine)
+            if savings is None or savings.status is not heard.status:
+                savings = known[engine] = PrefixSavings(service, heard.status, savings)
             own = held.get(engine, 0)
-            end = max(own, held.get(bringing.tiers, 0)) if bringing.loads else own
+            end = max(own, held.get(savings.tiers, 0)) if savings.loads else own
             cached = own
             if end > own:
                 found.loadable[engine] = end - own
-                cached = bringing.with_load(end, own)
+                cached = savings.with_load(end, own)
             if cached:
                 found.cached[engine] = cached
-            if bringing.pulls:
-                pulling.append((end, engine, own, cached, bringing))
+            if savings.pulls:
+                pulling.append((end, engine, own, cached, savings))
         _add_pullable(found, pulling)
         return found
 
@@ -127,15 +127,15 @@ class KnownPrefixes:
         self._news.forget(engine)
         for prefixes in self._of.values():
             prefixes.forget(engine)
-        for bringing in self._bringing.values():
-            bringing.pop(engine, None)
+        for savings in self._savings.values():
+            savings.pop(engine, None)
 
 
 def _add_pullable(found: WarmTokens, pulling: Sequence[_Pulling]) -> None:
     """Let each engine know the one that can give most, where to pull from it saves more than to load."""
     most, engine_with_most = max([one[:2] for one in pulling if one[0]], default=(0, ""))
     at = PrefixAt(engine_with_most, most)
-    for end, engine, own, cached, bringing in pulling:
-        if end < most and (with_pull := bringing.with_pull(most, own)) > cached:
+    for end, engine, own, cached, savings in pulling:
+        if end < most and (with_pull := savings.with_pull(most, own)) > cached:
             found.cached[engine] = with_pull
             found.pullable[engine] = at

@@ -41,12 +41,12 @@ from mesh.wire.messages import BroadcastMessage, EngineMessage
 from mesh.wire.requests import Probe
 from mesh.wire.transfers import Blocks, Taken
 from simulation.engines.coasting import Coast
-from simulation.engines.copying import Copier
 from simulation.engines.hardware import SharedHardware, StepWork
 from simulation.engines.models import SimulatedModels
 from simulation.engines.sampling import TOKEN_ID, TokenSampler
 from simulation.engines.steps import StepModel
 from simulation.engines.tiers import SimulatedTiers
+from simulation.engines.transfer_times import Copier
 from simulation.kernel import Kernel
 from simulation.network import Network
 

@@ -10,10 +10,10 @@ from engines.memory.pages import PagePool
 from engines.memory.staging_room import StagingRoom
 from engines.memory.weight_room import WeightRoom
 from engines.scheduling.queue import ServiceQueue
+from engines.scheduling.service import Service
 from engines.scheduling.step import Step
 from engines.speculation.drafting import loads_of
 from engines.speculation.methods import speculation_of
-from engines.status import Service
 from kvtransfer.layout import block_bytes, page_bytes
 from kvtransfer.protocol import TransferLimits
 from kvtransfer.tiers.block_file import space_of
@@ -21,13 +21,13 @@ from mesh.errors import UserError
 from mesh.topology.schema import EngineSpec, Topology
 from mesh.transports import NIXL
 from mesh.wire.transfers import KVShape, MemoryRef, NixlRef
-from simulation.engines.copying import CopyModel
 from simulation.engines.drafts import modelled_lookup
 from simulation.engines.physics import Physics
 from simulation.engines.servers import context_of, request_s
 from simulation.engines.shared_profiles import Profile, SharedProfile, profile_of
 from simulation.engines.steps import StepModel
 from simulation.engines.tiers import HostTiers, SimulatedTiers
+from simulation.engines.transfer_times import CopyModel
 
 MAX_CONTEXT = 2**31
 

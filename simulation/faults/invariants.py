@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from engines.effects import DropModel, Effect
 from engines.engine_request import EngineRequest
 from engines.scheduling.batch import ChunkResult, StepResult
-from engines.status import Service
+from engines.scheduling.service import Service
 from engines.transfers.outcomes import EngineOutcome
 from kvtransfer.protocol import Buffer
 from kvtransfer.receive import ReceiveState

@@ -8,8 +8,8 @@ from enum import IntEnum
 from engines.core import EngineCore
 from engines.effects import DropModel, Effect
 from engines.scheduling.batch import StepResult
+from engines.scheduling.service import Service
 from engines.scheduling.step import Step
-from engines.status import Service
 from engines.transfers.outcomes import EngineOutcome
 from kvtransfer.protocol import Buffer
 from mesh.wire.messages import EngineMessage

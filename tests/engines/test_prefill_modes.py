@@ -17,9 +17,9 @@ from engines.memory.pages import PagePool
 from engines.scheduling.batch import Batch, ChunkResult, StepResult
 from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.scheduler import Limits
+from engines.scheduling.service import Service
 from engines.scheduling.slack import LONGEST_GAP
 from engines.settings import EngineSettings
-from engines.status import Service
 from kvtransfer.protocol import Send, TransferLimits
 from mesh.wire.control import PrefillMode, Role
 from mesh.wire.requests import Epoch, RequestSpec, Sampling, StepTokens, Submit

@@ -25,10 +25,10 @@ from engines.effects import (
     StoreBlocks,
 )
 from engines.scheduling.scheduler import Limits
+from engines.scheduling.service import Service
 from engines.settings import EngineSettings
 from engines.speculation.model_speculation import DraftModel, ModelSpeculation
 from engines.speculation.speculation import Speculation
-from engines.status import Service
 from kvtransfer.layout import block_bytes
 from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Imported, Send, TransferLimits
 from kvtransfer.tiers.tier import BlocksLoaded, BlocksStored, Tier, TierUse

@@ -8,8 +8,8 @@ from engines.costs.learning import LearntCost
 from engines.costs.step_cost import StepCost
 from engines.scheduling.batch import Batch
 from engines.scheduling.queue import ServiceQueue
+from engines.scheduling.service import Service
 from engines.speculation.speculates import Speculates
-from engines.status import Service
 from kvtransfer.tiers.tier import Tier
 from mesh.wire.status import DecodeCost, PrefillCost
 from mesh.wire.transfers import MemoryRef

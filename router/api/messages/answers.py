@@ -10,7 +10,7 @@ from mesh.wire.requests import FinishReason
 from router.api.errors import ApiError
 from router.api.openai.answers.call import Usage
 from router.api.openai.answers.choice import Choice, Piece
-from router.api.openai.answers.said import Said
+from router.api.openai.answers.gathered_chat import GatheredChat
 from router.api.openai.answers.sse import message_error_event, named_event
 from router.api.openai.chat.chat_calls import ChatCall
 from router.chat.deltas import CallArguments, CallBegins, ContentDelta, Delta, ReasoningDelta
@@ -49,10 +49,10 @@ class MessageShape:
         name = self.chat.id.tool_call(choice.index, index, self.chat.model.style.calls.call_id_length)
         return name.replace("call_", "toolu_")
 
-    def whole(self, said: Said, choice: Choice, usage: Usage) -> Json:
+    def whole(self, said: GatheredChat, choice: Choice, usage: Usage) -> Json:
         return self.message(list(self._blocks(said, choice)), usage, stop_reason(choice), choice.stop)
 
-    def _blocks(self, said: Said, choice: Choice) -> list[Json]:
+    def _blocks(self, said: GatheredChat, choice: Choice) -> list[Json]:
         """A call that was cut off is left out: half of what it was to do is nothing that anybody should do."""
         blocks: list[Json] = []
         if said.reasoning and self.shows_thinking:

@@ -24,7 +24,7 @@ from router.api.errors import ApiError, bad_parameter, not_allowed, unknown_mode
 from router.api.forward.models import ForwardedModel
 from router.api.http.callers import Caller
 from router.api.openai.input.grammar_checks import GrammarChecks
-from router.api.openai.input.words import Words
+from router.api.openai.input.word_cache import Words
 from router.api.openai.pooled.model import PooledModel
 from router.chat.style import ChatStyle, style_of
 from router.images.sight import BLIND, Sight, sight_of

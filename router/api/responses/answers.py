@@ -10,7 +10,7 @@ from mesh.wire.requests import FinishReason
 from router.api.errors import ApiError
 from router.api.openai.answers.call import Usage
 from router.api.openai.answers.choice import Choice, Piece
-from router.api.openai.answers.said import Said
+from router.api.openai.answers.gathered_chat import GatheredChat
 from router.api.openai.answers.sse import named_event
 from router.api.openai.answers.stream import EventStream
 from router.api.openai.chat.chat_calls import ChatCall
@@ -89,7 +89,7 @@ class ResponseShape:
             return self.response("incomplete", output, usage, incomplete_details=details)
         return self.response("completed", output, usage)
 
-    def whole(self, said: Said, choice: Choice, usage: Usage) -> Json:
+    def whole(self, said: GatheredChat, choice: Choice, usage: Usage) -> Json:
         builder = self.builder()
         for _ in builder.feed(list(_deltas(said))):
             pass
@@ -108,7 +108,7 @@ def usage_json(usage: Usage) -> Json:
     }
 
 
-def _deltas(said: Said) -> Iterable[Delta]:
+def _deltas(said: GatheredChat) -> Iterable[Delta]:
     yield ReasoningDelta(said.reasoning)
     yield ContentDelta(said.content)
     for index, call in enumerate(said.calls):

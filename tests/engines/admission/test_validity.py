@@ -3,7 +3,7 @@
 import pytest
 
 from engines.admission.validity import fault_of
-from engines.status import Service
+from engines.scheduling.service import Service
 from mesh.wire.requests import Failed, FailureCode, Refused, Sampling
 from tests.engines.conftest import MakeSpec
 from tests.engines.virtual import VirtualMesh

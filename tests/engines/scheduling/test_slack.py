@@ -13,9 +13,9 @@ from engines.engine_request import EngineRequest
 from engines.memory.block_pool import BlockPool
 from engines.memory.pages import PagePool
 from engines.scheduling.queue import ServiceQueue
+from engines.scheduling.service import Service
 from engines.scheduling.slack import LONGEST_GAP, SlackBudget, Tightest, in_one_iteration, tightest, tightest_foreseen
 from engines.scheduling.steady import steady_batch
-from engines.status import Service
 from mesh.wire.control import PrefillMode
 from mesh.wire.requests import Epoch, RequestSpec, Sampling
 from mesh.wire.status import DecodeCost, PrefillCost

@@ -12,8 +12,8 @@ from engines.memory.pages import PagePool
 from engines.models.prepare import prepare
 from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.scheduler import Limits
+from engines.scheduling.service import Service
 from engines.settings import EngineSettings
-from engines.status import Service
 from engines.torch_engine.layers.cpu_kernels import kernel_sets
 from kvtransfer.protocol import TransferLimits
 from mesh.wire.control import Role

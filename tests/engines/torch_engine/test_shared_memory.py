@@ -11,8 +11,8 @@ from engines.memory.pages import PagePool
 from engines.models.files.model_config import ModelConfig
 from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.scheduler import Limits
+from engines.scheduling.service import Service
 from engines.settings import EngineSettings
-from engines.status import Service
 from engines.torch_engine.executor import TorchExecutor, TorchService
 from engines.torch_engine.shape import kv_shape
 from kvtransfer.layout import PageLayout

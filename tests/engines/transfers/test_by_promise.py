@@ -9,7 +9,7 @@ from engines.costs.learning import LearntCost
 from engines.costs.step_cost import StepCost
 from engines.engine_request import EngineRequest
 from engines.scheduling.backlog import ToldPrefill
-from engines.status import Service
+from engines.scheduling.service import Service
 from engines.transfers.by_promise import Better, Foreseen, Late, better_move, late_prompt
 from engines.transfers.move_cost import MoveCosts
 from engines.transfers.peers import Peers

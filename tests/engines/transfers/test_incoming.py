@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from engines.adapters.room import AdapterRoom
-from engines.status import Service
+from engines.scheduling.service import Service
 from engines.transfers.incoming import IncomingTransfers
 from engines.transfers.outcomes import Arrived, EngineOutcome
 from kvtransfer.protocol import Imported, Send

@@ -3,7 +3,7 @@
 import pytest
 
 from engines.engine_request import EngineRequest
-from engines.status import Service
+from engines.scheduling.service import Service
 from engines.transfers.outcomes import (
     Admitted,
     EngineOutcome,

@@ -3,7 +3,7 @@
 import pytest
 
 from engines.engine_request import EngineRequest
-from engines.status import Service
+from engines.scheduling.service import Service
 from engines.transfers.peers import RETRY_S, Peers
 from mesh.wire.control import ProcessState, Role
 from mesh.wire.requests import Epoch, RequestSpec, Sampling

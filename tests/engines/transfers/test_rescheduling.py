@@ -6,7 +6,7 @@ from math import inf
 import pytest
 
 from engines.engine_request import EngineRequest
-from engines.status import Service
+from engines.scheduling.service import Service
 from engines.transfers.move_cost import MoveCosts
 from engines.transfers.peers import Peers
 from engines.transfers.rescheduling import MOST_AT_A_TIME, Move, OwnEngine, Rescheduler

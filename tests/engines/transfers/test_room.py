@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from engines.status import Service
+from engines.scheduling.service import Service
 from engines.transfers.room import Room
 from mesh.wire.control import Drain
 from mesh.wire.requests import Epoch, Submit

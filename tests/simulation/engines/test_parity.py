@@ -23,7 +23,7 @@ from engines.effects import Compute, NodeEffect
 from engines.loading import load as load_engine
 from engines.node import EngineNode
 from engines.process import EngineProcess
-from engines.status import Service
+from engines.scheduling.service import Service
 from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import Send
 from mesh.process.process import ProcessShell

@@ -9,8 +9,8 @@ from mesh.wire.requests import FinishReason
 from router.api.errors import ApiError
 from router.api.openai.answers.call import Usage
 from router.api.openai.answers.choice import Choice, Piece
+from router.api.openai.answers.gathered_chat import GatheredChat
 from router.api.openai.answers.logprobs import JsonLists, PromptLogprobsById, chat_logprobs
-from router.api.openai.answers.said import Said
 from router.api.openai.answers.sse import TOOL_CALLS, ChunkTemplate, error_event
 from router.api.openai.answers.whole import AnswerPart
 from router.api.openai.input.ids import CallId
@@ -118,7 +118,7 @@ class _Part:
         self._shows = shows
         self._logprobs = JsonLists() if shows.logprobs else None
         self.prompt = PromptLogprobsById(model) if shows.prompt_logprobs else None
-        self._said = Said()
+        self._said = GatheredChat()
         self.add(Piece("", None, ()))
 
     def add(self, piece: Piece) -> None:

@@ -12,7 +12,7 @@ from router.api.http.disconnect import disconnected
 from router.api.http.headers import route_headers
 from router.api.openai.answers.call import Call, Envelope
 from router.api.openai.answers.choice import Choice, Piece
-from router.api.openai.answers.said import Said
+from router.api.openai.answers.gathered_chat import GatheredChat
 
 
 class WholeAnswer(Protocol):
@@ -63,13 +63,13 @@ class _Listener:
     """Gathers what the one choice of a call says."""
 
     def __init__(self) -> None:
-        self.said = Said()
+        self.said = GatheredChat()
 
     async def take(self, choice: Choice, piece: Piece, *, more: bool) -> None:
         self.said.add(piece)
 
 
-async def said_of(call: Call, receive: Receive) -> Said:
+async def said_of(call: Call, receive: Receive) -> GatheredChat:
     """Run a call with one choice to its end, and return what it says. Raise `ApiError` or `RouterError` if it fails."""
     listener = _Listener()
     await call.run(listener, disconnected(receive))

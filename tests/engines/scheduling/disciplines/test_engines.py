@@ -13,8 +13,8 @@ from engines.costs.step_cost import StepCost
 from engines.scheduling.batch import Batch
 from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.scheduler import Limits
+from engines.scheduling.service import Service
 from engines.settings import EngineSettings
-from engines.status import Service
 from kvtransfer.protocol import Send, TransferLimits
 from mesh.topology.schema import Rescheduling, Scheduling
 from mesh.wire.control import Role

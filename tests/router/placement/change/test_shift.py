@@ -11,9 +11,9 @@ from mesh.wire.status import ServiceTally
 from router.placement.change.replacement import Verdict, judge, risk_of
 from router.placement.observe.bursts import WINDOW_S, Windows
 from router.placement.observe.interval import ReplacementInterval, Threshold
-from router.placement.observe.seen import TrafficSeen
 from router.placement.observe.service_monitor import Observed
 from router.placement.observe.traffic import Arrival, ServiceTraffic, Traffic
+from router.placement.observe.traffic_seen import TrafficSeen
 from router.placement.search.chance import num_samples
 from router.placement.search.search import search
 from tests.router.placement.worlds import Fluid, catalogue, cluster, made_up_traffic

@@ -11,9 +11,9 @@ from mesh.wire.control import ProcessState
 from mesh.wire.frames import Sender
 from mesh.wire.status import CountSpread, GatewayStatus, ServiceTally
 from router.placement.observe.bursts import PRIOR_PAIRS, Windows, dispersion, window_s
-from router.placement.observe.seen import TrafficSeen
 from router.placement.observe.service_monitor import ServiceMonitor
 from router.placement.observe.traffic import Moments, ServiceTraffic, Traffic
+from router.placement.observe.traffic_seen import TrafficSeen
 from tests.seeds import each_seed, is_night
 
 LENGTHS = Moments(100.0, 50.0)

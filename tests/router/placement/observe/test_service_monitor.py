@@ -10,9 +10,9 @@ from mesh.wire.control import ProcessState, UsualLengths
 from mesh.wire.frames import Sender
 from mesh.wire.status import GatewayStatus, ServiceTally
 from router.placement.observe.bursts import WINDOW_S
-from router.placement.observe.seen import TrafficSeen
 from router.placement.observe.service_monitor import Observed, ServiceMonitor
 from router.placement.observe.traffic import Moments
+from router.placement.observe.traffic_seen import TrafficSeen
 from tests.seeds import each_seed
 
 

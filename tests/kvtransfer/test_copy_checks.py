@@ -6,7 +6,7 @@ from time import perf_counter
 
 import pytest
 
-from kvtransfer.copying import checksum_fault, checksums, copy_unchanged, frames_of, imported
+from kvtransfer.copy_checks import checksum_fault, checksums, copy_unchanged, frames_of, imported
 from kvtransfer.protocol import ImportBlocks
 from mesh.wire.transfers import Blocks
 

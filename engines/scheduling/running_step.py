@@ -14,9 +14,9 @@ from engines.scheduling.disciplines.discipline import Discipline, IterationPhase
 from engines.scheduling.disciplines.slo import InTurns
 from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.scheduler import Share
+from engines.scheduling.service import Service
 from engines.scheduling.steady import SteadyBatch, num_steps_to_delivery, steady_batch
 from engines.scheduling.step import Step
-from engines.status import Service
 from kvtransfer.protocol import Send
 
 NEVER = 2**62  # steps

@@ -5,7 +5,7 @@ from engines.costs.step_cost import StepCost, StepLoad
 from engines.memory.block_pool import BlockPool
 from engines.memory.pages import PagePool
 from engines.scheduling.queue import ServiceQueue
-from engines.status import Service
+from engines.scheduling.service import Service
 from mesh.wire.status import DecodeCost, PrefillCost
 from mesh.wire.transfers import KVShape
 

@@ -16,10 +16,10 @@ MOST_KEPT: Final = 256  # answers of an engine and a service
 Span = tuple[int, int]  # where a part of a prompt ends and begins, in tokens
 
 
-class Bringing:
+class PrefixSavings:
     """What one engine brings of prompts to a service, by its last status, and what that counts for."""
 
-    def __init__(self, name: str, status: EngineStatus, before: "Bringing | None" = None) -> None:
+    def __init__(self, name: str, status: EngineStatus, before: "PrefixSavings | None" = None) -> None:
         """Make one. ``name``: of the service. ``before``: what was so by the engine's last status."""
         self.status = status
         self.service = next((service for service in status.services if service.name == name), None)
@@ -31,7 +31,7 @@ class Bringing:
         self._pulled: dict[Span, int] = before._pulled if before is not None and is_same else {}
 
     def __repr__(self) -> str:
-        return f"<Bringing of {self.tiers} loads={self.loads} pulls={self.pulls}>"
+        return f"<PrefixSavings of {self.tiers} loads={self.loads} pulls={self.pulls}>"
 
     def with_load(self, end: int, own: int) -> int:
         """Return how many tokens count as cached if the engine has ``own`` and loads those up to ``end``."""

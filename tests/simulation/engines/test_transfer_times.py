@@ -1,6 +1,6 @@
 import pytest
 
-from simulation.engines.copying import Copier, CopyModel
+from simulation.engines.transfer_times import Copier, CopyModel
 from simulation.kernel import Kernel
 
 

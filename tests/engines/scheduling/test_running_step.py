@@ -6,7 +6,7 @@ import pytest
 
 from engines.core import EngineCore
 from engines.scheduling.batch import ChunkResult, StepResult
-from engines.scheduling.running import RunningStep
+from engines.scheduling.running_step import RunningStep
 from mesh.topology.schema import Scheduling
 from mesh.wire.requests import Epoch, Sampling, Submit
 from tests.engines.conftest import MakeSpec

@@ -10,7 +10,7 @@ import tokenizers
 from tokenizers import Regex, models, pre_tokenizers, processors, trainers
 
 from mesh.topology.schema import ServiceSpec, Slo
-from router.api.openai.input.words import _SPLITS, MAX_LETTERS, MAX_WORDS, Words
+from router.api.openai.input.word_cache import _SPLITS, MAX_LETTERS, MAX_WORDS, Words
 from router.api.openai.models import ServedModel
 from tests.seeds import each_seed
 
@@ -105,7 +105,7 @@ def test_other_tokenizers_are_left_to_the_library(backend, tmp_path):
 
 
 def test_what_is_remembered_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr("router.api.openai.input.words.MAX_WORDS", 8)
+    monkeypatch.setattr("router.api.openai.input.word_cache.MAX_WORDS", 8)
     words = words_of(trained(RULES["gpt2"]), tmp_path)
     for number in range(100):
         words.encode(f"{number} {'x' * MAX_LETTERS}")

@@ -7,7 +7,7 @@ from router.chat.deltas import CallArguments, CallBegins, ContentDelta, Reasonin
 
 
 @dataclass(slots=True)
-class SaidCall:
+class GatheredCall:
     """One call of a tool. ``arguments``: the JSON text that has come."""
 
     name: str
@@ -18,13 +18,13 @@ class SaidCall:
         return "".join(self.parts)
 
 
-class Said:
+class GatheredChat:
     """What one choice has said so far."""
 
     def __init__(self) -> None:
         self._contents: list[str] = []
         self._reasonings: list[str] = []
-        self.calls: list[SaidCall] = []
+        self.calls: list[GatheredCall] = []
 
     def add(self, piece: Piece) -> None:
         if piece.deltas is None:
@@ -37,7 +37,7 @@ class Said:
                 case ReasoningDelta(text):
                     self._reasonings.append(text)
                 case CallBegins(_, name):
-                    self.calls.append(SaidCall(name, []))
+                    self.calls.append(GatheredCall(name, []))
                 case CallArguments(index, text):
                     self.calls[index].parts.append(text)
 

@@ -1,11 +1,14 @@
 """Keeps the added services of a mesh: in one file of its runtime folder, which every process reads when it starts."""
 
-from collections.abc import Sequence
+import fcntl
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from mesh.added.tables import AddedTable, fitting, read_tables, text_of
 from mesh.addresses import runtime_dir
+from mesh.errors import CommandError
 from mesh.process.whole_file import write_whole
 from mesh.topology.parse import load, read_text
 from mesh.topology.report import TopologyError
@@ -40,6 +43,19 @@ def store_tables(topology: Topology, tables: Sequence[AddedTable]) -> None:
         write_whole(path, text_of(tables).encode())
     else:
         path.unlink(missing_ok=True)
+
+
+@contextmanager
+def changing(topology: Topology) -> Iterator[None]:
+    """Let nobody else change what is stored. Raise `CommandError` if somebody does."""
+    path = stored_file(topology).with_suffix(".lock")
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            problem = f"another `mesh services` changes mesh {topology.name}; wait until it has ended"
+            raise CommandError(problem) from None
+        yield
 
 
 def load_deployed(path: Path, text: str | None = None) -> Topology:

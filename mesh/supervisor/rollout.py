@@ -21,6 +21,7 @@ from mesh.supervisor.processes.pidfile import PidRecord
 from mesh.topology.timing import Timing
 
 SERVING = ("running", "standby")  # states of a process that will not change by itself
+GIVEN_UP = "stopped"
 STARTS = 3  # that a process may need to become ready, or to be given up
 
 log = structlog.get_logger()
@@ -118,7 +119,7 @@ class Rollout:
         """Wait for that; why it did not."""
         child = self._children.get(command.process)
         assert child is not None, f"{command.process} is looked after"
-        await self._children.until(lambda: child.status.state in SERVING, self._start_s)
+        await self._children.until(lambda: child.status.state in (*SERVING, GIVEN_UP), self._start_s)
         if child.status.state == "running" or (command.is_standby and child.status.last_exit is None):
             return None
         return f"{command.process}: not {what}: {child.status.last_exit or child.status.state}"

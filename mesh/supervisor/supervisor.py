@@ -27,7 +27,7 @@ from mesh.topology.timing import Timing
 from mesh.wire.control import Renew, SetRunning, Stop
 from mesh.wire.hosts import HostPlace, HostsMoved
 from mesh.wire.messages import SupervisorMessage
-from mesh.wire.status import ChildStatus, SupervisorStatus
+from mesh.wire.status import ChildStatus, NotRenewed, SupervisorStatus
 
 STEP_DOWN = signal.SIGUSR1  # to the process of a supervisor, from the one that takes over on the same host
 
@@ -91,6 +91,9 @@ class Supervisor:
         self._names = [name for command in commands for name in command.names]
         self._seq = 0
         self._renewals: asyncio.Queue[str] = asyncio.Queue(MOST_RENEWALS)
+        self._renewing: list[str] = []
+        self._not_renewed: dict[str, NotRenewed] = {}
+        self._num_not_renewed = 0
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
         self._step_down = asyncio.Event()
@@ -114,6 +117,13 @@ class Supervisor:
         log.info("asked to step down")
         self._step_down.set()
 
+    def renew(self, process: str) -> None:
+        """Replace a process by a new one, after those that were to be renewed before."""
+        with suppress(asyncio.QueueFull):  # it is asked for again
+            self._renewals.put_nowait(process)
+            self._renewing.append(process)
+            self._heartbeat.poke()
+
     def hosts_moved(self, places: Sequence[HostPlace]) -> None:
         """Find other hosts where they are now, and tell the processes of this one."""
         if self._places_file is not None:
@@ -135,7 +145,7 @@ class Supervisor:
                 self._listen(),
                 self._watch(),
                 self._share(),
-                self._renew(tasks),
+                self._carry_out_renewals(tasks),
             )
             background = [tasks.create_task(job) for job in jobs]
             self._children.begin(tasks)
@@ -207,15 +217,19 @@ class Supervisor:
                         self._on_demand(process)
                 case Renew(process):
                     log.info("asked to renew", child=process, sender=received.sender.process)
-                    with suppress(asyncio.QueueFull):  # it is asked for again
-                        self._renewals.put_nowait(process)
+                    self.renew(process)
 
-    async def _renew(self, tasks: asyncio.TaskGroup) -> None:
+    async def _carry_out_renewals(self, tasks: asyncio.TaskGroup) -> None:
         """One process after the other, once all run."""
         while True:
             process = await self._renewals.get()
+            self._not_renewed.pop(process, None)
             if problem := await self._rollout.renew(process, tasks):
                 log.error("not renewed", child=process, reason=problem)
+                self._num_not_renewed += 1
+                self._not_renewed[process] = NotRenewed(process, problem, self._num_not_renewed)
+            self._renewing.remove(process)
+            self._heartbeat.poke()
 
     async def _share(self) -> None:
         """Start and end the engines that share devices, one way of using these after the other."""
@@ -258,4 +272,13 @@ class Supervisor:
     def _make_status(self) -> SupervisorStatus:
         self._seq += 1
         children, is_stopping = self._children.statuses(), self._stop.is_set()
-        return SupervisorStatus(self._seq, self._host, os.getpid(), children, is_stopping, self._sockets.away())
+        return SupervisorStatus(
+            self._seq,
+            self._host,
+            os.getpid(),
+            children,
+            is_stopping,
+            self._sockets.away(),
+            list(self._renewing),
+            list(self._not_renewed.values()),
+        )

@@ -139,6 +139,14 @@ class FailedLoad(NamedTuple):
     number: Count  # of all loads that failed in this incarnation of the engine: tells a new failure from an old one
 
 
+class NotRenewed(NamedTuple):
+    """A process that a supervisor could not replace when it was last told to, and has not replaced since."""
+
+    process: Name
+    reason: str
+    number: Count  # of all renewals of this supervisor that failed: tells a new failure from an old one
+
+
 class TierStatus(msgspec.Struct, frozen=True):
     """Tells what an engine has done with a KV tier of its host since it began."""
 
@@ -321,7 +329,7 @@ class SupervisorStatus(msgspec.Struct, frozen=True, tag=True):
     """A supervisor's account of the processes of its host.
 
     ``away``: hosts for which nobody has room reserved; `SetRunning` of one of their engines, to this supervisor, asks
-    for that.
+    for that. ``renewing``: processes that were to be renewed (`Renew`) and are not yet.
     """
 
     seq: Count
@@ -330,3 +338,5 @@ class SupervisorStatus(msgspec.Struct, frozen=True, tag=True):
     children: list[ChildStatus]
     stopping: bool = False
     away: Annotated[list[Name], Meta(max_length=MAX_HOSTS)] = []
+    renewing: list[Name] = []
+    not_renewed: list[NotRenewed] = []

@@ -2,9 +2,10 @@
 
 import argparse
 import asyncio
-from collections.abc import Mapping, Sequence
+import signal
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mesh.cli.arguments import add_timeout, add_topology, choose_host, print_line, split_topology
 from mesh.errors import UserError
@@ -55,7 +56,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _add(options: argparse.Namespace) -> int:
-    from mesh.added.stored import stored_tables
+    from mesh.added.stored import changing, stored_tables
     from mesh.added.tables import read_tables
     from mesh.cli.changes.adding import Here, add_tables
     from mesh.supervisor.hosting import prepare_models
@@ -65,26 +66,29 @@ def _add(options: argparse.Namespace) -> int:
     file, path = _two_files(options.words)
     topology = load(file)
     host = _host_to_change(topology, file, options.host)
-    before, new = stored_tables(topology), read_tables(path, read_text(path))
-    for one in new:
-        if one.name in [other.name for other in before]:
-            raise UserError(f"{path}: services.{one.name}: was added already; `mesh services remove {one.name}` first")
-    wanted = load(file, added=(*before, *new))
-    known = check_further(load(file, added=before))
-    for remark in check_further(wanted):
-        if remark not in known:
-            print_line(f"note: {remark}")
-    if code := prepare_models(wanted, host):
-        return code
-    asyncio.run(add_tables(Here(topology, host, options.timeout, options.replace), wanted, before, new))
-    return 0
+    with changing(topology):
+        before, new = stored_tables(topology), read_tables(path, read_text(path))
+        for one in new:
+            if one.name in [other.name for other in before]:
+                remedy = f"`mesh services remove {one.name}` first"
+                raise UserError(f"{path}: services.{one.name}: was added already; {remedy}")
+        wanted = load(file, added=(*before, *new))
+        known = check_further(load(file, added=before))
+        for remark in check_further(wanted):
+            if remark not in known:
+                print_line(f"note: {remark}")
+        if code := prepare_models(wanted, host):
+            return code
+        _carry_out(add_tables(Here(topology, host, options.timeout, options.replace), wanted, before, new))
+        return 0
 
 
 def _remove(options: argparse.Namespace) -> int:
-    from mesh.added.stored import stored_tables
+    from mesh.added.stored import changing, stored_tables
     from mesh.cli.changes.adding import Here, remove_tables
     from mesh.suggestions import suggestion
     from mesh.topology.parse import load
+    from mesh.topology.report import TopologyError
 
     file, words = split_topology(options.words)
     names = list(dict.fromkeys(words))
@@ -92,14 +96,34 @@ def _remove(options: argparse.Namespace) -> int:
         raise UserError(f"which service? usage: {REMOVE}")
     topology = load(file)
     host = _host_to_change(topology, file, options.host)
-    before = stored_tables(topology)
-    for name in names:
-        if any(name == service.name for service in topology.offered):
-            raise UserError(f"{name} is a service of {file}, and stays; take it out there, and `mesh up {file}`")
-        if all(name != one.name for one in before):
-            raise UserError(f"no service {name!r} was added; {suggestion(name, [one.name for one in before])}")
-    asyncio.run(remove_tables(Here(topology, host, options.timeout), before, names))
-    return 0
+    with changing(topology):
+        before = stored_tables(topology)
+        for name in names:
+            if any(name == service.name for service in topology.offered):
+                raise UserError(f"{name} is a service of {file}, and stays; take it out there, and `mesh up {file}`")
+            if all(name != one.name for one in before):
+                raise UserError(f"no service {name!r} was added; {suggestion(name, [one.name for one in before])}")
+        try:
+            load(file, added=[one for one in before if one.name not in names])
+        except TopologyError as error:
+            raise UserError(f"{', '.join(names)}: stays, since another service needs it: {error}") from None
+        _carry_out(remove_tables(Here(topology, host, options.timeout), before, names))
+        return 0
+
+
+def _carry_out(change: Coroutine[Any, Any, None]) -> None:
+    """Let SIGTERM undo what was done, as Ctrl-C does."""
+
+    async def until_told() -> None:
+        task = asyncio.current_task()
+        assert task is not None, "asyncio.run makes one"
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        await change
+
+    try:
+        asyncio.run(until_told())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
 
 
 def _two_files(words: Sequence[str]) -> tuple[Path, Path]:

@@ -6,8 +6,8 @@ way: gateways know the services no more, and then engines let go of them.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from mesh.added.stored import store_tables
@@ -18,7 +18,7 @@ from mesh.cli.cluster import collect, hear_all, visitor
 from mesh.errors import CommandError
 from mesh.sockets.sockets import Sockets
 from mesh.topology.schema import Topology
-from mesh.wire.control import LoadService, ProcessState, Renew, UnloadService
+from mesh.wire.control import LoadService, ProcessState, Renew, SetRunning, UnloadService
 from mesh.wire.messages import BroadcastMessage, SupervisorMessage
 from mesh.wire.status import EngineStatus, GatewayStatus, SupervisorStatus
 
@@ -46,36 +46,28 @@ async def add_tables(here: Here, wanted: Topology, before: Sequence[AddedTable],
     topology = here.topology
     async with visitor(topology) as sockets:
         change = _Change(here, sockets)
-        await change.check_supervised()
-        store_tables(topology, (*before, *new))
+        await change.begin()
         loaded: list[tuple[str, str]] = []
-        try:
+        with change.stored(before, (*before, *new)):
             await change.renew_daemon()
             kept = [await change.load(wanted, one, loaded) for one in new]
             store_tables(topology, (*before, *kept))
             await change.renew_gateways()
-        except BaseException:
-            store_tables(topology, before)
-            change.undo(loaded)
-            raise
     for one in new:
         engines = ", ".join(engine for engine, service in loaded if service == one.name) or "engines of other hosts"
         print_line(f"{one.name} is served now by {engines}; `mesh services remove {one.name}` takes it away")
 
 
 async def remove_tables(here: Here, before: Sequence[AddedTable], names: Sequence[str]) -> None:
-    """Return once nothing of them is left. Raise `CommandError` if requests still run when time is up."""
-    topology = here.topology
-    async with visitor(topology) as sockets:
+    """Return once nothing of them is left. Raise `CommandError`: gateways could not be replaced, and all is as before;
+    or requests still run when time is up.
+    """
+    async with visitor(here.topology) as sockets:
         change = _Change(here, sockets)
-        await change.check_supervised()
-        store_tables(topology, tuple(one for one in before if one.name not in names))
-        try:
+        await change.begin()
+        with change.stored(before, [one for one in before if one.name not in names]):
             await change.renew_daemon()
             await change.renew_gateways()
-        except BaseException:
-            store_tables(topology, before)
-            raise
         for name in names:
             await change.unload(name)
     for name in names:
@@ -93,12 +85,39 @@ class _Change:
         self._daemons = [one.id for one in (topology.placement,) if one is not None and one.host == here.host]
         self._gateways = [gateway.id for gateway in topology.gateways if gateway.host == here.host]
         self._engines = {engine.id for engine in topology.own_engines if engine.host == here.host}
+        self._renewed: set[str] = set()  # processes that know what is stored
         self._ends_at = asyncio.get_running_loop().time() + here.timeout_s
 
-    async def check_supervised(self) -> None:
-        """Raise `CommandError` unless there is somebody to replace processes."""
+    async def begin(self) -> None:
+        """Wait for what was asked for before. Raise `CommandError` if there is nobody to replace processes."""
         if not isinstance((await collect(self._topology, self._sockets)).get(self._supervisor), SupervisorStatus):
             raise CommandError(f"nobody supervises host {self._here.host}: `mesh up {self._topology.path}` does")
+        async for name, status in self._statuses(lambda: None, "processes are still being replaced"):
+            if name == self._supervisor and isinstance(status, SupervisorStatus) and not status.renewing:
+                return
+
+    @contextmanager
+    def stored(self, before: Sequence[AddedTable], after: Sequence[AddedTable]) -> Iterator[None]:
+        """Store what is there from now on. If what is done with it fails, store what was there before, and let those
+        who heard of the change hear of that.
+        """
+        store_tables(self._topology, after)
+        try:
+            yield
+        except BaseException:
+            store_tables(self._topology, before)
+            self._undo({one.name for one in after} - {one.name for one in before})
+            raise
+
+    def _undo(self, names: Collection[str]) -> None:
+        """Take services away everywhere, and let who knows of the change read the deployment again."""
+        for engine in self._engines:
+            for name in names:
+                self._sockets.send(engine, UnloadService(name))
+        for process in self._renewed - self._engines:
+            self._sockets.send(self._supervisor, Renew(process))
+        for engine in self._renewed & self._engines:
+            self._sockets.send(self._supervisor, SetRunning(engine, True))  # unless it does
 
     async def load(self, wanted: Topology, one: AddedTable, loaded: list[tuple[str, str]]) -> AddedTable:
         """Let engines load a service, and note which did. Return its table with those of engines that have it."""
@@ -150,13 +169,6 @@ class _Change:
                 return failed
         raise AssertionError("statuses end by a timeout")
 
-    def undo(self, loaded: Sequence[tuple[str, str]]) -> None:
-        """Take away what was loaded. The daemon, which may have been told, reads the deployment again."""
-        for engine, service in loaded:
-            self._sockets.send(engine, UnloadService(service))
-        for daemon in self._daemons:
-            self._sockets.send(self._supervisor, Renew(daemon))
-
     async def unload(self, name: str) -> None:
         """Return once no engine has anything of it."""
         heard = await collect(self._topology, self._sockets)
@@ -188,11 +200,18 @@ class _Change:
         heard = await hear_all(self._topology, self._sockets)
         before = {status.pid for status in heard.values()}
         left = {owner_of(name) for name in heard if owner_of(name) in processes}
+        known = _num_failures(heard.get(self._supervisor))
+        self._renewed |= left
         for process in sorted(left):
             self._sockets.send(self._supervisor, Renew(process))
         if left:
             async for name, status in self._statuses(lambda: None, f"not renewed: {', '.join(sorted(left))}"):
-                if owner_of(name) in left and status.pid not in before and _serves(status):
+                if isinstance(status, SupervisorStatus):
+                    for failed in status.not_renewed if name == self._supervisor else ():
+                        if failed.process in left and failed.number > known:
+                            self._renewed -= {failed.process} - self._engines
+                            raise CommandError(failed.reason)
+                elif owner_of(name) in left and status.pid not in before and _serves(status):
                     left.discard(owner_of(name))
                 if not left:
                     return
@@ -224,6 +243,12 @@ def _num_errors(status: BroadcastMessage, service: str) -> int:
     """The number of the last load of a service that failed; 0: none did."""
     failed = status.failed_loads if isinstance(status, EngineStatus) else ()
     return next((one.number for one in failed if one.service == service), 0)
+
+
+def _num_failures(status: BroadcastMessage | None) -> int:
+    """The number of the last renewal that failed; 0: none did."""
+    failed = status.not_renewed if isinstance(status, SupervisorStatus) else ()
+    return max((one.number for one in failed), default=0)
 
 
 def _serves(status: BroadcastMessage) -> bool:

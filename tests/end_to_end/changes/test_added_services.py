@@ -1,12 +1,16 @@
 """Services that are added to a mesh while it runs: engines load them, gateways serve them, restarts know them."""
 
 import os
+import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx
 import pytest
 
+from mesh.errors import EXIT_INTERRUPTED
 from tests.end_to_end.conftest import Mesh, StartMesh
 from tests.end_to_end.tiny import DEADLINE_S, Client, engine, until
 from tests.models.tiny_llama import write_tiny_model
@@ -96,6 +100,49 @@ def test_nothing_changes_where_engines_cannot_load_it_as_they_are(mesh: Mesh, tm
     assert (failed.returncode, "(--replace does that, one engine at a time)" in failed.stderr) == (1, True)
     assert change(mesh, "list").splitlines() == ["base: served by e-0, e-1"]
     assert names(mesh) == ["base"]
+
+
+def test_nothing_changes_where_a_gateway_cannot_serve_it(mesh: Mesh, model: Path, tmp_path: Path):
+    """Its tokenizer is broken, which only gateways read. Whoever waits is told at once."""
+    broken = tmp_path / "broken"
+    shutil.copytree(model, broken)
+    (broken / "tokenizer.json").write_text("{")
+    path = tmp_path / "broken.toml"
+    path.write_text(table("broken", broken))
+    before = mesh.status()["gateways"][0]["pid"]
+    failed = mesh.run("services", "add", str(mesh.topology), str(path))
+    assert failed.returncode == 1, failed.stderr
+    assert "gateway~: not replaced: exit code 2: " in failed.stderr
+    assert len(failed.stderr.splitlines()) == 1
+    assert change(mesh, "list").splitlines() == ["base: served by e-0, e-1"]
+    assert (names(mesh), mesh.status()["gateways"][0]["pid"]) == (["base"], before)
+
+
+def test_what_another_service_needs_stays(mesh: Mesh, model: Path, tmp_path: Path):
+    path = tmp_path / "drafted.toml"
+    drafted = table("drafted", model, 'speculation = "draft_model"\ndraft = "drafts"\n')
+    path.write_text(table("drafts", model) + drafted)
+    change(mesh, "add", str(path))
+    refused = mesh.run("services", "remove", str(mesh.topology), "drafts")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("drafts: stays, since another service needs it: ")
+    assert "services.drafted.draft: 'drafts' is no other service" in refused.stderr
+    assert names(mesh) == ["base", "drafts", "drafted"]
+    assert "drafted is not served any more" in change(mesh, "remove", "drafts", "drafted")
+
+
+def test_a_command_that_is_told_to_end_undoes_what_it_did(mesh: Mesh, model: Path, tmp_path: Path):
+    path = tmp_path / "never.toml"
+    path.write_text(table("never", model))
+    command = [sys.executable, "-m", "mesh.cli", "services", "add", str(mesh.topology), str(path)]
+    with subprocess.Popen(command, env=mesh.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as adding:
+        assert adding.stdout is not None
+        assert any(line.startswith("loading never") for line in adding.stdout)
+        adding.terminate()
+        _, said = adding.communicate(timeout=DEADLINE_S)
+    assert (adding.returncode, said) == (EXIT_INTERRUPTED, "interrupted\n")
+    until(lambda: change(mesh, "list").splitlines() == ["base: served by e-0, e-1"])
+    until(lambda: names(mesh) == ["base"])
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,9 @@
 
 import pytest
 
-from mesh.added.stored import load_deployed, store_tables, stored_file, stored_tables
+from mesh.added.stored import changing, load_deployed, store_tables, stored_file, stored_tables
 from mesh.added.tables import fitting, on_engines, read_tables, text_of
+from mesh.errors import CommandError
 from mesh.process.runtime_folder import make_runtime_dir
 from mesh.topology.parse import load
 from mesh.topology.report import TopologyError
@@ -121,6 +122,15 @@ def test_all_checks_of_a_deployment_are_made_and_name_the_file(file, tmp_path, t
     with pytest.raises(TopologyError) as refused:
         load(file, added=more(tmp_path, text))
     assert fault in str(refused.value)
+
+
+def test_one_changes_them_at_a_time(file):
+    topology = load(file)
+    with changing(topology), pytest.raises(CommandError, match="another `mesh services` changes mesh mesh;"):  # noqa: SIM117
+        with changing(topology):
+            pass
+    with changing(topology):
+        assert stored_tables(topology) == ()
 
 
 def test_a_kept_file_that_somebody_spoilt_is_a_line(file):

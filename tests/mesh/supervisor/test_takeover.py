@@ -180,7 +180,7 @@ async def test_whoever_is_to_be_renewed_reads_the_deployment_again(topology, com
         await ready(run)
         before = pids(run)
         for process in ("nobody", "e", "g", "placement", "g"):
-            run.supervisor._renewals.put_nowait(process)
+            run.supervisor.renew(process)
         await run.until(lambda: "g~" in run.states[-1])
         await run.until(lambda: {"g", "e", "placement"} <= run.states[-1].keys() and "g~" not in run.states[-1])
         await run.until(lambda: all(child.state == "running" for child in run.states[-1].values()))
@@ -199,6 +199,25 @@ async def test_a_gateway_whose_successor_cannot_start_stays(topology, command):
             await ready(second)
             assert second.problem.startswith("g~: not replaced: exit code 2: g~: no such model")
             assert pids(second) == before
+
+
+async def test_a_successor_that_cannot_start_is_told_at_once_where_nothing_was_taken_over(topology, command):
+    """And is forgotten once the gateway is renewed."""
+    commands = [command("e", "ready"), command("g", "heir")]
+    async with running(topology, commands, lease_s=0.0) as run:
+        await ready(run)
+        before, rollout = pids(run), run.supervisor._rollout
+        rollout._commands["g"] = command("g", "misconfigured")
+        run.supervisor.renew("g")
+        await run.until(lambda: run.supervisor._make_status().not_renewed)
+        [told] = run.supervisor._make_status().not_renewed
+        assert (told.process, told.number) == ("g", 1)
+        assert told.reason.startswith("g~: not replaced: exit code 2: g~: no such model")
+        assert pids(run) == before
+        rollout._commands["g"] = command("g", "heir")
+        run.supervisor.renew("g")
+        await run.until(lambda: run.states[-1].get("g~") is not None and run.child("g~").state == "running")
+        assert run.supervisor._make_status().not_renewed == []
 
 
 async def test_what_is_not_in_the_topology_any_more_ends_last(topology, command):

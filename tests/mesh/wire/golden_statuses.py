@@ -18,6 +18,7 @@ from mesh.wire.status import (
     GatewayStatus,
     Mark,
     Memory,
+    NotRenewed,
     PrefillCost,
     ServiceStatus,
     ServiceTally,
@@ -290,7 +291,14 @@ STATUSES: list[tuple[Message, dict[str, object]]] = [
         },
     ),
     (
-        SupervisorStatus(5, "local", 41, [ChildStatus("decode-0", "engine", None, "restarting", 2, "signal 9", 17)]),
+        SupervisorStatus(
+            5,
+            "local",
+            41,
+            [ChildStatus("decode-0", "engine", None, "restarting", 2, "signal 9", 17)],
+            renewing=["gateway"],
+            not_renewed=[NotRenewed("gateway", "gateway~: not replaced: exit code 2", 3)],
+        ),
         {
             "type": "SupervisorStatus",
             "seq": 5,
@@ -309,6 +317,8 @@ STATUSES: list[tuple[Message, dict[str, object]]] = [
             ],
             "stopping": False,
             "away": [],
+            "renewing": ["gateway"],
+            "not_renewed": [["gateway", "gateway~: not replaced: exit code 2", 3]],
         },
     ),
 ]

@@ -84,16 +84,18 @@ class OwnedRequests:
     def __repr__(self) -> str:
         return f"<OwnedRequests {len(self.by_id)}>"
 
-    def knows(self, request: str, epoch: Epoch) -> bool:
-        """Return whether the request was here under that epoch or a later one."""
-        owned = self.by_id.get(request)
-        return epoch <= (self._ended.get(request, NO_EPOCH) if owned is None else owned.epoch)
-
     def settle(self) -> None:
         """Let the tokens of all requests be there: see `RunningStep.settle`."""
         self._running.settle()
 
     # --- requests come ------------------------------------------------------------------------------------------------
+
+    def make_way(self, request: str, epoch: Epoch, now: float) -> list[Effect] | None:
+        """End what is here of the request under earlier epochs; None if it was here under that one or a later one."""
+        owned = self.by_id.get(request)
+        if epoch <= (self._ended.get(request, NO_EPOCH) if owned is None else owned.epoch):
+            return None
+        return [] if owned is None else self.end(owned, now)
 
     def add(self, service: Service, request: EngineRequest, reserve_at: str | None) -> None:
         """The request was accepted. ``reserve_at``: the engine that is to keep blocks for it before it begins."""

@@ -59,10 +59,9 @@ class Intake:
 
     def _submit(self, gateway: str, message: Submit, now: float, batch: int = 0) -> list[Effect]:
         spec, epoch = message.spec, message.epoch
-        if self._requests.knows(spec.id, epoch):
+        effects = self._requests.make_way(spec.id, epoch, now)
+        if effects is None:
             return []  # it was sent twice
-        known = self._requests.by_id.get(spec.id)
-        effects = [] if known is None else self._requests.end(known, now)
         refusal = self._refusal(message, now)
         if refusal is not None:
             return [*effects, Send(gateway, Refused(spec.id, epoch, *refusal))]

@@ -4,7 +4,7 @@ from random import Random
 import pytest
 
 from mesh.wire.requests import FinishReason, RequestSpec, Sampling
-from router.history.length_histogram import LONGEST, MEMORY, LengthDistribution, LengthHistogram
+from router.history.length_histogram import LONGEST, MEMORY
 from router.history.lengths import MOST_KEPT, MOST_LEAST, AskedLength, LengthPredictor, asked_of
 from tests.router.cluster import SERVICE, make_spec
 from tests.seeds import each_seed
@@ -182,23 +182,6 @@ def test_a_spec_tells_what_is_expected_of_its_answer():
     spec = make_spec(max_tokens=64, expected=(10, 30, 64))
     assert [spec.answer_tokens(n) for n in (0, 9, 10, 29, 30, 64, 70)] == [10, 10, 30, 30, 64, 65, 71]
     assert make_spec(max_tokens=64).answer_tokens(5) == 64
-
-
-@each_seed(range(20))
-def test_distributions_are_ones(seed):
-    """Whatever was seen: means lie between what they are conditioned on and the limit, quantiles rise."""
-    random, histogram = Random(seed), LengthHistogram()
-    count = random.choice([1, 3, 50, 9000])
-    for _ in range(count):
-        histogram.add(round(random.lognormvariate(4, 2)), is_whole=random.random() < random.choice([0.1, 0.9]))
-    distribution = LengthDistribution([(histogram, random.choice([1.0, 0.1])), (histogram, 1 / 3)], count)
-    for limit in (1, 100, 10_000):
-        quantiles = [distribution.quantile(share / 20, limit) for share in range(1, 20)]
-        assert quantiles == sorted(quantiles)
-        assert 1 <= quantiles[0] <= quantiles[-1] <= limit
-        for longer_than in range(0, limit, max(1, limit // 7)):
-            assert longer_than < distribution.mean(limit, longer_than) <= limit
-            assert longer_than < distribution.quantile(0.5, limit, longer_than) <= limit
 
 
 # --- lengths that few answers are shorter than

@@ -1,8 +1,6 @@
 import pytest
 
 from router.placement.observe.requirements import GIB, Catalogue, PlacementError, check_fits
-from router.placement.search.plan import Group, Plan
-from router.placement.search.room import homeless
 from tests.router.placement.worlds import catalogue, cluster, footprint
 
 
@@ -42,17 +40,3 @@ def test_what_has_no_profile_small_enough_is_named_with_those_that_it_has():
     only_four = Catalogue({"a": {4: footprint("a", 1.0, 4)}}, 72 * GIB)
     with pytest.raises(PlacementError, match="a: has profiles for 4 devices; the largest group has 2"):
         check_fits(only_four, cluster(2))
-
-
-def test_a_service_without_a_place_is_named_with_what_the_roomiest_group_lacks():
-    services = catalogue({"a": 40.0, "b": 39.0, "c": 34.0})
-    plan = Plan((Group.of_devices("n", 0, 1).plus("a"), Group.of_devices("n", 1, 1).plus("b")))
-    assert homeless(plan, services) == {
-        "c": "c: weights and its longest request take 35.0 GiB; n/1 has the most room, 32.0 GiB: 3.0 GiB too little"
-    }
-
-
-def test_a_service_without_a_place_is_told_if_others_are_too_many():
-    services = catalogue({"a": 1.0, "b": 1.0, "c": 1.0})
-    plan = Plan((Group.of_devices("n", 0, 1).holding("ab"),))
-    assert homeless(plan, services) == {"c": "c: each group that it has a profile for holds 2 services already"}

@@ -63,7 +63,8 @@ class StatusWriter:
         if has_expectations:
             for service in services:
                 service.queue.book()
-        decodes = Decodes.all_of([service.decodes(now) for service in services])
+        of_services = [service.decodes(now) for service in services]
+        decodes = Decodes.all_of(of_services)
         num_running = num_offloaded = 0
         num_tokens = sum([len(request.tokens) for request in requests])
         for service in services:
@@ -89,8 +90,9 @@ class StatusWriter:
                     self._tiering.room(service),
                     self._handovers.pulls.told_cost(service, now),
                     self._line_s(service, now),
+                    own.num_requests,
                 )
-                for service in services
+                for service, own in zip(services, of_services, strict=True)
             ],
             num_running=num_running,
             num_waiting=prefills.num_waiting,

@@ -69,13 +69,16 @@ def loaded_status(seq: int, role: Role, random: Random) -> EngineStatus:
     decodes = role is not Role.PREFILL and num_running > 0
     free = random.randrange(NUM_BLOCKS // 2, NUM_BLOCKS)
     asked = demand(num_running, random) if decodes else None
+    service = ServiceStatus(
+        SERVICE, NUM_BLOCKS, free, 16, COST.prefill, COST.decode, demand=asked, num_decoding=num_running * decodes
+    )
     return EngineStatus(
         seq=seq,
         state=ProcessState.READY,
         role=role,
         host="local",
         pid=1,
-        services=[ServiceStatus(SERVICE, NUM_BLOCKS, free, 16, COST.prefill, COST.decode, demand=asked)],
+        services=[service],
         num_running=num_running,
         num_waiting=max(0, len(prefills) - 1),
         num_tokens=1200 * num_running,

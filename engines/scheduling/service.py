@@ -184,6 +184,7 @@ class Service:
         tier_room: tuple[int, float] = (0, 0.0),
         pull_cost: tuple[float, float] = (0.0, 0.0),
         line_s: float | None = None,
+        num_decoding: int = 0,
     ) -> ServiceStatus:
         cost, queue = self.step_cost(), self.queue
         pool, fillers, num_free = queue.pool, queue.fillers, queue.num_free
@@ -212,6 +213,7 @@ class Service:
             self.paused_at is not None,
             *pull_cost,
             line_s,
+            num_decoding,
         )
 
     def _held_by_priority(self) -> list[tuple[int, int]]:

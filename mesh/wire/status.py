@@ -110,6 +110,7 @@ class ServiceStatus(msgspec.Struct, frozen=True):
     pull_s: Seconds = 0.0  # predicted, until blocks that it pulls from another engine begin to come
     pull_token_s: Seconds = 0.0  # and for each token of them; 0: it pulls none
     line_s: Seconds | None = None  # that who comes now waits for others' turns; None: promises say who goes first
+    num_decoding: Count = 0  # requests that one more would decode with, in the same step
 
 
 class PendingPrefill(NamedTuple):

@@ -158,7 +158,7 @@ class Elastic(Policy, FeasibleFirst, UsesPrefixes, StaysOutOfLine):
             return False
         if not engine.has_place(request.service):
             return False
-        if not engine.num_running:
+        if not engine.num_running and not engine.coming_steps_s(request.service):
             return True
         promise_s = engine.tpot_slo_s if now > request.deadline else min(engine.tpot_slo_s, request.tpot_slo_s)
         return engine.joined_step_s(request.service, request.num_tokens) <= self._parameters.headroom * promise_s

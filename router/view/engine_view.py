@@ -66,6 +66,8 @@ class ServiceView(msgspec.Struct, frozen=True):
         None  # that a newcomer's prompt waits for others by the engine's discipline; None: by promises
     )
     num_requests: int = 0  # that run, wait or are reserved for
+    num_decoding: int = 0  # that one more would decode with, in the same step
+    coming_step_s: float = 0.0  # of decodes, of which the first is on its way; 0: some decode already, or none comes
 
     @property
     def watermark(self) -> float:
@@ -176,12 +178,22 @@ class EngineView(msgspec.Struct, frozen=True):
         return prefill_s(self.services[service].prefill_cost, num_tokens - num_cached, num_cached)
 
     def joined_step_s(self, service: str, num_tokens: int) -> float:
-        """Predicted seconds of a decode step when a request of that context has joined what decodes there now."""
-        cost = self.services[service].decode_cost
-        alone_s = decode_step_s(cost, 1, num_tokens)
-        if not self.decode_step_s:
-            return alone_s
-        return self.decode_step_s + cost.per_request_s + cost.per_context_token_s * num_tokens
+        """Predicted seconds of a decode step when a request of that context has joined what decodes there now.
+
+        Services take turns, so the first decode of one adds a step of its own. Those that come are counted on.
+        """
+        others_s = self.decode_step_s
+        if len(self.services) > 1:
+            others_s += self.coming_steps_s(service)
+        pool = self.services[service]
+        cost = pool.decode_cost
+        if not pool.num_decoding:
+            return others_s + decode_step_s(cost, 1, num_tokens)
+        return others_s + cost.per_request_s + cost.per_context_token_s * num_tokens
+
+    def coming_steps_s(self, service: str) -> float:
+        """Predicted seconds of the steps that services but this one add, as soon as their first decodes are there."""
+        return sum([pool.coming_step_s for name, pool in self.services.items() if name != service])
 
 
 class RequestView(msgspec.Struct, frozen=True):
@@ -276,6 +288,8 @@ def _service_view(
         pace = PrefillPace.of(status.prefill_cost)
     reserved = [-(-r.num_tokens // status.block_size) for r in held if r.service == status.name] if held else ()
     num_reserved = sum(reserved)
+    num_requests = status.num_running + status.num_waiting + len(reserved)
+    comes = num_requests > 0 and not status.num_decoding and engine.role is not Role.PREFILL
     return ServiceView(
         status.num_blocks,
         max(0, status.num_free_blocks - num_reserved),
@@ -291,7 +305,9 @@ def _service_view(
         status.fillers_waiting,
         status.fillers_running,
         status.line_s,
-        status.num_running + status.num_waiting + len(reserved),
+        num_requests,
+        status.num_decoding,
+        decode_step_s(status.decode_cost, 1, 1) if comes else 0.0,
     )
 
 

@@ -38,6 +38,18 @@ def test_one_service_may_fill_the_memory_of_all(make_spec: MakeSpec, service: st
     assert num_preempted(mesh) == 0
 
 
+def test_what_decodes_is_told_of_each_service(make_spec: MakeSpec):
+    mesh = VirtualMesh()
+    core = mesh.add("a", num_blocks=16, services=BOTH).core
+    mesh.submit("a", make_spec("r", 4, 8, service=OTHER))
+    told = []
+    while "r" not in mesh.finished:
+        mesh.step()
+        told.append({one.name: one.num_decoding for one in core.status(mesh.now).services})
+    assert {SERVICE: 0, OTHER: 1} in told
+    assert {SERVICE: 0, OTHER: 0} in told
+
+
 @pytest.mark.parametrize("order", [(SERVICE, OTHER), (OTHER, SERVICE)])
 def test_of_two_services_that_want_each_others_memory_the_later_one_gives_way(
     make_spec: MakeSpec, order: tuple[str, str]

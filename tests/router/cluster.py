@@ -32,6 +32,7 @@ def make_status(
     decode_cost=DECODE_COST,
     held_by_priority=(),
     line_s=None,
+    decoding=None,
     **numbers,
 ) -> EngineStatus:
     free = num_blocks if num_free_blocks is None else num_free_blocks
@@ -44,7 +45,9 @@ def make_status(
         "decode_step_s": 0.01,
         "min_slack_s": None,
     }
+    fields |= numbers
     costs, held = (PrefillCost(0.0, 0.001), decode_cost), list(held_by_priority)
+    counts = decoding or dict.fromkeys(services, 1 if fields["decode_step_s"] else 0)
     return EngineStatus(
         seq=seq,
         state=state,
@@ -52,10 +55,20 @@ def make_status(
         host="local",
         pid=1,
         services=[
-            ServiceStatus(name, num_blocks, free, 16, *costs, demand=demand, held_by_priority=held, line_s=line_s)
+            ServiceStatus(
+                name,
+                num_blocks,
+                free,
+                16,
+                *costs,
+                demand=demand,
+                held_by_priority=held,
+                line_s=line_s,
+                num_decoding=counts.get(name, 0),
+            )
             for name in services
         ],
-        **{**fields, **numbers},
+        **fields,
     )
 
 

@@ -302,6 +302,7 @@ class ServerAccount:
             num_waiting=num_waiting,
             fillers_waiting=sum([one.first_at is None for one in self._fillers.values() if one.service == name]),
             fillers_running=sum([one.first_at is not None for one in self._fillers.values() if one.service == name]),
+            num_decoding=len(self._decodes) + self._other_running,
         )
 
     def _num_of(self, requests: dict[str, ServerRequest], service: str) -> int:

@@ -104,6 +104,7 @@ STATUSES: list[tuple[Message, dict[str, object]]] = [
                     "pull_s": 0.0,
                     "pull_token_s": 0.0,
                     "line_s": None,
+                    "num_decoding": 0,
                 }
             ],
             "num_running": 1,

@@ -1,7 +1,7 @@
 import pytest
 
 from mesh.wire.control import ProcessState
-from mesh.wire.status import UNPASSED, Demand, PendingPrefill
+from mesh.wire.status import UNPASSED, DecodeCost, Demand, PendingPrefill
 from router.view import engine_work
 from router.view.engine_view import FORESEEN_S, engine_view
 from router.view.engine_work import DuePrefill, Reservation
@@ -36,6 +36,25 @@ def test_an_old_status_has_no_negative_backlog():
 def test_the_last_token_is_computed_even_if_all_are_cached():
     engine = make_engine(P0)
     assert engine.prefill_s(SERVICE, 512, 512) == engine.prefill_s(SERVICE, 512, 511) == pytest.approx(0.001)
+
+
+def test_a_step_grows_by_a_whole_one_where_the_first_request_of_a_service_decodes():
+    decoding = {"services": ("chat", "code"), "decoding": {"chat": 3}, "decode_step_s": 0.02}
+    cost = DecodeCost(0.01, 0.001, 1e-6)
+    engine = make_engine(M0, **decoding, decode_cost=cost)
+    assert engine.joined_step_s("chat", 100) == pytest.approx(0.02 + 0.0011)
+    assert engine.joined_step_s("code", 100) == pytest.approx(0.02 + 0.0111)
+
+
+def test_the_steps_of_services_whose_first_request_comes_are_counted_on():
+    """Where it is to decode: a prefill engine may hand over all that it has."""
+    for id_, coming_s in ((M0, 0.011), (P0, 0.0)):
+        coming = [Reservation("a", id_, "code", 33, 0.5), Reservation("b", id_, "code", 33, 0.5)]
+        services = {"services": ("chat", "code", "third"), "decoding": {"chat": 1}, "decode_step_s": 0.02}
+        engine = make_engine(id_, **services, decode_cost=DecodeCost(0.01, 0.001), reservations=coming)
+        assert engine.joined_step_s("chat", 100) == pytest.approx(0.02 + 0.001 + coming_s)
+        assert engine.joined_step_s("third", 100) == pytest.approx(0.02 + 0.011 + coming_s)
+        assert engine.joined_step_s("code", 100) == pytest.approx(0.02 + 0.011)
 
 
 def test_reservations_take_time_tokens_and_blocks():

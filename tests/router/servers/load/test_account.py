@@ -105,8 +105,9 @@ def test_services_are_counted_apart():
     server.send("b", service="other")
     server.send("c", service="other")
     server.token("b", 0.1)
-    counts = {one.name: (one.num_running, one.num_waiting) for one in server.status(0.1).services}
-    assert counts == {SERVICE: (0, 1), "other": (1, 1)}
+    services = server.status(0.1).services
+    assert {one.name: (one.num_running, one.num_waiting) for one in services} == {SERVICE: (0, 1), "other": (1, 1)}
+    assert [one.num_decoding for one in services] == [1, 1]  # they take no turns
 
 
 def test_fillers_are_beside_all_others(server: Server):

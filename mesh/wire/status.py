@@ -221,7 +221,8 @@ class ServiceTally(msgspec.Struct, frozen=True):
     """Sums up what a gateway has seen of a service since it began. The difference of two tells what was between them.
 
     Lengths are tokens: prompts of all that arrived, answers of all that were answered. ``late`` ended without having
-    met both SLOs, whatever became of them, unless their client went away.
+    met both SLOs, whatever became of them, unless their client went away. ``promised_ttft_s`` and ``promised_tpot_s``
+    are promises of all that arrived; ``cached_tokens`` are those of prompts that prefix caches had, of all that ended.
     """
 
     name: Name
@@ -235,6 +236,9 @@ class ServiceTally(msgspec.Struct, frozen=True):
     output_squares: Total = 0
     latency_s: Seconds = 0.0  # of all that were answered, from arrival to end
     gone: Count = 0  # whose client went away; with those that ended, the others of those that arrived are still there
+    promised_ttft_s: Seconds = 0.0
+    promised_tpot_s: Seconds = 0.0
+    cached_tokens: Count = 0
 
 
 class CountSpread(msgspec.Struct, frozen=True):

@@ -21,6 +21,9 @@ class _Sums:
     output_squares: int = 0
     latency_s: float = 0.0
     gone: int = 0
+    promised_ttft_s: float = 0.0
+    promised_tpot_s: float = 0.0
+    cached_tokens: int = 0
 
     def tally(self, name: str) -> ServiceTally:
         return ServiceTally(name, **{field: getattr(self, field) for field in _Sums.__slots__})
@@ -42,6 +45,8 @@ class Tallies:
         sums.arrived += 1
         sums.input_tokens += length
         sums.input_squares += length * length
+        sums.promised_ttft_s += spec.slo_ttft_s
+        sums.promised_tpot_s += spec.slo_tpot_s
 
     def ended(self, record: Record, service: str) -> None:
         """A client that goes away says nothing about the ``service``, and a request without promises neither. That is
@@ -55,6 +60,7 @@ class Tallies:
             return
         sums.ended += 1
         sums.late += not record.meets_slo
+        sums.cached_tokens += record.cached_tokens
         if record.outcome is Outcome.FINISHED and record.e2e_s is not None:
             sums.answered += 1
             sums.output_tokens += record.output_tokens

@@ -27,7 +27,7 @@ MOST = 65536.0
 @dataclass(frozen=True, slots=True)
 class ServiceLoad:
     """The load of one service, and what it costs on the engines in question. ``kv_tokens``: that one engine can hold of
-    it.
+    it. ``num_cached``: tokens of a mean prompt that are not computed. ``slo``: what requests were promised, on average.
     """
 
     service: str
@@ -38,11 +38,14 @@ class ServiceLoad:
     prefill: PrefillCost
     decode: DecodeCost
     kv_tokens: int
+    num_cached: float = 0.0
 
     @property
     def prefill_s(self) -> float:
         """The seconds of a mean prompt's prefill."""
-        return prefill_s(self.prefill, round(self.num_input.mean))
+        num_tokens = round(self.num_input.mean)
+        num_cached = min(round(self.num_cached), num_tokens - 1)  # the mean of requests that ended, and not of these
+        return prefill_s(self.prefill, num_tokens - num_cached, num_cached)
 
     @property
     def decoded_tokens(self) -> float:

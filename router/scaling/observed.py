@@ -11,42 +11,49 @@ from router.placement.observe.service_monitor import ServiceMonitor
 from router.placement.observe.traffic import Moments
 from router.scaling.arrivals import ArrivalRate
 
-LENGTHS = 500.0  # requests that means are made of; older ones count less and less
+REQUESTS = 500.0  # that means are made of; older ones count less and less
 NUM_DEVIATIONS = 2.0  # standard errors that are added to a rate
 LEAST_S = 0.25  # between two looks
 
 
 @dataclass(slots=True)
-class _Lengths:
-    """Sums of lengths and of their squares."""
+class _Sums:
+    """Sums of what requests have, and of its squares."""
 
     number: float = 0.0
     total: float = 0.0
     squares: float = 0.0
 
-    def add(self, number: int, total: int, squares: int) -> None:
-        keeps = min(1.0, max(0.0, (LENGTHS - number) / self.number)) if self.number else 0.0
+    def add(self, number: int, total: float, squares: float = 0.0) -> None:
+        keeps = min(1.0, max(0.0, (REQUESTS - number) / self.number)) if self.number else 0.0
         self.number = keeps * self.number + number
         self.total = keeps * self.total + total
         self.squares = keeps * self.squares + squares
 
     @property
+    def mean(self) -> float:
+        return self.total / self.number if self.number else 0.0
+
+    @property
     def moments(self) -> Moments:
         if not self.number:
             return Moments(0.0, 0.0)
-        mean = self.total / self.number
-        return Moments(mean, max(0.0, self.squares / self.number - mean * mean) ** 0.5)
+        return Moments(self.mean, max(0.0, self.squares / self.number - self.mean * self.mean) ** 0.5)
 
 
 @dataclass(slots=True)
 class ObservedService:
-    """What was observed of one service. ``ended`` and ``late``: requests since `ObservedServices.judge` was called
+    """What was observed of one service: ``inputs`` and ``outputs`` in tokens, ``cached`` tokens of a prompt, and what
+    its requests were promised, in seconds. ``ended`` and ``late``: requests since `ObservedServices.judge` was called
     last.
     """
 
     rate: ArrivalRate = field(default_factory=ArrivalRate)
-    inputs: _Lengths = field(default_factory=_Lengths)
-    outputs: _Lengths = field(default_factory=_Lengths)
+    inputs: _Sums = field(default_factory=_Sums)
+    outputs: _Sums = field(default_factory=_Sums)
+    cached: _Sums = field(default_factory=_Sums)
+    ttft: _Sums = field(default_factory=_Sums)
+    tpot: _Sums = field(default_factory=_Sums)
     ended: int = 0
     late: int = 0
     has_changed: bool = False  # its rate, at the last look
@@ -55,6 +62,9 @@ class ObservedService:
         self.has_changed = self.rate.observe(tally.arrived, span_s)
         self.inputs.add(tally.arrived, tally.input_tokens, tally.input_squares)
         self.outputs.add(tally.answered, tally.output_tokens, tally.output_squares)
+        self.cached.add(tally.ended, tally.cached_tokens)
+        self.ttft.add(tally.arrived, tally.promised_ttft_s)
+        self.tpot.add(tally.arrived, tally.promised_tpot_s)
         self.ended += tally.ended
         self.late += tally.late
 

@@ -6,7 +6,7 @@ are needed; fewer run when fewer were enough, by a margin, for long.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from mesh.topology.schema import Topology
@@ -149,8 +149,9 @@ class Scaler:
             rate = found.rate.above(NUM_DEVIATIONS) + backlog * found.rate.rate / total
             cost, lengths = costs[name], (found.inputs.moments, found.outputs.moments)
             kv_tokens = cost.num_blocks * cost.block_size
-            slo = self._topology.service(name).slo
-            demand = ServiceLoad(name, rate, *lengths, slo, cost.prefill_cost, cost.decode_cost, kv_tokens)
+            slo = replace(self._topology.service(name).slo, ttft_s=found.ttft.mean, tpot_s=found.tpot.mean)
+            costs_of = cost.prefill_cost, cost.decode_cost
+            demand = ServiceLoad(name, rate, *lengths, slo, *costs_of, kv_tokens, found.cached.mean)
             demands.append((demand, self._work(name, view, views)))
         return demands
 

@@ -162,7 +162,7 @@ STATUSES: list[tuple[Message, dict[str, object]]] = [
             4,
             1,
             breakers={"decode-0": "open"},
-            services=[ServiceTally("chat", 2, 30, 500, 1, 0, 1, 8, 64, 1.5, 1)],
+            services=[ServiceTally("chat", 2, 30, 500, 1, 0, 1, 8, 64, 1.5, 1, 2.0, 0.2, 16)],
             wanted=[Wanted("chat", Role.DECODE, 7, 2)],
             mark=Mark(
                 Memory(6, 60.0, 1.5, 2, ["chat"], [], 120.0, 2, {"chat": CountSpread(11, 50.5, 180.25)}), 12.5, []
@@ -194,6 +194,9 @@ STATUSES: list[tuple[Message, dict[str, object]]] = [
                     "output_squares": 64,
                     "latency_s": 1.5,
                     "gone": 1,
+                    "promised_ttft_s": 2.0,
+                    "promised_tpot_s": 0.2,
+                    "cached_tokens": 16,
                 }
             ],
             "wanted": [{"service": "chat", "role": "decode", "num_requests": 7, "num_engines": 2}],

@@ -19,7 +19,7 @@ def told():
 
 def answer(timelines, spec, at, num_tokens, took_s):
     timeline = timelines.arrived(spec, at)
-    tokens = TokenBatch(tuple(range(num_tokens)), FinishReason.LENGTH, 0, None, None)
+    tokens = TokenBatch(tuple(range(num_tokens)), FinishReason.LENGTH, 4, None, None)
     timelines.delivered(timeline, tokens, "engine", at + took_s)
     timelines.finished(timeline, FinishReason.LENGTH, at + took_s)
 
@@ -33,6 +33,7 @@ def test_sums_are_of_lengths_and_latencies():
     assert (tally.arrived, tally.input_tokens, tally.input_squares) == (2, 30, 500)
     assert (tally.ended, tally.late, tally.answered) == (2, 1, 2)
     assert (tally.output_tokens, tally.output_squares, tally.latency_s) == (7, 25, 2.5)
+    assert (tally.promised_ttft_s, tally.cached_tokens) == (2.0, 8)
 
 
 def test_what_is_rejected_or_fails_is_late_and_not_answered():

@@ -38,6 +38,14 @@ def test_prefills_by_hand():
     assert in_use == pytest.approx(0.929, abs=2e-3)
 
 
+def test_cached_tokens_are_not_computed():
+    long = replace(DEMAND, num_input=Moments(8000, 0), kv_tokens=10**9)
+    cached = replace(long, num_cached=6000.0)
+    assert needed(cached, PREFILLS) == needed(replace(long, num_input=Moments(2000, 0)), PREFILLS)
+    assert needed(cached, PREFILLS) < needed(long, PREFILLS) / 3
+    assert 0 < needed(replace(cached, num_cached=9000.0), PREFILLS) < needed(cached, PREFILLS), "others were longer"
+
+
 def test_memory_by_hand():
     """Nine tenths of 5505 tokens hold 9 requests of 550.5: a step of 19 ms, and 4 a second make 7.6 at a time."""
     assert needed(replace(DEMAND, kv_tokens=5505), DECODES) == pytest.approx(7.6 / 9, rel=5e-3)

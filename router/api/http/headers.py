@@ -97,12 +97,10 @@ def _late(headers: Mapping[str, str], name: str) -> Lateness | None:
 
 def route_headers(route: Route) -> dict[str, str]:
     """Return headers that say where a request runs and why."""
-    headers = {
+    return {
         "x-meshserve-prefill": route.prefill_engine,
-        "x-meshserve-decode": route.decode_engine or route.prefill_engine,
+        "x-meshserve-decode": route.decode_engine,
         "x-meshserve-rule": route.rule,
         "x-meshserve-queued-ms": f"{route.queued_s * 1000:.3f}",
+        "x-meshserve-predicted-ttft-ms": f"{route.predicted_ttft_s * 1000:.3f}",
     }
-    if route.predicted_ttft_s is not None:
-        headers["x-meshserve-predicted-ttft-ms"] = f"{route.predicted_ttft_s * 1000:.3f}"
-    return headers

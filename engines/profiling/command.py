@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from mesh.cli.running_mesh import DEFAULT_TOPOLOGY
+from mesh.cli.running_mesh import DEFAULT_TOPOLOGY, running_topology
 from mesh.errors import UserError
 from mesh.show.output import Showing, add_show
 
@@ -21,9 +21,8 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "topology",
         nargs="?",
         type=Path,
-        default=DEFAULT_TOPOLOGY,
         metavar="TOPOLOGY",
-        help=f"the deployment (default: {DEFAULT_TOPOLOGY})",
+        help=f"the deployment (default: what `mesh serve` runs, or {DEFAULT_TOPOLOGY})",
     )
     parser.add_argument(
         "--repeats",
@@ -54,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.live and (arguments.plot or arguments.html):
         raise UserError("--plot and --html: show points that are measured; leave --live out")
     showing = Showing.of(arguments)
-    topology = load(arguments.topology)
+    topology = load(arguments.topology or running_topology())
     if arguments.live:
         from engines.profiling.live import profile_live
 

@@ -19,7 +19,9 @@ from engines.costs.profiles import ProfileFile
 from engines.costs.serving_systems import imitating
 from engines.models.cache import Cache
 from engines.profiling.store import ProfileStore
+from mesh.cli.api_key import bearer
 from mesh.cli.cluster import may_run, statuses_of
+from mesh.cli.http_answers import check_answer
 from mesh.errors import UserError
 from mesh.show.progress import working
 from mesh.topology.schema import EngineSpec, Topology
@@ -116,15 +118,18 @@ async def _load(client: httpx.AsyncClient, load: Sequence[Wave], draw: random.Ra
 
 async def _max_context(client: httpx.AsyncClient) -> dict[str, int]:
     response = await client.get("/v1/models")
-    response.raise_for_status()
+    check_answer(response)
     return {model["root"]: model["max_model_len"] for model in response.json()["data"]}
 
 
 @asynccontextmanager
 async def _client(url: str) -> AsyncIterator[httpx.AsyncClient]:
     try:
-        async with httpx.AsyncClient(base_url=url, timeout=httpx.Timeout(ANSWER_S)) as client:
+        timeout = httpx.Timeout(ANSWER_S)
+        async with httpx.AsyncClient(base_url=url, headers=bearer(), timeout=timeout) as client:
             yield client
+    except* UserError as refusals:
+        raise refusals.exceptions[0] from None
     except* httpx.HTTPError as errors:
         said = str(errors.exceptions[0]) or type(errors.exceptions[0]).__name__
         raise UserError(f"{url}: {said.splitlines()[0]}; is the mesh still up?") from None
@@ -135,7 +140,7 @@ async def _ask(client: httpx.AsyncClient, service: str, tokens: Sequence[int]) -
     body = {"model": service, "prompt": tokens, "max_tokens": NUM_ANSWERED, "ignore_eos": True, "temperature": 0}
     headers = {"x-slo-ttft-ms": str(1000 * ANSWER_S), "x-slo-tpot-ms": str(1000 * ANSWER_S)}
     response = await client.post("/v1/completions", json=body, headers=headers)
-    response.raise_for_status()
+    check_answer(response)
 
 
 def _show(engine: str, service: ServiceStatus) -> None:

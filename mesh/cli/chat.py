@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mesh.cli.api_key import add_api_key, bearer
+from mesh.cli.http_answers import check_answer
 from mesh.errors import UserError
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def _user(text: str) -> Message:
 
 def _first_model(client: "httpx.Client") -> str:
     response = client.get("/v1/models")
-    _check(response)
+    check_answer(response)
     models = response.json().get("data", [])
     if not models:
         raise UserError(f"{client.base_url} serves no model")
@@ -103,7 +104,7 @@ def answer(client: "httpx.Client", body: dict[str, Any]) -> Iterator[str]:
     with client.stream("POST", "/v1/chat/completions", json={**body, "stream": True}) as response:
         if response.is_error:
             response.read()
-        _check(response)
+        check_answer(response)
         for line in response.iter_lines():
             data = line.removeprefix("data:").strip()
             if not line.startswith("data:") or data == "[DONE]":
@@ -113,13 +114,3 @@ def answer(client: "httpx.Client", body: dict[str, Any]) -> Iterator[str]:
                 raise UserError(event["error"].get("message", "the server failed"))
             for choice in event.get("choices", []):
                 yield choice.get("delta", {}).get("content") or ""
-
-
-def _check(response: "httpx.Response") -> None:
-    if not response.is_error:
-        return
-    try:
-        reason = response.json()["error"]["message"]
-    except (ValueError, KeyError, TypeError):
-        reason = response.reason_phrase
-    raise UserError(f"{response.url}: {response.status_code}: {reason}")

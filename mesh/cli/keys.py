@@ -45,7 +45,7 @@ def register(subparsers: "Subparsers") -> None:
     revoke.add_argument("name", metavar="NAME", help="whose key it is")
     revoke.set_defaults(run=_revoke)
     for action in (add, listing, revoke):
-        add_topology(action, option=True)
+        add_topology(action, option=True, running=True)
 
 
 def _add(options: argparse.Namespace) -> int:
@@ -141,8 +141,11 @@ def _check(key: "AccessKey") -> None:
         msgspec.convert(msgspec.to_builtins(key), AccessKey)
     except msgspec.ValidationError as error:
         what, _, where = str(error).partition(" - at `$.")
+        if where.startswith("name"):
+            wanted = "use up to 64 letters, digits, '_', '.' and '-'"
+            raise UserError(f"NAME: {key.name!r} does not fit; {wanted}") from None
         option = where.rstrip("`").removeprefix("limits.").replace("_", "-")
-        raise UserError(f"{'NAME' if option == 'name' else '--' + option}: {what}") from None
+        raise UserError(f"--{option}: {what}") from None
 
 
 def _moment(text: str, now: float) -> float:

@@ -71,7 +71,7 @@ def test_a_revoked_key_is_gone(keys):
     [
         (["revoke", "eve"], "has no key 'eve'"),
         (["add", "alice"], "has a key 'alice' already"),
-        (["add", "a b"], "NAME: "),
+        (["add", "a b"], "NAME: 'a b' does not fit; use up to 64 letters, digits, "),
         (["add", "bob", "--services", "chta"], "did you mean 'chat'"),
         (["add", "bob", "--in-flight", "0"], "--in-flight: "),
         (["add", "bob", "--min-ttft-ms", "nan"], "--min-ttft-ms: "),

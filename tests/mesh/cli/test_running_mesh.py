@@ -4,9 +4,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from mesh.cli.entry import command_parser
+from mesh.cli.entry import command_parser, main
 from mesh.cli.running_mesh import DEFAULT_TOPOLOGY, SERVED, running_topology
-from mesh.errors import UserError
+from mesh.errors import EXIT_CONFIGURATION, UserError
 from mesh.supervisor.lock import acquire
 
 
@@ -44,7 +44,17 @@ def test_the_default_is_meant_where_it_runs(runs):
     assert running_topology() == DEFAULT_TOPOLOGY
 
 
-@pytest.mark.parametrize("words", [["top"], ["status"], ["down"], ["logs"], ["tap"], ["services", "list"]])
+@pytest.mark.parametrize(
+    "words", [["top"], ["status"], ["down"], ["logs"], ["tap"], ["services", "list"], ["keys", "list"]]
+)
 def test_commands_about_a_running_mesh_mean_it(words, runs):
     served = runs("a")
     assert command_parser(words).parse_args(words).file == served
+
+
+def test_a_profile_is_of_it_unless_somebody_else_is_measured(runs, capsys):
+    served = runs("a")
+    assert main(["profile"]) == EXIT_CONFIGURATION
+    assert capsys.readouterr().err.startswith(f"{served}: no such file")
+    runs("b")
+    assert command_parser(["profile"]).parse_args(["profile", "--url", "http://here"]).topology is None

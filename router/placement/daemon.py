@@ -37,7 +37,7 @@ from router.placement.observe.conduct import Conduct
 from router.placement.observe.devices import Devices
 from router.placement.observe.failures import FailedLoads
 from router.placement.observe.interval import ReplacementInterval, Threshold
-from router.placement.observe.roster import Roster
+from router.placement.observe.roster import Roster, of_deployment
 from router.placement.observe.running_mesh import places, present_plan, waiting
 from router.placement.observe.service_monitor import Observed, ServiceMonitor
 from router.placement.observe.traffic_seen import TrafficSeen
@@ -131,6 +131,8 @@ class PlacementDaemon:
 
     def hear(self, sender: Sender, status: BroadcastMessage, now: float) -> None:
         """Take what anybody says of itself."""
+        if isinstance(status, EngineStatus):
+            status = of_deployment(status, self._slos)
         if self._scaler is not None and isinstance(status, EngineStatus | GatewayStatus | SupervisorStatus):
             self._scaler.hear(sender, status, now)
         match status:
@@ -214,7 +216,7 @@ class PlacementDaemon:
         marks = {gateway: one for gateway, one in self._marks.items() if one[0].memory.interval == newest.interval}
         self._number, self._interval.estimate = newest.interval, newest.estimate
         self._interval.set(newest.interval_s)
-        self._roster.wanted |= set(newest.services)
+        self._roster.wanted |= self._slos.keys() & set(newest.services)
         if newest.seen_s > 0:
             seen = Observed(newest.seen_s, {one.name: one for one in newest.seen}, newest.seen_spreads)
             self._seen = TrafficSeen(seen, newest.seen_intervals)

@@ -1,5 +1,7 @@
 """A placement daemon dies, and its successor goes on; what others change meanwhile stays."""
 
+from dataclasses import replace
+
 import pytest
 
 from mesh.wire.control import EnginePlace, Role
@@ -148,3 +150,24 @@ def test_a_successor_knows_which_services_are_to_be_served():
     world.new_daemon()
     world.run(20)
     assert world.served() == {"a", "b"}
+
+
+@pytest.mark.parametrize("lets_go", ["at once", "later"])
+def test_a_service_that_is_no_more_is_in_no_plan(lets_go: str):
+    """It is in the plan that engines know, and gateways remember it. An engine that starts again forgets that plan."""
+    world = shifted()
+    world.until(lambda: world.is_at_rest and world.daemon.plan.number == 1)
+    assert all("b" in engine.place.services for engine in world.engines.values() if engine.id != "e0")
+    services = tuple(service for service in world.topology.services if service.name == "a")
+    world.topology = replace(world.topology, services=services)
+    world.told.clear()
+    world.asked.clear()
+    world.new_daemon()
+    world.run(5 if lets_go == "later" else 0)
+    for engine in world.engines.values():
+        engine.services = ["a"]
+    world.kill("e3", for_s=1)
+    world.engines["e3"].own = ("a",)
+    world.until(lambda: len(world.asked) >= 3)
+    assert {name for question in world.asked for name in question.asked.services} == {"a"}
+    assert not [order for _, order in world.told if "b" in str(order)]

@@ -71,19 +71,20 @@ class Loaded:
         if self._backend.follow_threads is not None:
             self._backend.follow_threads(available)
 
-    def learn(self, name: str) -> bool:
-        """Know a service that was added to the mesh since this engine started. Return whether it is such a one."""
+    def learn(self, name: str) -> frozenset[str]:
+        """Look whether a service was added to the mesh since this engine started, or removed from it. Return all that
+        there are.
+        """
         others = [service for service in self._topology.services if service.name != name or not service.is_added]
-        if name in self.services or any(service.name == name for service in others):
-            return False
-        try:
-            offered = load_deployed(self._topology.path).services
-        except (UserError, OSError) as error:
-            log.error("does not know what was added to the mesh", reason=str(error))
-            return False
-        found = [service for service in offered if service.name == name and service.is_added]
-        self._topology = replace(self._topology, services=(*others, *found))
-        return bool(found)
+        if name not in self.services and all(service.name != name for service in others):
+            try:
+                offered = load_deployed(self._topology.path).services
+            except (UserError, OSError) as error:
+                log.error("does not know what was added to the mesh", reason=str(error))
+            else:
+                found = [service for service in offered if service.name == name and service.is_added]
+                self._topology = replace(self._topology, services=(*others, *found))
+        return frozenset(service.name for service in self._topology.services)
 
     def fetch(self, job: Loading) -> LoadedModel | int:
         """Fetch a model, for `open`, or the bytes of weights or an adapter, from wherever they are. Takes long, and any
@@ -92,7 +93,9 @@ class Loaded:
         if isinstance(job, LoadAdapter):
             self._fetch_adapter(job)
             return job.num_bytes
-        spec = self._topology.service(job.service)
+        spec = next((service for service in self._topology.services if service.name == job.service), None)
+        if spec is None:
+            raise UserError("it is no service of this mesh any more")
         prepare_beside(spec.model)
         if isinstance(job, LoadModel):
             return self._backend.add(spec)

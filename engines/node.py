@@ -10,7 +10,7 @@ What becomes of requests is the core's (`engines.core`). Which processes live an
 steps hang or fail for good, and how the engine ends is decided here.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from math import inf
 from typing import Final, TypeVar
 
@@ -147,9 +147,9 @@ class EngineNode:
 
     # --- the mesh -----------------------------------------------------------------------------------------------------
 
-    def offer(self, service: str) -> None:
-        """The deployment has one more service, which may be loaded."""
-        self.core.residency.offer(service)
+    def offer(self, services: Collection[str]) -> None:
+        """The deployment has these services, which may be loaded."""
+        self.core.residency.offer(services)
 
     def receive(
         self, sender: Sender, message: EngineMessage, payload: Sequence[Buffer], now: float

@@ -183,8 +183,8 @@ class EngineProcess:
 
     async def _take_messages(self) -> None:
         async for sender, message, payload in self._sockets.messages():
-            if isinstance(message, LoadService | StageService) and self._loaded.learn(message.service):
-                self._node.offer(message.service)
+            if isinstance(message, LoadService | StageService):
+                self._node.offer(self._loaded.learn(message.service))
             frames = [frame.buffer for frame in payload]
             self._carry_out(self._node.receive(sender, message, frames, self._clock.now()))
 

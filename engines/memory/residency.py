@@ -40,9 +40,9 @@ class Residency:
         for service in services.values():
             self._open(service)
 
-    def offer(self, name: str) -> None:
-        """One more service may be loaded."""
-        self._loadable = {*self._loadable, name}
+    def offer(self, names: Collection[str]) -> None:
+        """These services may be loaded from now on, and no others."""
+        self._loadable = names
 
     def load(self, name: str) -> list[LoadModel]:
         """Begin to; nothing if it is here or on its way. One that is being unloaded stays; one that is paused goes on

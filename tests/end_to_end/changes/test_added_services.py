@@ -1,5 +1,6 @@
 """Services that are added to a mesh while it runs: engines load them, gateways serve them, restarts know them."""
 
+import asyncio
 import os
 import shutil
 import signal
@@ -10,7 +11,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from mesh.cli.cluster import visitor
 from mesh.errors import EXIT_INTERRUPTED
+from mesh.topology.parse import load
+from mesh.wire.control import LoadService
 from tests.end_to_end.conftest import Mesh, StartMesh
 from tests.end_to_end.tiny import DEADLINE_S, Client, engine, until
 from tests.models.tiny_llama import write_tiny_model
@@ -90,6 +94,19 @@ def test_an_added_service_is_served_survives_restarts_and_can_be_removed(mesh: M
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
     assert ask(mesh, "base").json()["choices"] == before
     assert change(mesh, "list").splitlines() == ["base: served by e-0, e-1"]
+
+    asyncio.run(tell(mesh, "e-0", LoadService("more")))
+    until(lambda: "e-0: does not serve more: this engine's topology has no such service; it has: base" in looks(mesh))
+
+
+async def tell(mesh: Mesh, process: str, order: LoadService) -> None:
+    """As a daemon does that has not heard of everything yet."""
+    async with visitor(load(mesh.topology)) as sockets:
+        sockets.send(process, order)
+
+
+def looks(mesh: Mesh) -> str:
+    return " ".join(mesh.run("status", str(mesh.topology)).stdout.split())
 
 
 def test_nothing_changes_where_engines_cannot_load_it_as_they_are(mesh: Mesh, tmp_path: Path):

@@ -42,8 +42,15 @@ def test_what_is_offered_later_may_be_loaded():
     residency = Residency({}, Limits(max_running=1, chunk_tokens=1), {SERVICE})
     assert residency.load(OTHER) == []
     assert OTHER in residency.failed
-    residency.offer(OTHER)
+    residency.offer({SERVICE, OTHER})
     assert residency.load(OTHER) == [LoadModel(OTHER)]
+
+
+def test_what_is_offered_no_more_is_not_loaded():
+    residency = Residency({}, Limits(max_running=1, chunk_tokens=1), {SERVICE, OTHER})
+    residency.offer({SERVICE})
+    assert residency.load(OTHER) == []
+    assert residency.failed[OTHER].reason == f"this engine's topology has no such service; it has: {SERVICE}"
 
 
 def test_a_loaded_service_serves(make_spec: MakeSpec):

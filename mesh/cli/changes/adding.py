@@ -68,8 +68,7 @@ async def remove_tables(here: Here, before: Sequence[AddedTable], names: Sequenc
         with change.stored(before, [one for one in before if one.name not in names]):
             await change.renew_daemon()
             await change.renew_gateways()
-        for name in names:
-            await change.unload(name)
+        await change.unload(names)
     for name in names:
         print_line(f"{name} is not served any more")
 
@@ -169,21 +168,42 @@ class _Change:
                 return failed
         raise AssertionError("statuses end by a timeout")
 
-    async def unload(self, name: str) -> None:
-        """Return once no engine has anything of it."""
-        heard = await collect(self._topology, self._sockets)
-        left = {engine for engine in self._engines if _has(heard.get(engine), name)}
+    async def unload(self, names: Sequence[str]) -> None:
+        """Return once no engine has anything of them. Engines are told when gateways have sent all that they were asked
+        for, or when time is up.
+        """
+        what = f"{', '.join(names)}: no requests are taken any more, but some still run"
+        left = {(engine, name) for engine in self._engines for name in names}
 
         def tell() -> None:
-            for engine in left:
+            for engine, name in left:
                 self._sockets.send(engine, UnloadService(name))
 
+        try:
+            await self._answered(names, what)
+        finally:
+            heard = await collect(self._topology, self._sockets)
+            left &= {(engine, name) for engine in heard for name in names if _has(heard[engine], name)}
+            tell()
         if left:
-            what = f"{name} takes no requests any more, but some still run"
             async for engine, status in self._statuses(tell, what):
-                if engine in left and not _has(status, name):
-                    left.discard(engine)
+                left.difference_update([(engine, name) for name in names if not _has(status, name)])
                 if not left:
+                    return
+
+    async def _answered(self, names: Collection[str], what: str) -> None:
+        """Return once predecessors of gateways have ended, or have no request of these services. What came to one while
+        it was succeeded is counted by then.
+        """
+        await asyncio.sleep(self._topology.timing.lease_s)
+        asked: dict[str, int] = {}
+        async for name, status in self._statuses(lambda: None, what):
+            if isinstance(status, GatewayStatus) and owner_of(name) in self._gateways:
+                tallies = [tally for tally in status.services if tally.name in names]
+                asked[name] = sum(tally.arrived - tally.ended - tally.gone for tally in tallies)
+            elif name == self._supervisor and isinstance(status, SupervisorStatus):
+                running = [child.process for child in status.children if owner_of(child.process) in self._gateways]
+                if not any(asked.get(process, 1) for process in running):
                     return
 
     async def renew_daemon(self) -> None:

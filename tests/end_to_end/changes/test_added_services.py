@@ -15,8 +15,9 @@ from mesh.cli.cluster import visitor
 from mesh.errors import EXIT_INTERRUPTED
 from mesh.topology.parse import load
 from mesh.wire.control import LoadService
+from mesh.wire.status import DecodeCost
 from tests.end_to_end.conftest import Mesh, StartMesh
-from tests.end_to_end.tiny import DEADLINE_S, Client, engine, until
+from tests.end_to_end.tiny import DEADLINE_S, Client, engine, until, write_slow_profile
 from tests.models.tiny_llama import write_tiny_model
 
 pytestmark = pytest.mark.timeout(300)
@@ -97,6 +98,25 @@ def test_an_added_service_is_served_survives_restarts_and_can_be_removed(mesh: M
 
     asyncio.run(tell(mesh, "e-0", LoadService("more")))
     until(lambda: "e-0: does not serve more: this engine's topology has no such service; it has: base" in looks(mesh))
+
+
+def test_requests_that_wait_in_a_gateway_are_answered_before_engines_let_go(
+    start_mesh: StartMesh, model: Path, tmp_path: Path
+):
+    """A token takes 10 ms, and engines have one request at a time: some are in the gateway until it has a successor."""
+    profile = write_slow_profile(tmp_path, DecodeCost(0.01, 0.0))
+    slow = f'max_running = 1\nbackend = "simulated"\nprofile = "{profile}"\n[gateways'
+    mesh = start_mesh(MESH.replace("{model}", str(model)).replace("[gateways", slow))
+    path = tmp_path / "asked.toml"
+    path.write_text(table("asked", model))
+    change(mesh, "add", str(path))
+    payload = {"model": "asked", "prompt": "abc", "max_tokens": 150, "ignore_eos": True}
+    asking = [Client(mesh.url, {**payload, "seed": seed}) for seed in range(8)]
+    for client in asking:
+        client.start()
+    until(lambda: mesh.status()["gateways"][0]["requests"] == len(asking))
+    assert "asked is not served any more" in change(mesh, "remove", "asked")
+    assert all(client.end() for client in asking)
 
 
 async def tell(mesh: Mesh, process: str, order: LoadService) -> None:

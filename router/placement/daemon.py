@@ -34,10 +34,11 @@ from router.placement.change.restoring import SILENT_S, UnservedServices, restor
 from router.placement.effects import Abandon, Ask, Effect, Note, Tell
 from router.placement.observe.bursts import window_s
 from router.placement.observe.conduct import Conduct
+from router.placement.observe.deployed import of_deployment
 from router.placement.observe.devices import Devices
 from router.placement.observe.failures import FailedLoads
 from router.placement.observe.interval import ReplacementInterval, Threshold
-from router.placement.observe.roster import Roster, of_deployment
+from router.placement.observe.roster import Roster
 from router.placement.observe.running_mesh import places, present_plan, waiting
 from router.placement.observe.service_monitor import Observed, ServiceMonitor
 from router.placement.observe.traffic_seen import TrafficSeen
@@ -88,7 +89,8 @@ class PlacementDaemon:
         self._devices = Devices(topology)
         self._failed_loads = FailedLoads()
         self._past = PastDecisions(now)
-        self._seq = 0
+        self._seq, timing = 0, topology.timing
+        self._patience = Patience(timing.reply_s, max(SILENT_S, timing.lease_s + timing.reply_s))
         self._scaler = None if topology.scaling is None else Scaler(topology, now)
 
     def __repr__(self) -> str:
@@ -131,8 +133,7 @@ class PlacementDaemon:
 
     def hear(self, sender: Sender, status: BroadcastMessage, now: float) -> None:
         """Take what anybody says of itself."""
-        if isinstance(status, EngineStatus):
-            status = of_deployment(status, self._slos)
+        status = of_deployment(status, self._slos)
         if self._scaler is not None and isinstance(status, EngineStatus | GatewayStatus | SupervisorStatus):
             self._scaler.hear(sender, status, now)
         match status:
@@ -357,11 +358,6 @@ class PlacementDaemon:
         return [*effects, *self._change_to(change, decision.reason, now)]
 
     # --- changes ------------------------------------------------------------------------------------------------------
-
-    @property
-    def _patience(self) -> Patience:
-        timing = self._topology.timing
-        return Patience(timing.reply_s, max(SILENT_S, timing.lease_s + timing.reply_s))
 
     @property
     def _next_number(self) -> int:

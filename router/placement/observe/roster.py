@@ -1,8 +1,6 @@
 """Keeps which engines live, what they said last, and which services somebody is to serve."""
 
-from collections.abc import Collection, Iterable, Mapping
-
-from msgspec import structs
+from collections.abc import Iterable, Mapping
 
 from mesh.membership.membership import Joined, Membership, Restarted, Stale
 from mesh.wire.control import ProcessState
@@ -83,12 +81,3 @@ class Roster:
 
 def served(status: EngineStatus) -> set[str]:
     return {service.name for service in status.services if not service.is_leaving}
-
-
-def of_deployment(status: EngineStatus, services: Collection[str]) -> EngineStatus:
-    """Return the status without what is no service of the deployment any more, and ends."""
-    if status.place is None:
-        place = None
-    else:
-        place = structs.replace(status.place, services=tuple(one for one in status.place.services if one in services))
-    return structs.replace(status, services=[one for one in status.services if one.name in services], place=place)

@@ -11,7 +11,7 @@ from router.policies.disaggregated_sjf import DisaggregatedSJF
 from router.policies.join_shortest_queue import JoinShortestQueue
 from router.policies.kv_aware import KvAware, KvAwareParameters
 from router.policies.least_loaded import LeastLoaded
-from router.policies.policy import BaselineParameters, QueueParameters, Wait
+from router.policies.policy import BaselineParameters, QueueParameters
 from router.policies.power_of_two import PowerOfTwo
 from router.policies.predicted_latency import PredictedLatency, PredictedLatencyParameters
 from router.policies.round_robin import RoundRobin
@@ -76,16 +76,6 @@ def test_colocated_ignores_roles_and_never_hands_over():
     assert route(Colocated(BaselineParameters()), *engines) == (D0, D0)
 
 
-def test_disaggregated_never_multiplexes_however_long_the_queue():
-    engines = make_engine(P0, prefill_waiting_s=9.0, num_waiting=50), make_engine(M0)
-    assert route(Disaggregated(DisaggregatedParameters()), *engines, deadline=0.1) == (P0, M0)
-
-
-def test_disaggregated_goes_where_the_backlog_ends_first():
-    engines = make_engine(P0, prefill_remaining_s=9.0), make_engine(P1, prefill_remaining_s=8.0, num_waiting=3)
-    assert route(Disaggregated(DisaggregatedParameters()), *engines, make_engine(M0)) == (P1, M0)
-
-
 def test_join_shortest_queue_counts_requests_that_wait_and_run():
     prefill_engines = make_engine(P0, num_waiting=2), make_engine(P1, num_waiting=1, num_tokens=900)
     decode_engines = make_engine(D0, num_running=2), make_engine(D1, num_running=3)
@@ -113,13 +103,6 @@ def test_engines_compute_prompts_as_each_system_does(policy, mode, order):
 def test_routers_of_others_prefill_on_prefill_engines_where_there_are_any(policy):
     engines = make_engine(P0, prefill_waiting_s=3.0, num_waiting=2), make_engine(M0)
     assert route(policy, *engines) == (P0, M0)
-
-
-def test_disaggregated_waits_for_memory():
-    full = make_engine(M0, num_free_blocks=1)
-    assert isinstance(
-        Disaggregated(DisaggregatedParameters()).decide(make_request(100), make_view(make_engine(P0), full), 0.0), Wait
-    )
 
 
 @pytest.mark.parametrize("policy", BASELINES)

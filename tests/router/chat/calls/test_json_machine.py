@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from router.chat.calls.json_machine import Machine, MalformedCallError, expect, pass_object, read_call, read_string
 
-OBJECTS = ({}, {"a": {"b": [1, "]}"]}}, {"quote": 'a "b" \\', "}": "\\"}, {"deep": [[{"x": [{}]}], None, True]})
+OBJECTS = (
+    {},
+    {"a": {"b": [1, "]}"]}},
+    {"quote": 'a "b" \\', "}": "\\"},
+    {"deep": [[{"x": [{}]}], None, True]},
+    {"odd": '"}'},
+    {"odd": '"}'},
+)
 
 
 def run(machine: Machine[object], text: str) -> tuple[object, str]:

@@ -21,7 +21,7 @@ from router.placement.observe.traffic import Moments
 KV_SHARE = 0.9  # of an engine's KV memory, on average
 ROUNDS = 12
 PRECISION = 1e-3  # relative, of the number of engines
-MOST = 65536.0
+LEAST, MOST = 1e-3, 65536.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def engines_needed(demands: Sequence[tuple[ServiceLoad, Work]], margin: float = 
         low, high = high, 2 * high
         if high > MOST:
             raise ImpossibleError(f"more than {MOST:g} engines would be needed")
-    while high - low > PRECISION * high:
+    while high - low > PRECISION * max(high, LEAST):  # nothing may be needed: no answer has been seen yet
         middle = (low + high) / 2
         low, high = (low, middle) if _is_enough(asked, margin, middle) else (middle, high)
     return high

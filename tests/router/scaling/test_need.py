@@ -82,6 +82,12 @@ def test_services_that_share_need_as_much_as_alone_or_more(seed: int):
     assert both >= max(needed(demand) for demand in demands)
 
 
+def test_what_takes_no_time_needs_no_engine():
+    """Decodes before any answer was seen, and prefills before any was timed."""
+    assert needed(replace(DEMAND, num_output=Moments(0, 0)), DECODES) == pytest.approx(0, abs=1e-3)
+    assert needed(replace(DEMAND, prefill=PrefillCost(0.0, 0.0)), PREFILLS) == pytest.approx(0, abs=1e-3)
+
+
 def test_no_demand_needs_no_engine():
     assert engines_needed([]) == 0.0
     assert needed(replace(DEMAND, rate=0.0)) == 0.0

@@ -98,7 +98,7 @@ class OwnedRequests:
         return [] if owned is None else self.end(owned, now)
 
     def add(self, service: Service, request: EngineRequest, reserve_at: str | None) -> None:
-        """The request was accepted. ``reserve_at``: the engine that is to keep blocks for it before it begins."""
+        """Take an accepted request. ``reserve_at``: the engine that is to keep blocks for it before it begins."""
         self.by_id[request.id] = request
         self._standing.has_news = True
         if request.is_filler or reserve_at is None:
@@ -122,7 +122,7 @@ class OwnedRequests:
             self._discipline.came(request)
 
     def adapter_came(self, requests: Iterable[EngineRequest]) -> None:
-        """These waited for it."""
+        """Queue the requests that waited for an adapter."""
         for request in requests:
             queue = self._services[request.spec.service].queue
             queue.without_adapter.remove(request)
@@ -199,7 +199,7 @@ class OwnedRequests:
     # --- requests go --------------------------------------------------------------------------------------------------
 
     def end(self, request: EngineRequest, now: float) -> list[Effect]:
-        """The request is over here, for whatever reason."""
+        """End the request here, for whatever reason."""
         if request.is_over:
             return []
         self._running.settle()
@@ -225,12 +225,12 @@ class OwnedRequests:
         return self.resolve(outcomes, now) if outcomes else []
 
     def give_back(self, request: EngineRequest, code: RefusalCode, reason: str, now: float) -> list[Effect]:
-        """The request ends here, and its gateway dispatches it anew."""
+        """End the request here, so that its gateway dispatches it anew."""
         refused = Refused(request.id, request.epoch, code, reason)
         return [Send(request.spec.gateway, refused), *self.end(request, now)]
 
     def give_up(self, request: EngineRequest, reason: str, code: FailureCode, now: float) -> list[Effect]:
-        """The request fails."""
+        """Let the request fail, and tell its gateway why."""
         return [Send(request.spec.gateway, Failed(request.id, request.epoch, reason, code)), *self.end(request, now)]
 
     def release(self, request: EngineRequest) -> None:
@@ -250,7 +250,7 @@ class OwnedRequests:
         return self._after(copied, self._slicing.restored)
 
     def _after(self, copied: Copied, note: Callable[[Copied], list[EngineOutcome]]) -> list[EngineOutcome]:
-        """What ended while it was copied can be released now."""
+        """Release the request of a copy, if it ended while it was copied."""
         request = self._slicing.request_of(copied)
         outcomes = note(copied)
         self.release(request)

@@ -72,7 +72,7 @@ class Machine(ABC, Generic[S, E, F]):
 
     @abstractmethod
     def _find_deadline(self) -> float | None:
-        """As things are."""
+        """Return the deadline of the present state."""
 
     @abstractmethod
     def _settle(self, now: float) -> None:

@@ -98,7 +98,7 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
         return [Send(self.peer, self._reserve)]
 
     def _find_deadline(self) -> float | None:
-        """None: the peer owes nothing."""
+        """Return when the peer is late; None if it owes nothing."""
         repeats_at, fails_at = self._repeats_at, self._fails_at
         if repeats_at is None or fails_at is None:
             return fails_at if repeats_at is None else repeats_at

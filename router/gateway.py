@@ -268,7 +268,7 @@ class Router:
         self._carry_out(self._core.receive(sender.process, message, self._clock.now()))
 
     def hear(self, sender: Sender, status: BroadcastMessage | None) -> None:
-        """Somebody's status; None: a pulse."""
+        """Take a process's status; None: a pulse."""
         self._carry_out(self._core.hear(sender, status, self._clock.now()))
 
     # --- servers ------------------------------------------------------------------------------------------------------

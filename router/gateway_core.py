@@ -174,7 +174,7 @@ class GatewayCore:
         return self._told(self.dispatcher.receive(sender, message, now))
 
     def hear(self, sender: Sender, status: BroadcastMessage | None, now: float) -> list[GatewayEffect]:
-        """Somebody's status; None: a pulse, which says that it lives and no more."""
+        """Take a process's status; None: a pulse, which says that it lives and no more."""
         match status:
             case EngineStatus():
                 effects = self.dispatcher.observe(sender, status, now)

@@ -92,7 +92,7 @@ class LiveGeneration:
     # --- the router's side --------------------------------------------------------------------------------------------
 
     def put(self, batch: TokenBatch) -> None:
-        """Add tokens."""
+        """Add new tokens for the consumer."""
         self._batches.append(batch)
         self.pending_bytes += _size(batch)
         self.has_more = True

@@ -299,7 +299,7 @@ def _broadcast(shell: ProcessShell, router: Router) -> FeedBroadcast:
 
 
 def _keyring(topology: Topology) -> Keyring | None:
-    """None: everybody may ask."""
+    """Make the keyring; None: everybody may ask."""
     access = topology.access
     return None if access is None or access.keys is None else Keyring(access.keys, access.defaults)
 

@@ -173,6 +173,6 @@ def _wrong_targets(targets: object) -> Iterator[str]:
 
 
 def _short(value: object) -> str:
-    """For one line."""
+    """Return it as it fits into one line."""
     text = json.dumps(value)
     return text if len(text) <= 64 else f"{text[:61]}..."

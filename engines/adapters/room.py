@@ -191,7 +191,7 @@ class AdapterRoom:
                 left -= place.num_bytes
 
     def loaded(self, key: str) -> Sequence[EngineRequest]:
-        """It is here. Return those that may begin."""
+        """Note that an adapter is here. Return the requests that may begin."""
         self._held[key] = self._loading.pop(key)
         self._failed.pop(key, None)
         ready = self._waiting.pop(key, [])

@@ -26,7 +26,7 @@ def calibrate_whole(executor: StepExecutor, scratch: Scratch, max_context: int) 
 
 
 def calibrate(executor: StepExecutor, scratch: Scratch, chunk_tokens: int) -> StepCost:
-    """Measure and fit. There is room for at least one block."""
+    """Measure steps and fit their costs. There is room for at least one block."""
     return fit(time_points(executor, scratch, _grid(chunk_tokens, scratch.block_size), REPEATS).fastest())
 
 

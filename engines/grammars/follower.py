@@ -74,7 +74,7 @@ class Follower:
         return Mask(job.job, bits, 0.0, _further(followed.matcher, drafts, bits) if drafts else [], forced)
 
     def _matcher(self, grammar: str) -> LLMatcher:
-        """A fresh one. What the compiled one of a text has worked out, its copies share."""
+        """Return a fresh matcher. What the compiled one of a text has worked out, its copies share."""
         compiled = self._compiled.get(grammar)
         if compiled is None:
             compiled = LLMatcher(self._tokenizer, grammar, log_level=0, limits=LIMITS)

@@ -178,7 +178,7 @@ def _dearness(job: Job) -> float:
 
 
 def _limit_s(job: Job) -> float:
-    """Of CPU time."""
+    """Return the limit of CPU time, in seconds."""
     if isinstance(job, Check):
         return CPU_S
     at_once_s = CPU_S_GOING_ON if job.start else CPU_S

@@ -35,7 +35,7 @@ class EarlyEnds:
             self._ends.append((now + unused * step_s, unused))
 
     def unused(self, now: float) -> list[int]:
-        """Tokens of each."""
+        """Return the unused tokens of each early end that still counts."""
         self._ends = [end for end in self._ends if end[0] > now]
         return [tokens for _, tokens in self._ends]
 

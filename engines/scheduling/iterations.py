@@ -249,7 +249,7 @@ class Iterations:
                 self._services[drafting[0].service].learn(load, seconds)
 
     def _book_steady(self, step: Step, steady: SteadyBatch, token: int, now: float) -> list[EngineOutcome]:
-        """As `_book`: only those matter that have ended or are due to be told of."""
+        """Book steady decodes, as `_book` does: only those matter that have ended or are due to be told of."""
         is_due = self._running.num_steps_to_delivery() == 1
         ended = steady.finish(token)
         self._running.end()

@@ -134,7 +134,7 @@ class SteadyBatch:
         return self._filled(before + 1, self._num_passed)
 
     def _filled(self, first: int, last: int) -> list[int]:
-        """In those steps: the same ones at every count of steps with the same rest."""
+        """Return who fills a block in those steps: the same ones at every count of steps with the same rest."""
         size = self._pool.block_size
         if first == last:
             return self._filling[last % size]
@@ -142,7 +142,7 @@ class SteadyBatch:
         return sorted([index for step in steps for index in self._filling[step % size]])
 
     def _fill(self, index: int) -> None:
-        """Book one. Its next token needs a block, and others may find those that are full."""
+        """Book what passed of one request. Its next token needs a block, and others may find those that are full."""
         request, pool, passed = self.members[index], self._pool, self._num_passed
         num_steps = passed - self._booked[index]
         request.tokens += [self._token] * num_steps

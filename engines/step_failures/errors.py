@@ -70,7 +70,7 @@ class StepFailures:
         return f"<StepFailures {self._num_in_a_row} in a row, of {len(self._requests)} requests>"
 
     def computed(self) -> None:
-        """A step was."""
+        """Note that a step was computed."""
         self._num_in_a_row = 0
         self._requests.clear()
 

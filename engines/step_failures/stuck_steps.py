@@ -32,7 +32,7 @@ class StepWatch:
         return f"<StepWatch {self._service} for {self._age_s:.1f} s>"
 
     def start(self, service: str, predict: Callable[[], float], now: float) -> None:
-        """A step begins. ``predict`` answers its seconds; it is called only if the step takes long."""
+        """Note that a step begins. ``predict`` returns its seconds; it is called only if the step takes long."""
         self._service, self._predict = service, predict
         self._age_s, self._looked_at = 0.0, now
 

@@ -135,5 +135,5 @@ class HeldPrefixes:
         return [Send(gateway, PrefixesHeld(self.number, held, is_all=True))]
 
     def lose(self, gateway: str) -> None:
-        """A process died: it does not listen any more."""
+        """Forget a process that died: it does not listen any more."""
         self._listeners.pop(gateway, None)

@@ -49,7 +49,7 @@ class KVPool:
         return (token[:, None] + self._head_steps * size).view(-1)
 
     def _first_rows(self, blocks: Tensor) -> Tensor:
-        """Where blocks begin."""
+        """Return the rows at which blocks begin."""
         rows = blocks * self._block_rows
         return rows + blocks // self._slots * self._gap_rows if self._gap_rows else rows
 

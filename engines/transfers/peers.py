@@ -94,7 +94,7 @@ class Peers:
 
 
 def _find(status: EngineStatus, service: str) -> ServiceStatus | None:
-    """None: it does not take any."""
+    """Return what the engine says of the service; None if it takes none of its requests."""
     if status.state is not ProcessState.READY:
         return None
     return next((one for one in status.services if one.name == service and not one.is_leaving), None)

@@ -120,7 +120,7 @@ class TieredBlocks:
             log.warning(event, tier=str(tier), folder=folder, **facts, not_told_before=num_silent)
 
     def open_load(self, ticket: int) -> None:
-        """A load begins: from now on it may be stopped."""
+        """Begin a load: from now on it may be stopped."""
         self._loads[ticket] = _Load()
 
     def load(self, ticket: int, digests: Sequence[bytes], blocks: Sequence[int]) -> BlocksLoaded:

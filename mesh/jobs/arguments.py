@@ -7,7 +7,7 @@ from mesh.jobs.runner import JobPlace, parse_place
 
 
 def add_jobs(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:
-    """Where runs happen: a `JobPlace` as ``jobs``."""
+    """Add the options that say where runs happen: a `JobPlace` as ``jobs``."""
     parser.add_argument(
         "--jobs",
         type=_processes,

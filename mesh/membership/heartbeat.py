@@ -33,7 +33,7 @@ class Heartbeat(Generic[M]):
         self._changed = asyncio.Event()
 
     def poke(self) -> None:
-        """The status changed: publish it in this turn of the event loop, once for all changes until then."""
+        """Publish the status, which has changed, in this turn of the event loop, once for all changes until then."""
         self._changed.set()
 
     async def run(self) -> None:

@@ -59,7 +59,7 @@ class CurveKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def make(cls) -> "CurveKey":
-        """A new one."""
+        """Make a new key pair."""
         public, secret = zmq.curve_keypair()
         return cls(public.decode(), secret.decode())
 

@@ -127,7 +127,7 @@ def server_url(value: object) -> str:
 
 
 def urls(value: object) -> tuple[str, ...]:
-    """One or several."""
+    """Read one URL or several."""
     found = tuple(map(server_url, value if isinstance(value, list) else [value]))
     if not found:
         raise ValueError('[] names no server; write a URL such as "http://gpu-1:8000", or a list of them')
@@ -213,7 +213,7 @@ def temperature(value: object) -> float:
 
 
 def size(value: object) -> int:
-    """Bytes, from ``"256MiB"``."""
+    """Read a number of bytes from text such as ``"256MiB"``."""
     match = _SIZE.match(value) if isinstance(value, str) else None
     if match is None or float(match["number"]) == 0:
         raise ValueError(f'{value!r} is not a size; write a number and a unit, such as "256MiB" or "2GiB"')

@@ -130,7 +130,7 @@ class BatchStore:
         return [_FILE.decode(data) for (data,) in rows]
 
     def delete_file(self, file_id: str, owner: str) -> bool:
-        """Delete one. Return whether a batch that is not over still wants it, so that it stays."""
+        """Delete a file. Return whether a batch that is not over still wants it, so that it stays."""
         with self._change():
             for batch in self._unfinished(owner):
                 if batch.input_file == file_id:

@@ -74,7 +74,7 @@ def _sample(samples: list[float], value: float | None) -> None:
 
 
 def _quantiles(samples: Sequence[float]) -> Quantiles | None:
-    """Nearest ranks."""
+    """Return quantiles by the nearest ranks."""
     if not samples:
         return None
     ordered = sorted(samples)

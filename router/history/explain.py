@@ -104,7 +104,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
     @property
     def dispatch(self) -> ExplainedDecision | None:
-        """The last one."""
+        """Return the last dispatch."""
         decided = [
             event for event in self.events if isinstance(event, ExplainedDecision) and event.verdict == "dispatch"
         ]
@@ -128,7 +128,7 @@ class HistoryMemory(msgspec.Struct, frozen=True):
 
 
 class Explanations(msgspec.Struct, frozen=True):
-    """Newest first."""
+    """Explanations of several requests, the newest first."""
 
     gateway: str
     memory: HistoryMemory

@@ -207,7 +207,7 @@ class LengthPredictor:
 
 
 def _kind(spec: RequestSpec) -> int:
-    """Of prompts: two for each power of two."""
+    """Return the kind of a prompt by its length: there are two for each power of two."""
     return int(2 * log2(max(1, len(spec.prompt))))
 
 

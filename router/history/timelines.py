@@ -143,7 +143,7 @@ class Timelines:
         self.left(timeline, outcome, str(error), now)
 
     def left(self, timeline: RequestTimeline, outcome: Outcome, reason: str, now: float) -> None:
-        """It is over. Raise `KeyError` if it was before."""
+        """End the timeline of a request that is over. Raise `KeyError` if it was before."""
         _, spec = self._open.pop(timeline.id)
         timeline.end(outcome, reason, now)
         self.num_ended += 1

@@ -229,7 +229,7 @@ class PlacementDaemon:
         return [Note(f"goes on with interval {self._number}, which began {now - self._began_at:.0f} s ago")]
 
     def _begin(self, now: float) -> None:
-        """Another interval."""
+        """Begin another interval."""
         self._number += 1
         self._began_at, self._num_tested = now, 0
         self._monitor.begin(now)

@@ -24,7 +24,7 @@ class PastDecisions:
         return f"<PastDecisions {dict(self._verdicts)}, {self._num_changes} changes, {self._num_failed} failed>"
 
     def told(self, now: float) -> dict[str, Any]:
-        """Fields of `PlacementStatus`."""
+        """Return the fields of `PlacementStatus`."""
         return {
             "decision": self._decision,
             "decision_age_s": now - self._decided_at,

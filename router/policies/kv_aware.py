@@ -49,7 +49,7 @@ class KvAware(Policy, UsesPrefixes):
 
 
 def _to_compute(engine: EngineView, request: RequestView, now: float) -> float:
-    """Prompt tokens: the backlog, at the engine's own pace, and what the request adds to it."""
+    """Return prompt tokens: the backlog, at the engine's own pace, and what the request adds to it."""
     pace_s = engine.services[request.service].pace.many_s
     backlog = engine.backlog_s(now) / pace_s * PACE_TOKENS if pace_s else 0.0
     return backlog + request.num_tokens - request.cached.get(engine.id, 0)

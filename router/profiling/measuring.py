@@ -83,7 +83,7 @@ async def measure_server(
 
 
 async def _try(client: ModelClient, course: _Course, experiment: LoadExperiment) -> SeenExperiment | None:
-    """None: a request of it failed, as one that is too long for the server."""
+    """Carry out an experiment. None: a request of it failed, as one that is too long for the server."""
     try:
         return await run_experiment(client, experiment)
     except AnswerError as error:

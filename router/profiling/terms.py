@@ -60,7 +60,7 @@ class Terms:
 
 
 def fit_terms(reads: Sequence[Read]) -> Terms | None:
-    """None: there is not enough to tell anything."""
+    """Fit the terms of costs. None: there is not enough to tell anything."""
     budget, at_least = chunk_budget([bounds for one in reads for bounds in one.budgets])
     to_fit = [one for one in reads if not one.is_held_out]
     request_s, prefill_unsure = _request_s(to_fit, budget)

@@ -38,7 +38,7 @@ class Links:
         return not self._pauses
 
     def failed(self, prefill_engine: str, decode_engine: str, now: float) -> None:
-        """A hand-over failed. Those that were under way beside it fail for the same cause, and count once."""
+        """Note that a hand-over failed. Those that were under way beside it fail for the same cause, and count once."""
         pair = prefill_engine, decode_engine
         known = self._pauses.get(pair)
         if known is None or known.is_tried or now >= known.until:

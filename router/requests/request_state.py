@@ -132,7 +132,7 @@ class Losses:
     avoided: dict[str, float] = field(default_factory=dict)  # until when, by engine
 
     def count(self, num_tokens: int, now: float, *, died: bool) -> None:
-        """One more loss. ``num_tokens``: that came until now, on all engines; ``died``: the engine did."""
+        """Count one more loss. ``num_tokens``: that came until now, on all engines; ``died``: the engine did."""
         self.is_recovering = True
         self.num_losses += 1
         if num_tokens > self.num_tokens_at_loss:

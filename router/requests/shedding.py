@@ -42,7 +42,7 @@ class _Pace:
 
     @property
     def tokens_per_s(self) -> float | None:
-        """None: not known."""
+        """Return the prompt tokens a second that leave the queue; None: not known."""
         return self.num_tokens / self.busy_s if self.busy_s >= LEAST_BUSY_S and self.num_tokens else None
 
 

@@ -70,7 +70,7 @@ class ObservedService:
 
 
 class ObservedServices:
-    """All gateways together."""
+    """What was observed of all services, all gateways together."""
 
     def __init__(self, now: float) -> None:
         self._monitor = ServiceMonitor(now, WINDOW_S)

@@ -49,7 +49,7 @@ class EnginePhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PoolView:
-    """A pool now."""
+    """A pool as it is now."""
 
     pool: Pool
     phases: Mapping[str, EnginePhase]

@@ -206,7 +206,7 @@ class ServerAdapter:
         return running is not None and running[0] == epoch
 
     def _forget(self, request: str, epoch: Epoch) -> None:
-        """It has ended."""
+        """Forget a call that has ended."""
         if self._is_running(request, epoch):
             del self._running[request]
 
@@ -345,7 +345,7 @@ class ServerAdapter:
             log.info("a model is back", engine=self.id, service=service)
 
     def _metrics_url(self) -> str | None:
-        """None: nobody asks for them."""
+        """Return the URL of the server's metrics; None: nobody asks for them."""
         facts, setting = self.core.facts, self._server.metrics
         if setting == "off" or (setting == "auto" and (facts is None or facts.kind is ServerKind.OPENAI)):
             return None

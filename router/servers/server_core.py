@@ -263,7 +263,7 @@ class ServerCore:
         return [StopCall(request) for request in requests]
 
     def status(self, now: float) -> EngineStatus:
-        """The next status."""
+        """Return the next status."""
         self._seq += 1
         status = self.account.status(self._seq, self.state, now)
         if not self.missing:

@@ -149,5 +149,5 @@ def _killed(number: int) -> str:
 
 
 def event(name: str, data: msgspec.Struct) -> bytes:
-    """One server-sent event."""
+    """Write one server-sent event."""
     return b"event: " + name.encode() + b"\ndata: " + msgspec.json.encode(data) + b"\n\n"

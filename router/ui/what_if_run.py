@@ -56,7 +56,7 @@ class Simulations:
             self._is_free.set()
 
     def end(self) -> None:
-        """The gateway stops: no other one begins."""
+        """End the run that is under way: the gateway stops, and no other one begins."""
         self._has_ended = True
         if self._child is not None:
             _kill(self._child)

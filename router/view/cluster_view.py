@@ -129,7 +129,7 @@ class _Roles:
         return cls(tuple([engine.id for engine in serving]), places, min(pools, default=0))
 
     def members(self, service: str, engines: Mapping[str, EngineView]) -> list[Members]:
-        """By role."""
+        """Return the engines of the pool by their roles."""
         ids: list[list[str]] = [[] for _ in ROLES]
         for id_, place in self.places.items():
             ids[place.role].append(id_)

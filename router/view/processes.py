@@ -40,12 +40,12 @@ class HeardProcesses:
             self._gateways[process] = _Heard(status, now)
 
     def renew(self, process: str, now: float) -> None:
-        """A pulse: it lives, though it says nothing new."""
+        """Take a pulse of a process: it lives, though it says nothing new."""
         if (known := self._gateways.get(process)) is not None:
             self._gateways[process] = _Heard(known.status, now)
 
     def forget(self, process: str) -> None:
-        """It has ended."""
+        """Forget a process that has ended."""
         self._gateways.pop(process, None)
 
     def children(self) -> dict[str, ChildStatus]:

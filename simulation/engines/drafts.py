@@ -14,7 +14,7 @@ MOST_KNOWN = 4096  # requests whose chance is kept
 
 
 class ModelledLookup:
-    """Finds something always."""
+    """Stands for prompt lookup: it always finds something."""
 
     def __init__(self) -> None:
         self.length = MATCH

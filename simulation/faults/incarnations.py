@@ -101,7 +101,7 @@ class Incarnations(ABC, Generic[P]):
 
     @abstractmethod
     def _start(self, process: P, kernel: IncarnationKernel) -> None:
-        """It is up."""
+        """Start the incarnation: it is up."""
 
 
 class EngineIncarnations(Incarnations[SimulatedEngine]):

@@ -74,7 +74,7 @@ def _request(row: Row) -> TraceRequest:
 
 
 def _answer(row: Row, outcome: str) -> RecordedAnswer | None:
-    """None: the row does not say."""
+    """Read what became of the answer; None: the row does not say."""
     if not row.has("outcome") or outcome not in set(Outcome) or (outcome == Outcome.FINISHED and not row.has("ttft_s")):
         return None
     times = (row.seconds(name) if row.has(name) else None for name in ("ttft_s", "tpot_s", "e2e_s", "queued_s"))

@@ -71,7 +71,7 @@ class Composer:
         ]
 
     def _rows_ms(self, num_tokens: int, num_sampled: int) -> float:
-        """Everything but attention."""
+        """Return the milliseconds of everything but attention."""
         shape, devices = self.model.shape, self.num_devices
         layer_ms = sum(self._layer_ms(num_tokens))
         last_ms = self.kernels.gemm[WIDE](num_sampled, shape.vocab_size / devices, shape.hidden_size)

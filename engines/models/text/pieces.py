@@ -67,7 +67,7 @@ def sentencepiece_spelling(token: str) -> bytes:
 
 
 def byte_alphabet() -> Iterator[tuple[int, str]]:
-    """GPT-2's alphabet: printable Latin-1 bytes stand for themselves, the others for U+0100 and on, in order."""
+    """Return GPT-2's alphabet: printable Latin-1 bytes stand for themselves, the others for U+0100 and on, in order."""
     next_free = 256
     for byte in range(256):
         if 33 <= byte <= 126 or 161 <= byte <= 172 or 174 <= byte <= 255:

@@ -22,7 +22,7 @@ class RoundRobinDiscipline:
         """Ignore a newcomer: its turn comes all the same."""
 
     def changed(self, request: EngineRequest) -> None:
-        """Likewise."""
+        """Ignore the change: phases have their turns all the same."""
 
     def ended(self, request: EngineRequest) -> None:
         """Do nothing: nothing was kept of the request."""

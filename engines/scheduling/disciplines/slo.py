@@ -22,7 +22,7 @@ class InTurns:
         """Ignore a newcomer: its service's turn comes all the same."""
 
     def changed(self, request: EngineRequest) -> None:
-        """Likewise."""
+        """Ignore the change: a service's turn has both phases."""
 
     def ended(self, request: EngineRequest) -> None:
         """Do nothing: nothing was kept of the request."""

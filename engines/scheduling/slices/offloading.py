@@ -50,7 +50,7 @@ class Offloading:
             self._byte_s = KEPT * self._byte_s + (1 - KEPT) * elapsed_s / num_bytes
 
     def copy_s(self, num_bytes: int) -> float:
-        """Predicted."""
+        """Return the predicted seconds of a copy."""
         return self._byte_s * num_bytes
 
     def requests(self) -> list[EngineRequest]:

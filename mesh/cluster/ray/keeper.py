@@ -111,7 +111,7 @@ class Keeper:
         return other.base_port < base_port + count and base_port < other.base_port + taken
 
     def report(self) -> ClusterReport | None:
-        """None: it was not told yet what to run."""
+        """Return the report; None: it was not told yet what to run."""
         with self._lock:
             if self._known is None:
                 return None

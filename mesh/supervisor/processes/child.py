@@ -133,7 +133,7 @@ class Child:
         self.want(True)
 
     def succeeded(self) -> None:
-        """The successor serves: the process ends by itself."""
+        """Note that the successor serves: the process ends by itself."""
         self._stop()
         self._is_leaving = True
         self._enter("leaving")

@@ -132,7 +132,7 @@ async def _pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
 
 
 def _kept_s(upload: Upload) -> int:
-    """As ``expires_after`` says."""
+    """Return how long a file is kept, as ``expires_after`` says."""
     wished = upload.fields.get("expires_after[seconds]")
     if wished is None:
         return KEPT_S

@@ -108,7 +108,7 @@ class Connections:
         return len(self._all)
 
     def add(self, connection: Connection, *, is_proxy: bool = False) -> Connection | None:
-        """One more. Answer the one that has to go for it: the longest idle, or itself where nobody is idle."""
+        """Add a connection. Return the one that has to go for it: the longest idle, or itself where nobody is idle."""
         leaves = self._who_leaves(connection, is_proxy)
         if leaves is not None:
             self.remove(leaves)

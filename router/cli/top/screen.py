@@ -37,7 +37,7 @@ class AskStory:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """End."""
+    """Tells the screen to end."""
 
 
 Wish = AskStory | Leave | None

@@ -68,7 +68,7 @@ class Terminal:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and lines."""
+        """Return the columns and lines of the terminal."""
         with suppress(OSError):
             size = os.get_terminal_size(self._output)
             if size.columns and size.lines:

@@ -28,7 +28,7 @@ class Observed:
     spreads: Spreads = field(default_factory=dict)
 
     def traffic(self) -> Traffic:
-        """Rates and moments: requests are to be drawn. Lengths of answers are those of what was answered."""
+        """Return rates and moments: requests are to be drawn. Lengths of answers are those of what was answered."""
         return Traffic(self.span_s, {name: self._traffic(tally) for name, tally in self.services.items()})
 
     def _traffic(self, tally: ServiceTally) -> ServiceTraffic:
@@ -140,7 +140,7 @@ class ServiceMonitor:
         return [self._between(*pair) for pair in pairwise(bounds)]
 
     def _between(self, earlier: Observed, later: Observed) -> Observed:
-        """Two looks."""
+        """Return what was observed between two looks."""
         spreads = self._windows.spreads(self._began_at + earlier.span_s, self._began_at + later.span_s)
         return Observed(later.span_s - earlier.span_s, _subtracted(later.services, earlier.services), spreads)
 
@@ -155,7 +155,7 @@ class ServiceMonitor:
             self._heard[process] = known._replace(start=start)
 
     def begin(self, now: float) -> None:
-        """Another interval."""
+        """Begin another interval."""
         self._began_at, self._over, self._looks = now, [], []
         self._windows.forget(now)
         self._heard = {process: known._replace(start=known.last) for process, known in self._heard.items()}
@@ -187,7 +187,7 @@ def _combined(name: str, tally: ServiceTally, other: ServiceTally, sign: int) ->
 
 
 def _is_later(said: Tallies, last: Tallies) -> bool:
-    """Sums only grow."""
+    """Return whether sums are later ones: they only grow."""
     return all(name in said and said[name].arrived >= tally.arrived for name, tally in last.items())
 
 

@@ -33,7 +33,7 @@ class TrafficSeen:
         self._answers: dict[str, ServiceTally] = {} if seen is None else dict(seen.services)
 
     def add(self, parts: Sequence[Observed]) -> Observed:
-        """An interval that is over, in one part or several. What is to be planned for."""
+        """Add an interval that is over, in one part or several. Return what is to be planned for."""
         whole = [*([] if self.seen is None else [self.seen]), *parts]
         first = 0 if self.seen is None else 1  # part of the interval
         _, at = max((_excess(whole, at, first), -at) for at in range(len(whole)))

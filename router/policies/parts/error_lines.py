@@ -23,7 +23,7 @@ class ErrorLine:
 
     @property
     def distance(self) -> float:
-        """Signed: above 0, more is there than was expected."""
+        """Return the signed distance: above 0, more is there than was expected."""
         norm = hypot(self.per_token_s, self.per_request_s)
         return (self.per_token_s * self.num_tokens + self.per_request_s * self.num_requests) / norm if norm else 0.0
 

@@ -188,7 +188,7 @@ def _row_of_prompts(seen: PromptsSeen, *, attends: bool) -> tuple[Terms, float]:
 
 
 def _row_of_decodes(seen: DecodesSeen, *, attends: bool) -> tuple[Terms, float]:
-    """Likewise. Prompts are taken to be of one length."""
+    """Make the row of what was seen of decodes. Prompts are taken to be of one length."""
     steps, number, new = seen.num_tokens, seen.num_prefills, seen.prompt_tokens
     decodes = steps, steps * seen.num_running, steps * seen.context_tokens
     attended = number * attended_tokens(new // number, 0) if number else 0.0

@@ -105,7 +105,7 @@ def _lines(text: str, prefix: str) -> Iterator[str]:
 
 
 def _number(text: str) -> float | None:
-    """None: it is none, or not a count or share of anything."""
+    """Read a number. None: it is none, or not a count or share of anything."""
     try:
         value = float(text)
     except ValueError:

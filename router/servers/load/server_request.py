@@ -22,7 +22,7 @@ class AnswerWindow:
 
 @dataclass(slots=True, eq=False)
 class ServerRequest:
-    """One request there."""
+    """One request on a server."""
 
     id: str
     service: str

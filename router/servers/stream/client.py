@@ -28,13 +28,13 @@ class Taker(Protocol):
     """Takes the answer to one call. After `end` or `broken` nothing more comes."""
 
     def head(self, status: int, headers: dict[str, str]) -> None:
-        """The answer begins."""
+        """Take the head of the answer: it begins."""
 
     def data(self, data: bytes) -> None:
         """A piece of its body."""
 
     def end(self) -> None:
-        """It was whole."""
+        """Note that the answer was whole."""
 
     def broken(self, reason: str) -> None:
         """It did not begin, or broke off."""

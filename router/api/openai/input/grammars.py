@@ -107,7 +107,7 @@ def _of_schema(param: str, schema: Mapping[str, Any]) -> Grammar:
 
 
 def _json(param: str, value: object) -> str:
-    """In one go: encoding piece by piece costs the square of the depth."""
+    """Encode a schema in one go: encoding piece by piece costs the square of the depth."""
     try:
         return _ENCODER.encode(value)
     except RecursionError:

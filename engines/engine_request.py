@@ -20,7 +20,7 @@ from mesh.wire.requests import Delta, Epoch, FinishReason, PrefixAt, RequestSpec
 from mesh.wire.status import PrefillCost
 
 MOST_LATE = 10  # promises of a first token, after which a prompt is computed whatever that breaks
-MOST_SAID_AGAIN = 64  # tokens whose log-probabilities are kept after they were delivered: 20 of each take 3 kB
+MOST_RESENT = 64  # tokens whose log-probabilities are kept after they were delivered: 20 of each take 3 kB
 
 
 class ForetoldPrefill(NamedTuple):
@@ -55,7 +55,7 @@ class EngineRequest:
     transfer: str | None = None  # id of the transfer that hands it over
     has_delivered: bool = False  # a token from here
     came_at: float = 0.0  # to this engine
-    slice_tokens: int | None = None  # that it may draw here
+    slice_tokens: int | None = None  # that it may generate here
     stays: bool = False  # its gateway counts on it decoding here, even if the engine only prefills
     granted: int | None = None  # tokens, prompt and answer, for which it may hold blocks; None: not bounded
     service_ttft_s: float = -inf  # what its service promises, whatever the request asks for; not known
@@ -227,7 +227,7 @@ class EngineRequest:
         self.num_cached = min(self.num_computed, self.num_prompt)
 
     def chunk(self, num_tokens: int, drafts: Sequence[int] = (), drafting: Drafting | None = None) -> Chunk:
-        """The next ``num_tokens`` tokens to compute; draws one if they are the last, and after each of ``drafts``."""
+        """The next ``num_tokens`` tokens to compute; samples one if they are the last, and after each of ``drafts``."""
         spec, tokens, start = self.spec, self.tokens, self.num_computed
         end, sampling, num_prompt = start + num_tokens, spec.sampling, len(spec.prompt)
         draw = Draw(sampling, tokens, num_prompt, end, spec.id, spec.pooling) if end == len(tokens) else None
@@ -294,11 +294,11 @@ class EngineRequest:
         self.num_delivered = self.num_generated
         self.has_delivered = True
         self.prompt_logprobs = []
-        if len(self.logprobs) > 2 * MOST_SAID_AGAIN and self.transfer is None:  # a new owner repeats all since it began
-            del self.logprobs[:-MOST_SAID_AGAIN]
+        if len(self.logprobs) > 2 * MOST_RESENT and self.transfer is None:  # a new owner repeats all since it began
+            del self.logprobs[:-MOST_RESENT]
         return delta
 
-    def say_again(self, offset: int) -> Delta | None:
+    def resend_from(self, offset: int) -> Delta | None:
         """Return what the gateway was sent from that offset on; None if that is nothing, or not all of it is known
         here.
         """

@@ -79,7 +79,7 @@ class OwnedRequests:
         self._adapters = adapters
         self._tiering = tiering
         self._final_statuses = FinalStatuses()
-        self._ended: dict[str, Epoch] = {}  # of the last ones that were, lest a word said twice brings them back
+        self._ended: dict[str, Epoch] = {}  # of the last ones that were, lest a message sent twice brings them back
 
     def __repr__(self) -> str:
         return f"<OwnedRequests {len(self.by_id)}>"
@@ -273,7 +273,7 @@ class OwnedRequests:
     def resend(self, question: ProbeQuestion) -> Delta | None:
         """Return what was sent of the request and did not reach its gateway; None: nothing that is known here."""
         owned = self.owned_under(question)
-        return self._final_statuses.answer(question) if owned is None else owned.say_again(question.next_offset)
+        return self._final_statuses.answer(question) if owned is None else owned.resend_from(question.next_offset)
 
     def answer(self, gateway: str, probe: Probe, backlog: Backlog) -> list[Effect]:
         """Send again what the gateway has not got, and tell which of its requests are here."""

@@ -37,7 +37,7 @@ def _fault_of_kind(spec: RequestSpec, service: Service) -> str | None:
     if (spec.pooling is not None) != service.pools:
         return "the service makes vectors, and no tokens" if service.pools else "the service makes no vectors"
     if spec.sampling.max_tokens < 1:
-        return "max_tokens is 0: there is nothing to draw"
+        return "max_tokens is 0: there is nothing to generate"
     return fault_of_images(spec.images, len(spec.prompt), service.images) if spec.images else None
 
 

@@ -6,8 +6,8 @@ forbids is of no use to anybody. A mask that is late does not hold the batch for
 request's last token is computed again. Masks of cheap grammars come first, and one that stays dear fails, with all
 requests that ask for it.
 
-Where drafts are wanted, masks are asked for as soon as a token is drawn, with the tokens that the grammar forces next:
-these are the next step's drafts.
+Where drafts are wanted, masks are asked for as soon as a token is sampled, with the tokens that the grammar forces
+next: these are the next step's drafts.
 """
 
 import time
@@ -37,7 +37,7 @@ Allowed = NDArray[np.bool_] | Unsampled
 
 
 class AnswerSoFar(NamedTuple):
-    """The tokens of a request's answer, the last of which was just drawn."""
+    """The tokens of a request's answer, the last of which was just sampled."""
 
     request: str
     grammar: str

@@ -84,7 +84,7 @@ class Rows(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Batch:
     """One iteration of one service. ``rows``: of an engine that pads; the chunks are what is wanted of them.
-    ``num_forced``: tokens that grammars force after those that are drawn are wanted, so many of a request at most.
+    ``num_forced``: tokens that grammars force after those that are sampled are wanted, so many of a request at most.
     """
 
     service: str

@@ -226,7 +226,7 @@ class Slicing:
         return starts_by if starts_by >= now else inf
 
     def _others(self, service: Service, request: EngineRequest, growth: int, room: int) -> Iterator[There]:
-        """Engines that could decode it. While it moves, it draws tokens here."""
+        """Engines that could decode it. While it moves, it generates tokens here."""
         leaving = self._departures.leaving()
         if request.transfer is not None or request in service.queue.pinned or len(leaving) >= MOST_LEAVING:
             return

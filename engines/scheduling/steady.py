@@ -59,8 +59,8 @@ class SteadyBatch:
     )
 
     def __init__(self, pool: BlockPool, members: Sequence[EngineRequest], left: Sequence[int]) -> None:
-        """Begin to pass steps of a batch. ``left``: how many tokens each may draw before one ends it, one at least; see
-        `steady_batch`.
+        """Begin to pass steps of a batch. ``left``: how many tokens each may generate before one ends it, one at least;
+        see `steady_batch`.
         """
         self.members = members
         self._pool = pool
@@ -231,7 +231,7 @@ def num_steps_to_delivery(members: Sequence[EngineRequest], deliver_every: int) 
 
 
 def _num_before_end(request: EngineRequest) -> int:
-    """How many tokens it can draw before one ends it."""
+    """How many tokens it can generate before one ends it."""
     sampling, num_tokens = request.spec.sampling, len(request.tokens)
     num_generated = num_tokens - len(request.spec.prompt)
     if (

@@ -1,7 +1,7 @@
 """Checks drafts in one step: each of them is a row of a batch of decodes, over the blocks of one request.
 
-The token at a position is drawn from the model's logits with the random number of that position and the request's
-seed, whatever was drafted. So a draft is right if it is the token that was drawn. An answer is the same as without
+The token at a position is sampled from the model's logits with the random number of that position and the request's
+seed, whatever was drafted. So a draft is right if it is the token that was sampled. An answer is the same as without
 drafts, be it greedy or sampled: nothing is accepted at random, and no distribution changes.
 """
 

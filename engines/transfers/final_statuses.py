@@ -19,7 +19,7 @@ class FinalStatuses:
     def remember(self, request: EngineRequest) -> None:
         """Remember a request that has finished, and that this was said."""
         offset = max(request.first_known_offset, request.num_generated - MOST_TOKENS)
-        last = request.say_again(offset)
+        last = request.resend_from(offset)
         self._deltas.pop(request.id, None)
         if last is not None:
             self._deltas[request.id] = last

@@ -30,7 +30,7 @@ def in_all(free: float, num_running: int) -> float:
 
 
 def growth_tokens(running: Collection[EngineRequest]) -> float:
-    """Return how many tokens running requests may be expected to draw, all together, until one of them ends.
+    """Return how many tokens running requests may be expected to generate, all together, until one of them ends.
 
     Who looks at a random moment finds requests in the middle of their answers: on average, as much is still to come as
     there is (renewal theory: age and residual life are distributed alike). Of n requests with m tokens left on average,

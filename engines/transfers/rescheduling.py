@@ -87,8 +87,8 @@ class OwnEngine:
 class Marks:
     """Below what freeness engines give, and above what they take: the topology's, or more if requests grow by more.
 
-    Until one of them ends, an engine's requests are expected to draw ``growth_tokens`` together. Who has that much room
-    need preempt nobody; who has twice as much can spare some.
+    Until one of them ends, an engine's requests are expected to generate ``growth_tokens`` together. Who has that much
+    room need preempt nobody; who has twice as much can spare some.
     """
 
     rules: Rescheduling

@@ -152,7 +152,7 @@ class _Held:
         self._last: dict[str, tuple[int, int | None]] = {}  # position and token
 
     def goes_on_with(self, service: str, chunks: Sequence[Chunk]) -> bool:
-        """Whether each of the chunks is the token that its row drew last."""
+        """Whether each of the chunks is the token that its row sampled last."""
         if service != self.service or self._generation.is_over:
             return False
         return all(

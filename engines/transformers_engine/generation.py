@@ -4,7 +4,7 @@
 a batch early. So calls run in a thread of their own, and there ``generate`` waits where it asks after each step whether
 to stop (`StoppingCriteria`). One of the two threads computes at a time.
 
-Tokens are sampled as every engine of the mesh draws them, where ``generate`` lets its user change scores
+Tokens are sampled as every engine of the mesh samples them, where ``generate`` lets its user change scores
 (`LogitsProcessor`): all but the sampled token get none, and its greedy choice is that token.
 """
 
@@ -50,8 +50,8 @@ class ComputeThread:
 
 
 class BatchGeneration:
-    """One call of ``generate``. ``prompts`` as left-padded rows of one batch that draws up to ``most_tokens`` tokens a
-    row.
+    """One call of ``generate``. ``prompts`` as left-padded rows of one batch that generates up to ``most_tokens``
+    tokens a row.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""Our sampler in vLLM's model runner: keyed by seed and position, so that a request that goes on elsewhere draws alike.
+"""Our sampler in vLLM's model runner: keyed by seed and position, so a request that goes on elsewhere samples alike.
 
-vLLM's own keeps a generator for each request, whose state depends on what it drew before and does not travel.
+vLLM's own keeps a generator for each request, whose state depends on what it sampled before and does not travel.
 """
 
 from collections import OrderedDict
@@ -45,7 +45,7 @@ class MeshSampler(VllmSampler):  # type: ignore[misc]  # vLLM is not there when 
         self._tails: OrderedDict[str, tuple[int, Tensor]] = OrderedDict()  # position, and logits of the token there
 
     def begin(self, step: VllmStep) -> None:
-        """The next call draws for this step."""
+        """The next call samples for this step."""
         self._step = step
         self.logprobs, self.unsampled = StepLogprobs({}, {}), {}
         self._sampler.expect([draw for draw in step.draws.values() if draw is not None])

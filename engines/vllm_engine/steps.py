@@ -1,8 +1,8 @@
 """Tells vLLM of each batch which requests are new to it, which go on, and which it may forget.
 
-vLLM's model runner keeps the requests of the step before: tokens, block tables, the token that it drew. A decode that
-goes on costs it a few numbers then. Everything else is told as a new request: a prompt whose KV before the chunk is
-computed already, which is what prefix hits, chunks, continuations and requests from other engines are to it. What is
+vLLM's model runner keeps the requests of the step before: tokens, block tables, the token that it sampled. A decode
+that goes on costs it a few numbers then. Everything else is told as a new request: a prompt whose KV before the chunk
+is computed already, which is what prefix hits, chunks, continuations and requests from other engines are to it. What is
 not in a batch is forgotten after it, so nothing can leak.
 """
 
@@ -30,7 +30,7 @@ class NewRequest:
 
 @dataclass(frozen=True, slots=True)
 class KnownRequest:
-    """One that decodes on. The token to compute is the one that vLLM drew last."""
+    """One that decodes on. The token to compute is the one that vLLM sampled last."""
 
     id: str
     num_computed: int

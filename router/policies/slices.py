@@ -28,7 +28,7 @@ AboveZero = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class SlicesParameters(msgspec.Struct, frozen=True):
-    """``slice_tokens``: S, the tokens that a request draws before it comes back.
+    """``slice_tokens``: S, the tokens that a request generates before it comes back.
 
     ``interval_s``: Gamma, the least time between two rounds of batching.
     ``factor``: lambda, the share of the least load of an engine that the interval grows to; 0 keeps it fixed.

@@ -1,7 +1,7 @@
 """Checks what must hold after every event of a simulation, whatever goes wrong in it.
 
-- Each token is delivered once, in order, and by the request's present owner: engines draw tokens here that say who drew
-  them (`TracedToken`), and `WatchedTimelines` read them as a client would.
+- Each token is delivered once, in order, and by the request's present owner: engines sample tokens here that say who
+  sampled them (`TracedToken`), and `WatchedTimelines` read them as a client would.
 - No two engines run a request under one epoch, nor under one attempt unless messages come twice.
 - Engines and gateways pass their own `check_invariants`: every block is held by whom it belongs to.
 - No reservation is kept for longer than its deadline after its sender's last word.
@@ -58,7 +58,7 @@ class InvariantError(AssertionError):
 
 
 class TracedToken(NamedTuple):
-    """A token that says who drew it: ``position`` counts generated tokens."""
+    """A token that says who sampled it: ``position`` counts generated tokens."""
 
     position: int
     attempt: int
@@ -311,7 +311,7 @@ class Invariants:
 
 
 class WatchedCore(ObservedCore):
-    """An engine core that tells of each event, and whose tokens say who drew them."""
+    """An engine core that tells of each event, and whose tokens say who sampled them."""
 
     def __init__(self, invariants: Invariants, parts: CoreParts) -> None:
         super().__init__(parts)

@@ -99,7 +99,7 @@ def noticing_unanswered_submits(patch: Patch) -> None:
 
 def asking_for_lost_tokens(patch: Patch) -> None:
     """Whoever is asked says only what it does not have."""
-    patch.setattr(EngineRequest, "say_again", lambda self, offset: None)
+    patch.setattr(EngineRequest, "resend_from", lambda self, offset: None)
 
 
 def probing(patch: Patch) -> None:

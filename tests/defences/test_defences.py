@@ -4,7 +4,7 @@ Not in the table is what no run shows, because another defence stands behind it 
 
 - Silence of a running request for `DispatchLimits.stall_s`: `Probing` finds out long before.
 - `Moved`, and the `Cancel` that answers `Accepted` of a stranger: tokens and probes tell the same, a moment later.
-- `Abort`, and the answers to unknown transfers and to a Commit said twice: deadlines and leases end the same.
+- `Abort`, and the answers to unknown transfers and to a Commit sent twice: deadlines and leases end the same.
 - The refusal of a late hand-over (`EngineCore.adopt`): older attempts are fenced and cancelled by their gateway.
 - The epoch of `Cancel`: what a late one ends is missed by `Probing`, and goes on.
 - Pinned blocks, and blocks that wait for the running step: runs follow no content; generations and

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engines.engine_request import MOST_SAID_AGAIN
+from engines.engine_request import MOST_RESENT
 from mesh.topology.schema import Scheduling
 from mesh.wire.requests import (
     Accepted,
@@ -175,11 +175,11 @@ def test_log_probabilities_that_were_delivered_are_not_kept_for_ever(make_sequen
         request.append(token, TokenLogprobs(token, -0.5, [(token, -0.5)]), 0.0)
         delta = request.take_delta(None)
         assert [own.token for own in delta.logprobs or ()] == delta.tokens == [token]
-        assert len(request.logprobs) <= 2 * MOST_SAID_AGAIN
-    again = request.say_again(400 - MOST_SAID_AGAIN)
+        assert len(request.logprobs) <= 2 * MOST_RESENT
+    again = request.resend_from(400 - MOST_RESENT)
     assert again is not None
-    assert [own.token for own in again.logprobs or ()] == again.tokens == list(range(400 - MOST_SAID_AGAIN, 400))
-    assert request.say_again(0) is None
+    assert [own.token for own in again.logprobs or ()] == again.tokens == list(range(400 - MOST_RESENT, 400))
+    assert request.resend_from(0) is None
     request.transfer = "t"
     for token in range(300):
         request.append(token, TokenLogprobs(token, -0.5, []), 0.0)

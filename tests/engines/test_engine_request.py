@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from engines.engine_request import MOST_SAID_AGAIN, EngineRequest
+from engines.engine_request import MOST_RESENT, EngineRequest
 from engines.memory.block_pool import BlockPool
 from engines.memory.pages import PagePool
 from mesh.wire.requests import Epoch, FinishReason, RequestSpec, Sampling, TokenLogprobs
@@ -180,29 +180,27 @@ def test_a_delta_has_what_was_not_sent_yet(make_sequence: MakeSequence):
 
 
 @pytest.mark.parametrize(("offset", "tokens"), [(0, [5, 6, 7]), (2, [7]), (3, None)])
-def test_what_was_sent_is_said_again_from_any_offset(
-    make_sequence: MakeSequence, offset: int, tokens: list[int] | None
-):
+def test_what_was_sent_is_resent_from_any_offset(make_sequence: MakeSequence, offset: int, tokens: list[int] | None):
     request = make_sequence()
     draw(request, 5, 6, 7)
     request.take_delta(None)
     draw(request, 8)
-    delta = request.say_again(offset)
+    delta = request.resend_from(offset)
     assert (delta and delta.tokens) == tokens
 
 
-def test_probabilities_are_said_again_as_far_back_as_they_are_kept(make_sequence: MakeSequence):
+def test_probabilities_are_resent_as_far_back_as_they_are_kept(make_sequence: MakeSequence):
     request = make_sequence(sampling=sampling(max_tokens=1000, logprobs=0))
-    tokens = list(range(1, 2 * MOST_SAID_AGAIN + 2))
+    tokens = list(range(1, 2 * MOST_RESENT + 2))
     draw(request, *tokens[:-1])
     request.take_delta(None)
     assert request.first_known_offset == 0
     draw(request, tokens[-1])
     assert logprobs_of(request.take_delta(None).logprobs) == tokens[-1:]
     first = request.first_known_offset
-    assert first == len(tokens) - MOST_SAID_AGAIN
-    assert request.say_again(first - 1) is None
-    again = request.say_again(first)
+    assert first == len(tokens) - MOST_RESENT
+    assert request.resend_from(first - 1) is None
+    again = request.resend_from(first)
     assert again is not None
     assert logprobs_of(again.logprobs) == again.tokens == tokens[first:]
 
@@ -210,7 +208,7 @@ def test_probabilities_are_said_again_as_far_back_as_they_are_kept(make_sequence
 def test_probabilities_are_kept_for_a_new_owner(make_sequence: MakeSequence):
     request = make_sequence(sampling=sampling(max_tokens=1000, logprobs=0))
     request.transfer = "t"
-    draw(request, *range(1, 2 * MOST_SAID_AGAIN + 2))
+    draw(request, *range(1, 2 * MOST_RESENT + 2))
     request.take_delta(None)
     assert request.first_known_offset == 0
 
@@ -222,7 +220,7 @@ def test_probabilities_of_the_prompt_are_said_once(make_sequence: MakeSequence):
     assert request.take_delta(None).prompt_logprobs == [None, TokenLogprobs(2, -1.0, [])]
     draw(request, 6)
     assert request.take_delta(None).prompt_logprobs is None
-    assert (request.say_again(0), request.first_known_offset) == (None, 1)
-    again = request.say_again(1)
+    assert (request.resend_from(0), request.first_known_offset) == (None, 1)
+    again = request.resend_from(1)
     assert again is not None
     assert again.tokens == [6]

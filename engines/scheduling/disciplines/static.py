@@ -4,9 +4,9 @@ A batch is what a gateway sent as one (`SubmitBatch`), or the requests that came
 as many as the engine runs at a time. Its prompts are computed first, then all of it decodes.
 
 With ``pads``, batches are as transformers' generate computes them: every prompt as long as the longest, a row for each
-request until the batch is over, and answers when it is. Rows whose answer is complete draw tokens that nobody wants.
-No row can be taken out of such a batch, so it has as many as memory holds with the longest input and the longest answer
-that one of them may get here.
+request until the batch is over, and answers when it is. Rows whose answer is complete generate tokens that nobody
+wants. No row can be taken out of such a batch, so it has as many as memory holds with the longest input and the longest
+answer that one of them may get here.
 """
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
@@ -33,7 +33,7 @@ class StaticBatches:
         self._members: dict[EngineRequest, None] = {}  # of the batch that runs; those with ``pads`` that draw still
         self._complete: list[EngineRequest] = []  # with ``pads``: rows of it that nobody wants
         self._longest = 0  # tokens of its longest input
-        self._most = 0  # tokens that one of it may draw here
+        self._most = 0  # tokens that one of it may generate here
 
     def came(self, request: EngineRequest) -> None:
         request.uses_prefixes = request.uses_prefixes and not self.pads

@@ -1,4 +1,4 @@
-"""What becomes of a request that is sent to an engine: accepted, refused, invalid, or said twice."""
+"""What becomes of a request that is sent to an engine: accepted, refused, invalid, or sent twice."""
 
 import msgspec
 

@@ -47,7 +47,7 @@ def test_tokens_beyond_the_vocabulary_are(make_spec: MakeSpec, service: Service,
         ({"prompt": []}, "the prompt has no token"),
         ({"prompt": [1] * 64}, "64 tokens leave no room for an answer in a context of 64"),
         ({"prompt": [1] * 60, "generated": [1] * 5}, "65 tokens leave no room for an answer in a context of 64"),
-        ({"max_tokens": 0}, "max_tokens is 0: there is nothing to draw"),
+        ({"max_tokens": 0}, "max_tokens is 0: there is nothing to generate"),
     ],
 )
 def test_lengths_that_leave_nothing_to_do_are(

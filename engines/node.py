@@ -3,8 +3,8 @@
 Theory of operation. The shell (`engines.process`, or `simulation.engines.engine` in virtual time) passes on whatever
 happens: a message, a status, a finished step, copy or load, a wish that the engine ends, that time has passed. Each
 event is answered with effects, which the shell carries out in their order. It calls `expire` at `next_deadline`, which
-any event may change. After the effect `EndTurn` it calls `end_turn` once all that has come by then is passed on, so
-that one batch and one status follow from many messages.
+any event may change. It answers the effect `EndTurn` by a call of `end_turn`, once all that has come by then is passed
+on. So one batch and one status follow from many messages.
 
 What becomes of requests is the core's (`engines.core`). Which processes live and whom to hear, when to publish, which
 steps hang or fail for good, and how the engine ends is decided here.

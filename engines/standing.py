@@ -1,4 +1,4 @@
-"""Keeps what an engine is and what it has done so far."""
+"""Keeps an engine's role, its state, its place in the plan, and counts of what it has done so far."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Promises that cannot be kept, however little an engine has to do."""
+"""Finds promises that no engine can keep, however little it has to do."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

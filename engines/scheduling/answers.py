@@ -1,4 +1,4 @@
-"""Collects what a step leads to, request by request, and says it once to each gateway."""
+"""Collects the tokens and the ends that a step leads to, and sends them once to each gateway."""
 
 from collections import defaultdict
 

@@ -1,4 +1,4 @@
-"""Does what the torch engine does on GPUs and not on processors."""
+"""The part of the torch engine that is for GPUs alone."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Has images decoded and cut by a process that may die of them, for one client after the other."""
+"""Lets a process that may die of images decode and cut them, for one client after the other."""
 
 import asyncio
 import signal

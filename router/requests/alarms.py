@@ -1,4 +1,4 @@
-"""Keeps when who needs attention, if nothing happens before."""
+"""Keeps the time at which each request needs attention, if nothing happens before."""
 
 import heapq
 from math import inf

@@ -1,4 +1,4 @@
-"""Makes one call to a server, and reads its answer to the end: whatever comes, it ends in one of a few ways."""
+"""Makes one call to a server and reads its answer. Whatever comes, the call ends in one of a few ways."""
 
 from math import inf
 from typing import Final, Protocol

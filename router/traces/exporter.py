@@ -1,8 +1,8 @@
 """Exports traces to a collector, in a thread of its own: a slow collector, or none, delays no request.
 
 Theory of operation. The event loop puts a call that ended into a bounded queue and goes on. Once a second the thread
-takes what is there, up to a bound, makes spans of it call by call, and sends them with one request. While the collector
-is away the thread waits longer each time and tries the same again, and then gives that up. What the queue or the
+takes what is there, up to a bound, makes spans of it call by call, and sends them with one request. The collector may
+be away. The thread then waits longer each time and tries the same again, until it gives that up. What the queue or the
 collector does not take is dropped and counted.
 """
 

@@ -1,4 +1,4 @@
-"""Keeps what supervisors and other gateways said last, for those who watch the mesh. Nothing is decided by it."""
+"""Keeps the last statuses of supervisors and other gateways, for those who watch the mesh. Nothing decides by it."""
 
 from collections.abc import Collection
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Holds what the children of one supervisor share."""
+"""Holds what all children of one supervisor are started with."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Prompts of plain ASCII, encoded from a memory of words.
+"""Encodes prompts of plain ASCII by a cache of words and their tokens.
 
 A tokenizer cuts a text at its special tokens, then into words by a regular expression, and what becomes of a word does
 not depend on its neighbours. The library does all of this anew for each text, and tells where each token came from,

@@ -4,6 +4,7 @@ As MuxServe takes turns where services share a device in time alone (SeaLLM, sec
 """
 
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from heapq import nsmallest
 from math import inf
 
 from engines.engine_request import EngineRequest
@@ -17,15 +18,16 @@ class RoundRobinDiscipline:
         self._services = services
         self._rotation: list[Turn] = []
         self._given: Turn | None = None
+        self._here: dict[EngineRequest, None] = {}
 
     def came(self, request: EngineRequest) -> None:
-        """Ignore a newcomer: its turn comes all the same."""
+        self._here[request] = None
 
     def changed(self, request: EngineRequest) -> None:
         """Ignore the change: phases have their turns all the same."""
 
     def ended(self, request: EngineRequest) -> None:
-        """Do nothing: nothing was kept of the request."""
+        self._here.pop(request, None)
 
     def ran(self, service: str, requests: Sequence[EngineRequest], elapsed_s: float) -> None:
         if self._given is not None and self._given.service == service:
@@ -49,11 +51,22 @@ class RoundRobinDiscipline:
         yield from sorted(here, key=_by_arrival)
 
     def goes_before(self, service: str, now: float) -> GoesBefore:
-        """Count prompts of the service; those of others take turns with them."""
-        return lambda request: inf if request.spec.service == service and not request.is_decoding else 0.0
+        """Count prompts of the service, and as many of each other one, and one more, as these have as many turns."""
+        prompts = [request for request in self._here if not request.is_decoding]
+        num_turns = sum([request.spec.service == service for request in prompts]) + 1
+        ahead = set[EngineRequest]()
+        for other in self._services:
+            those = [request for request in prompts if request.spec.service == other != service]
+            ahead.update(nsmallest(num_turns, those, key=_by_arrival))
+
+        def seconds(request: EngineRequest) -> float:
+            is_own = request.spec.service == service and not request.is_decoding
+            return inf if is_own or request in ahead else 0.0
+
+        return seconds
 
     def check_invariants(self, here: Collection[EngineRequest]) -> None:
-        """Check nothing: the discipline has no state."""
+        assert set(here) == set(self._here), "a request that can be computed is unknown, or one that cannot is known"
 
 
 def _by_arrival(request: EngineRequest) -> tuple[float, ...]:

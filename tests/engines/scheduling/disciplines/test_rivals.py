@@ -148,7 +148,7 @@ def test_a_newcomer_joins_the_queue_of_the_last_one_of_its_service(make_sequence
     assert waits(ranked(queues(0.5), ["tiny", "b"], is_strict=False), "b", other) == [0.0]
 
 
-def test_services_that_take_turns_wait_for_their_own_prompts_alone(make_sequence: MakeSequence):
+def test_services_that_take_turns_wait_for_no_decodes(make_sequence: MakeSequence):
     here = request("decodes", "tiny"), request("elsewhere", "b"), make_sequence("prompt", 20)
     assert waits(RoundRobinDiscipline(["tiny", "b"]), "tiny", *here) == [0.0, 0.0, inf]
     assert InTurns(["tiny"]).goes_before("tiny", 0.0) is None

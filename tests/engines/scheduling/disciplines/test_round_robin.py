@@ -53,7 +53,15 @@ def test_within_a_turn_priority_comes_first_and_then_arrival(make_sequence: Make
     assert list(discipline.prompts("tiny", [late, early, urgent], 5.0)) == [urgent, early, late]
 
 
-def test_all_prompts_of_a_service_go_before_a_newcomer_and_none_of_others(make_sequence: MakeSequence):
-    goes_before = RoundRobinDiscipline(["tiny", "other"]).goes_before("tiny", 0.0)
-    assert goes_before(make_sequence()) == inf
-    assert goes_before(make_sequence(service="other")) == 0.0
+def test_before_a_newcomer_go_the_prompts_of_its_service_and_as_many_of_others_as_have_turns(
+    make_sequence: MakeSequence,
+):
+    discipline = RoundRobinDiscipline(["tiny", "other"])
+    own = make_sequence("own")
+    others = [make_sequence(f"r{number}", service="other", arrived_at=3.0 - number) for number in range(3)]
+    for request in (own, *others):
+        discipline.came(request)
+    assert [discipline.goes_before("tiny", 0.0)(request) for request in (own, *others)] == [inf, 0.0, inf, inf]
+    assert [discipline.goes_before("other", 0.0)(request) for request in (own, *others)] == [inf] * 4
+    discipline.ended(own)
+    assert [discipline.goes_before("tiny", 0.0)(request) for request in others] == [0.0, 0.0, inf]

@@ -18,7 +18,6 @@ from kvtransfer.send import SendState, SendTransfer
 from mesh.membership.membership import Membership, Renewed, Restarted
 from mesh.wire.transfers import Reserve
 from router.placement.change.changeover import Patience
-from router.placement.daemon import PlacementDaemon
 from router.requests import dispatcher
 from router.requests.dispatcher import Dispatcher
 from router.requests.in_flight_request import InFlightRequest
@@ -163,7 +162,12 @@ def leases(patch: Patch) -> None:
 
 def knowing_submits(patch: Patch) -> None:
     """Each Submit begins anew, whatever is here under its epoch or a later one."""
-    patch.setattr(OwnedRequests, "knows", lambda self, request, epoch: False)
+
+    def make_way(self: OwnedRequests, request: str, _: Any, now: float) -> list[Any]:
+        owned = self.by_id.get(request)
+        return [] if owned is None else self.end(owned, now)
+
+    patch.setattr(OwnedRequests, "make_way", make_way)
 
 
 def remembering_what_ended(patch: Patch) -> None:
@@ -297,4 +301,4 @@ def waiting_until_nothing_is_left(patch: Patch) -> None:
 
 
 def repeating_orders(patch: Patch) -> None:
-    patch.setattr(PlacementDaemon, "_patience", property(lambda self: Patience(NEVER)))
+    patch.setattr("router.placement.daemon.Patience", lambda *_: Patience(NEVER))

@@ -13,6 +13,7 @@ from router.scaling.pools import EnginePhase
 
 RESTS_S = 30.0  # an engine that did not start is not asked again for so long, twice as long after each further time
 LONGEST_REST_S = 960.0
+DOWN_S = 5.0  # an engine that died and does not start again within it counts no more until it does
 ROOM_S = 10.0  # after which room for a host is asked for again: who gives it forgets after a while
 
 
@@ -49,6 +50,7 @@ class Fleet:
         self._children: dict[str, ChildStatus] = {}
         self._orders: dict[str, _Order] = {}
         self._failures: dict[str, _Failures] = {}
+        self._died_at: dict[str, float] = {}  # of those that are to start again
 
     def __repr__(self) -> str:
         return f"<Fleet { ({name: child.state for name, child in self._children.items()}) }>"
@@ -66,6 +68,10 @@ class Fleet:
     def _hear_child(self, child: ChildStatus, now: float) -> None:
         before = self._children.get(child.process)
         self._children[child.process] = child
+        if child.state == "restarting":
+            self._died_at.setdefault(child.process, now)
+        else:
+            self._died_at.pop(child.process, None)
         order = self._orders.get(child.process)
         if order is not None and (order.is_for_room or order.running is (child.state not in (*ENDED, "leaving"))):
             del self._orders[child.process]
@@ -89,14 +95,14 @@ class Fleet:
         order, child = self._orders.get(engine), self._children.get(engine)
         if order is not None and now < order.until:
             return EnginePhase.STARTING if order.running else EnginePhase.LEAVING
-        if self._is_away(engine):
-            return EnginePhase.STANDBY
-        if child is None:
+        if child is None and not self._is_away(engine):
             return EnginePhase.UNKNOWN
-        if child.state in ENDED:
+        if child is None or self._is_away(engine) or child.state in ENDED:
             return EnginePhase.STANDBY
         if child.state == "leaving" or self._drains(engine, now):
             return EnginePhase.LEAVING
+        if now - self._died_at.get(engine, now) >= DOWN_S:
+            return EnginePhase.DOWN
         return EnginePhase.SERVING if child.state == "running" else EnginePhase.STARTING
 
     def _drains(self, engine: str, now: float) -> bool:

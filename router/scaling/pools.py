@@ -44,6 +44,7 @@ class EnginePhase(StrEnum):
     STARTING = "starting"
     LEAVING = "leaving"
     STANDBY = "standby"
+    DOWN = "down"  # it died, and did not come back soon
     UNKNOWN = "unknown"  # its supervisor was not heard
 
 

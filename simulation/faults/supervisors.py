@@ -27,6 +27,11 @@ class _Child:
     up_since: float | None  # it takes a place from then on: it starts, serves or leaves
     last_exit: str | None = None
 
+    @property
+    def told(self) -> str:
+        """The state that others are told: an engine that died is to start again."""
+        return "restarting" if self.state == "running" and not self.incarnations.is_alive else self.state
+
 
 class SimulatedSupervisor:
     """The supervisor of one host. ``spans``: see `SharedDevices`. ``others``: kinds of its host's other processes, by
@@ -97,7 +102,7 @@ class SimulatedSupervisor:
             self._want(name, running)
 
     def _states(self) -> dict[str, str]:
-        return {name: child.state for name, child in self._children.items()}
+        return {name: child.told for name, child in self._children.items()}
 
     def _want(self, name: str, running: bool) -> None:
         child = self._children[name]
@@ -146,7 +151,7 @@ class SimulatedSupervisor:
         self._seq += 1
         ended = self._dead
         children = [
-            ChildStatus(name, "engine", None, child.state, 0, child.last_exit, ended[name])
+            ChildStatus(name, "engine", None, child.told, 0, child.last_exit, ended[name])
             for name, child in self._children.items()
         ]
         children += [

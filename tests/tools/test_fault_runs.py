@@ -169,3 +169,8 @@ def test_a_service_may_go_while_blocks_of_it_are_loaded():
 
 def test_a_service_that_is_gone_has_nobody_who_starves():
     assert play(draw(502796)).failure is None
+
+
+def test_another_engine_starts_where_the_only_one_that_runs_died_for_long():
+    assert draw(2002749).topology.scaling is not None
+    assert play(draw(2002749)).failure is None

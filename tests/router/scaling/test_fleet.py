@@ -8,7 +8,7 @@ from mesh.topology.parse import load
 from mesh.wire.control import SetRunning
 from mesh.wire.frames import Sender
 from mesh.wire.status import ChildStatus, SupervisorStatus
-from router.scaling.fleet import ROOM_S, Fleet, ScaleOrder
+from router.scaling.fleet import DOWN_S, ROOM_S, Fleet, ScaleOrder
 from router.scaling.pools import EnginePhase
 
 TEXT = """
@@ -53,6 +53,16 @@ def test_engines_of_hosts_that_are_nowhere_are_on_standby(fleet: Fleet):
 def test_only_the_nearest_supervisor_is_believed_about_hosts(fleet: Fleet):
     hear(fleet, "far", engine("running"), away=("far",))
     assert fleet.phase("e", 0.0) is EnginePhase.SERVING
+
+
+def test_an_engine_that_died_counts_until_it_does_not_come_back(fleet: Fleet):
+    hear(fleet, "far", engine("restarting"))
+    assert fleet.phase("e", 0.0) is EnginePhase.STARTING
+    hear(fleet, "far", engine("restarting"), now=DOWN_S)
+    assert fleet.phase("e", DOWN_S) is EnginePhase.DOWN
+    assert not fleet.may_start("e", DOWN_S), "its supervisor does"
+    hear(fleet, "far", engine("starting"), now=DOWN_S + 1)
+    assert fleet.phase("e", DOWN_S + 1) is EnginePhase.STARTING
 
 
 def test_room_is_asked_for_near_and_the_start_of_the_engine_itself_once_its_host_is_there(fleet: Fleet):

@@ -26,7 +26,7 @@ KINDS = (*(row["kind"] for row in ROWS["faults"]), "fail_load", "daemon", *(row[
 ORDERS = (
     *("move", "drain", "role", "retire", "leave", "rescheduling", "late", "shed", "pause", "placement", "drafts"),
     *("policy", "behind", "retire_gateway", "pace", "adapters", "fillers", "disciplines", "slices", "flips", "tiers"),
-    *("swaps", "spans"),
+    *("swaps", "spans", "scaling"),
 )
 
 

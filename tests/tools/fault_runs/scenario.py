@@ -38,13 +38,13 @@ from simulation.loads.trace_request import TraceRequest
 from simulation.loads.traces import structured
 from tests.tools.fault_runs.adapters import SMALL_BYTES, write_small
 from tests.tools.fault_runs.draws import DURATION_S, KINDS, LONG_S, ORDERS, Draw, draw_all
+from tests.tools.fault_runs.fleets import WEIGHT_BYTES, with_scaling, with_spans, with_swaps
 from tests.tools.fault_runs.orders import LOAD_S, Order
 
 BLOCK_TOKENS = 16
 KV_BYTES_PER_TOKEN = 4096
 WINDOW_S = 86_400.0  # of a batch
 TRANSFER_S = 2.0  # deadline of a transfer
-WEIGHT_BYTES = 2**30
 SUPERVISED = 0.75  # of all runs
 FLIPPING = ("elastic", "foresight", "tropical")  # policies that may flip roles
 MOST_DEATHS = 4  # `DispatchLimits.max_deaths`
@@ -153,9 +153,11 @@ def draw(seed: int, only: Iterable[str] = (*KINDS, *ORDERS), among: Sequence[str
     if "disciplines" in kinds:
         topology = _with_disciplines(topology, Random(f"{seed}/disciplines"))
     if "swaps" in kinds and len(topology.services) > 1 and topology.placement is not None:
-        topology = _with_swaps(topology, Random(f"{seed}/swaps"))
+        topology = with_swaps(topology, Random(f"{seed}/swaps"))
     if "spans" in kinds and topology.placement is not None:
-        topology = _with_spans(topology, Random(f"{seed}/spans"))
+        topology = with_spans(topology, Random(f"{seed}/spans"))
+    if "scaling" in kinds and not any(spec.spans for spec in topology.engines):  # two rules would start those
+        topology = with_scaling(topology, Random(f"{seed}/scaling"))
     if "slices" in kinds:
         topology = _with_slices(topology, Random(f"{seed}/slices"))
     if "tiers" in kinds:
@@ -214,42 +216,6 @@ def _topology(random: Random, policy_names: Sequence[str]) -> Topology:
     policy, transfer = PolicySpec(random.choice(policy_names)), TransferSpec(deadline_s=TRANSFER_S)
     path = Path("faults.toml")
     return Topology("faults", path, services, engines, gateways, policy=policy, transfer=transfer, timing=Timing())
-
-
-def _with_swaps(topology: Topology, random: Random) -> Topology:
-    """In half of such runs, engines whose memory holds one service at a time, and begins with one."""
-    if random.random() < 0.5:
-        return topology
-    names, room = [service.name for service in topology.services], WEIGHT_BYTES * 3 // 2
-    engines = [
-        replace(
-            spec,
-            role=Role.MULTIPLEX,
-            services=(names[number % len(names)],),
-            weight_memory_bytes=room,
-            staging_memory_bytes=room,
-        )
-        for number, spec in enumerate(topology.engines)
-    ]
-    return replace(topology, engines=tuple(engines))
-
-
-def _with_spans(topology: Topology, random: Random) -> Topology:
-    """In half of such runs, an engine that may take the devices of the first two, if these do the same."""
-    first, second = topology.engines[:2]
-    if random.random() < 0.5 or first.role is not second.role:
-        return topology
-    room = first.weight_memory_bytes
-    wide = replace(
-        first,
-        id="wide",
-        services=tuple(service.name for service in topology.services),
-        spans=(first.id, second.id),
-        is_standby=True,
-        weight_memory_bytes=None if room is None else 2 * room,
-        profile="a100-llama3-8b-tp2",
-    )
-    return replace(topology, engines=(*topology.engines, wide))
 
 
 def _with_disciplines(topology: Topology, random: Random) -> Topology:

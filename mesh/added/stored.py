@@ -63,3 +63,11 @@ def load_deployed(path: Path, text: str | None = None) -> Topology:
     topology = load(path, text)
     tables = stored_tables(topology)
     return load(path, text, added=tables) if tables else topology
+
+
+def load_instead(path: Path, deployed: Topology) -> Topology:
+    """Read another file for the mesh of ``deployed``, with what was added to that. Raise `TopologyError`."""
+    topology = load(path)
+    names = {name for service in topology.offered for name in (service.name, *service.aliases)}
+    pools = {engine.pool for engine in topology.own_engines}
+    return load(path, added=fitting(stored_tables(deployed), names, pools))

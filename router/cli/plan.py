@@ -76,8 +76,8 @@ class Action(StrEnum):
 
 
 def run(options: argparse.Namespace) -> int:
+    from mesh.added.stored import load_deployed, load_instead
     from mesh.cli.cluster import require_running
-    from mesh.topology.parse import load
     from router.cli.plan_picture import standing_page
     from router.cli.standing_tables import print_standing, summary
 
@@ -85,8 +85,8 @@ def run(options: argparse.Namespace) -> int:
     if action not in {None, Action.SEARCH} and (options.plot or options.html):
         raise UserError(f"--plot and --html: are for showing and for search, not for {action}")
     showing = Showing.of(options, is_for_programs=options.json)
-    topology = load(file)
-    wanted = None if new is None else _wanted(topology, load(new))
+    topology = load_deployed(file)
+    wanted = None if new is None else _wanted(topology, load_instead(new, topology))
     require_running(topology, file)
     match action:
         case Action.SEARCH:

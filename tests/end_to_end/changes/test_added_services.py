@@ -6,6 +6,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -57,6 +60,24 @@ def ask(mesh: Mesh, service: str) -> httpx.Response:
     return httpx.post(f"{mesh.url}/v1/completions", json=body, timeout=DEADLINE_S)
 
 
+@contextmanager
+def asked(mesh: Mesh, service: str) -> Iterator[None]:
+    """Ask for it again and again."""
+    is_over = threading.Event()
+
+    def go_on() -> None:
+        while not is_over.wait(0.05):
+            ask(mesh, service)
+
+    asking = threading.Thread(target=go_on)
+    asking.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        asking.join()
+
+
 def names(mesh: Mesh) -> list[str]:
     return [one["id"] for one in httpx.get(f"{mesh.url}/v1/models").json()["data"]]
 
@@ -86,6 +107,13 @@ def test_an_added_service_is_served_survives_restarts_and_can_be_removed(mesh: M
     until(lambda: ask(mesh, "more").status_code == 200)
     listed = change(mesh, "list").splitlines()
     assert listed == ["base: served by e-0, e-1", "more: served by e-0, e-1, added while the mesh runs"]
+
+    planned = mesh.run("plan", str(mesh.topology), "apply", str(mesh.topology))
+    assert (planned.returncode, "is carried out" in planned.stdout) == (0, True), planned.stderr
+    assert change(mesh, "list").splitlines() == listed, "a plan for what the file has leaves the rest"
+    with asked(mesh, "more"):
+        found = mesh.run("plan", str(mesh.topology), "search", "--listen", "1", "--improve", "0.1", "--json")
+    assert (found.returncode, '"more"' in found.stdout) == (0, True), found.stderr
 
     payload = {"model": "more", "prompt": "abc", "max_tokens": 400, "seed": 3, "ignore_eos": True}
     running = Client(mesh.url, payload).begin()

@@ -9,6 +9,7 @@ from engines.filling.filling import Filling
 from engines.requests import OwnedRequests
 from engines.scheduling.answers import Answers
 from engines.scheduling.batch import ChunkResult, Rows, StepResult, Unsampled
+from engines.scheduling.disciplines.by_urgency import gives_way, urgent_first
 from engines.scheduling.disciplines.discipline import Discipline, Ranking, Turn
 from engines.scheduling.disciplines.static import StaticBatches
 from engines.scheduling.queue import ServiceQueue
@@ -131,41 +132,30 @@ class Iterations:
         return None
 
     def _choices(self, now: float) -> Iterator[tuple[Service, Sequence[Share], list[EngineOutcome]]]:
-        """What could be computed next: what is planned for each turn."""
-        for turn in self._turns(now):
-            service = self._services[turn.service]
-            if service.paused_at is None and not service.queue.is_empty:
-                yield service, *self._plan(turn, now)
+        """What could be computed next: what is planned for each turn. If that is nothing, no prompt gives way."""
+        by_urgency = len(self._services) > 1 and self._discipline.rank(now) is None
+        is_prefill = self._standing.role is Role.PREFILL
+        for may_wait in (True, False) if by_urgency and not is_prefill else (False,):
+            turns: Iterable[Turn] = self._discipline.turns(now)
+            if by_urgency and is_prefill:
+                turns = urgent_first(turns, self._services, self._schedulers, now)
+            for turn in turns:
+                service = self._services[turn.service]
+                if service.paused_at is None and not service.queue.is_empty:
+                    yield service, *self._plan(turn, may_wait, now)
 
-    def _turns(self, now: float) -> Iterable[Turn]:
-        """Those of the discipline. A prefill engine computes one prompt at a time, of whatever service: where services
-        take turns, the most urgent prompt has the first turn of those whose service decodes nothing.
-        """
-        in_turn, role = self._discipline.turns(now), self._standing.role
-        if role is not Role.PREFILL or len(self._services) == 1 or self._discipline.rank(now) is not None:
-            return in_turn
-        turns = list(in_turn)
-        queues = {turn: self._services[turn.service].queue for turn in turns}
-        urgency = {
-            turn: urgency
-            for turn, queue in queues.items()
-            if (urgency := self._schedulers[turn.service].next_urgency(queue, now)) and not queue.decoding()
-        }
-        by_urgency = iter(sorted(urgency, key=urgency.__getitem__))
-        return [next(by_urgency) if turn in urgency else turn for turn in turns]
-
-    def _plan(self, turn: Turn, now: float) -> tuple[Sequence[Share], list[EngineOutcome]]:
+    def _plan(self, turn: Turn, may_wait: bool, now: float) -> tuple[Sequence[Share], list[EngineOutcome]]:
         service = self._services[turn.service]
-        plan, outcomes = self._plan_once(turn, now)
+        plan, outcomes = self._plan_once(turn, may_wait, now)
         if plan.starved and not plan.shares and self._handovers.arrivals.num_migrating:
             reclaimed = self._handovers.arrivals.reclaim(now)
-            plan, planned = self._plan_once(turn, now)
+            plan, planned = self._plan_once(turn, may_wait, now)
             outcomes += [*reclaimed, *planned]
         while plan.starved and not plan.shares and (victim := self._less_urgent(service, plan.starved, now)):
             queue, request = victim
             queue.preempt(request)
             preempted = self._book_preempted([request], now)
-            plan, planned = self._plan_once(turn, now)
+            plan, planned = self._plan_once(turn, may_wait, now)
             outcomes += [*preempted, *planned]
         return plan.shares, outcomes
 
@@ -188,7 +178,7 @@ class Iterations:
             return None
         return victim
 
-    def _plan_once(self, turn: Turn, now: float) -> tuple[StepPlan, list[EngineOutcome]]:
+    def _plan_once(self, turn: Turn, may_wait: bool, now: float) -> tuple[StepPlan, list[EngineOutcome]]:
         service, rank = self._services[turn.service], self._discipline.rank(now)
         if (holding := self._holding) and not service.pool.can_allocate(wanted_blocks(service.queue)):
             for speculation in holding:
@@ -197,7 +187,8 @@ class Iterations:
         outcomes = [*self._slicing.before_plan(service, now), *self._tiering.before_plan(service, rank, now)]
         scheduler = self._schedulers[service.name]
         if rank is None:
-            plan = scheduler.plan(service.queue, role, now)
+            waits = may_wait and gives_way(service.name, self._services, self._schedulers, now)
+            plan = scheduler.plan(service.queue, role, now, gives_way=waits)
         else:
             with closing(self._discipline.prompts(service.name, service.queue.prompts(), now)) as prompts:
                 ranking = Ranking(rank, prompts, turn.members)

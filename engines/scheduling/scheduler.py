@@ -101,8 +101,11 @@ class LocalScheduler:
         now: float,
         phase: IterationPhase | None = None,
         ranking: Ranking | None = None,
+        gives_way: bool = False,
     ) -> StepPlan:
-        """Decide the next iteration and hold the blocks that it needs. ``phase`` and ``ranking``: of its discipline."""
+        """Decide the next iteration and hold the blocks that it needs. ``phase`` and ``ranking``: of its discipline.
+        ``gives_way``: its prompts are not computed beside its decodes now.
+        """
         plan = StepPlan([])
         if phase is not None and ranking is not None:
             self._add_phase(queue, role, phase, ranking, plan)
@@ -114,7 +117,7 @@ class LocalScheduler:
         if not decodes_wait:
             is_same = len(queue.running) == num_running and not plan.preempted
             self._add_decodes(queue, decoding if is_same else queue.decoding(), plan)
-        if queue.waiting or len(plan.shares) < len(queue.running):
+        if (decodes_wait or not gives_way) and (queue.waiting or len(plan.shares) < len(queue.running)):
             self._add_prefills(queue, role, now, plan, decodes_wait)
         if plan.preempted:
             plan.shares[:] = [share for share in plan.shares if share.request not in plan.preempted]
@@ -240,7 +243,7 @@ class LocalScheduler:
 
     def _has_place(self, queue: ServiceQueue, ranking: Ranking) -> bool:
         """A batch that was formed is as large as it is, and no one passes one that waits to come back."""
-        return ranking.members is not None or (queue.num_taken < self._limits.max_running and not queue.is_claimed)
+        return ranking.members is not None or self._has_places(queue)
 
     def _next(
         self, prefilling: list[EngineRequest], queue: ServiceQueue, now: float, plan: StepPlan
@@ -248,7 +251,7 @@ class LocalScheduler:
         """Whose turn it is: those that have begun go on, unless one that waits is due earlier and may pass them."""
         if not prefilling:
             return self._next_waiting(queue, now, plan)
-        if not _goes_by_deadline(prefilling[0]):
+        if not goes_by_deadline(prefilling[0]):
             return prefilling.pop(0)
         first = self.most_urgent(prefilling, now)
         waiting = self._next_waiting(queue, now, plan)
@@ -260,7 +263,7 @@ class LocalScheduler:
         return first
 
     def _may_pass(self, waiting: EngineRequest, first: EngineRequest, now: float) -> bool:
-        return _goes_by_deadline(waiting) and self._urgency(waiting, now) < self._urgency(first, now)
+        return goes_by_deadline(waiting) and self.urgency(waiting, now) < self.urgency(first, now)
 
     def _share(
         self,
@@ -297,9 +300,17 @@ class LocalScheduler:
 
     def _next_waiting(self, queue: ServiceQueue, now: float, plan: StepPlan) -> EngineRequest | None:
         """The most urgent one, if any may be admitted."""
-        if plan.preempted or not queue.waiting or queue.is_claimed or queue.num_taken >= self._limits.max_running:
+        if plan.preempted or not queue.waiting or not self._has_places(queue):
             return None
         return self.most_urgent(queue.waiting, now)
+
+    def _has_places(self, queue: ServiceQueue) -> bool:
+        return queue.num_taken < self._limits.max_running and not queue.is_claimed
+
+    def has_room(self, queue: ServiceQueue, request: EngineRequest) -> bool:
+        """Return whether a waiting sequence would be admitted, whatever others hold of its prefix."""
+        num_blocks = queue.pool.blocks_for(len(request.tokens)) + self._headroom(queue)
+        return self._has_places(queue) and queue.pool.can_allocate(num_blocks)
 
     def _admit(self, queue: ServiceQueue, request: EngineRequest, plan: StepPlan, rank: Rank | None = None) -> bool:
         """Move a waiting sequence to those that run, with blocks for its tokens; False if it and a slice do not fit."""
@@ -348,17 +359,7 @@ class LocalScheduler:
         """The one whose prefill should start first, by its rank if there is one; there is at least one sequence."""
         if rank is not None:
             return min(requests, key=rank)
-        return min(requests, key=lambda request: self._urgency(request, now)) if len(requests) > 1 else requests[0]
-
-    def next_urgency(self, queue: ServiceQueue, now: float) -> tuple[float, ...] | None:
-        """Return how urgent the service's next prompt is, smaller first; None: there is none. One that has begun goes
-        before all, unless it may be passed.
-        """
-        urgencies = [
-            (not request.blocks or _goes_by_deadline(request), *self._urgency(request, now))
-            for request in queue.prompts()
-        ]
-        return min(urgencies, default=None)
+        return min(requests, key=lambda request: self.urgency(request, now)) if len(requests) > 1 else requests[0]
 
     def due_at(self, request: EngineRequest, left_s: float, now: float) -> float:
         """Return when a prefill is due, for an order by deadline. ``left_s``: predicted, of what is left of it.
@@ -372,7 +373,7 @@ class LocalScheduler:
             return request.ttft_deadline
         return max(request.ttft_deadline, request.came_at) + request.patience_s + left_s
 
-    def _urgency(self, request: EngineRequest, now: float) -> tuple[int, bool, float, float]:
+    def urgency(self, request: EngineRequest, now: float) -> tuple[int, bool, float, float]:
         order, arrived_at = request.prefill_order, request.arrived_at
         if order is PrefillOrder.DEADLINE:
             left_s = self._forecast.prefill_s(request)
@@ -391,7 +392,7 @@ def _comes_first(request: EngineRequest) -> bool:
     return request.prefill_mode is PrefillMode.FIRST
 
 
-def _goes_by_deadline(request: EngineRequest) -> bool:
+def goes_by_deadline(request: EngineRequest) -> bool:
     return request.prefill_order is PrefillOrder.DEADLINE
 
 

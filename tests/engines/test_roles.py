@@ -88,6 +88,22 @@ def test_a_prefill_engine_computes_one_prompt_at_a_time_of_whatever_service(make
     assert computed == "".join(3 * name for name in expected)
 
 
+@pytest.mark.parametrize(("order", "expected"), [(PrefillOrder.ARRIVAL, "abab"), (PrefillOrder.DEADLINE, "bbaa")])
+def test_an_engine_that_decodes_computes_the_prompts_that_go_by_deadline_in_their_order(make_spec, order, expected):
+    """Of whatever service. The others are computed in the turns of their services."""
+    core = VirtualMesh().add("only", services=(SERVICE, OTHER)).core
+    for name, service, ttft_s in (("a", SERVICE, 3.0), ("b", OTHER, 1.0)):
+        spec = make_spec(name, 16, max_tokens=1, service=service, slo_ttft_s=ttft_s)
+        core.receive(GATEWAY, Submit(spec, Epoch(1), order=order), (), 0.0)
+    computed = ""
+    while (batch := core.next_batch(0.5)[0]) is not None:
+        computed += batch.chunks[0].request
+        core.finish_step(
+            StepResult([ChunkResult(7 if one.draw is not None else None) for one in batch.chunks], 0.0), 0.5
+        )
+    assert computed == expected
+
+
 def test_what_was_to_decode_on_an_engine_of_the_old_role_need_not_stay(make_spec: MakeSpec):
     mesh, core = one_engine()
     mesh.deliver(GATEWAY, "only", Submit(make_spec("r"), Epoch(1), stays=True))

@@ -1,11 +1,9 @@
 """Ports of this machine that nobody uses."""
 
-import os
 import socket
 from contextlib import ExitStack, suppress
 from random import SystemRandom
 
-from mesh.errors import UserError
 from router.api.http.server import ADMIN_PORT_OFFSET
 
 FREE_PORTS = range(10_000, 19_000)
@@ -30,13 +28,3 @@ def free_ports(count: int) -> list[int]:
                     stack.enter_context(socket.socket()).bind(("127.0.0.1", one))
                 ports.append(port)
         return ports
-
-
-def free_range(count: int) -> int:
-    """The first of so many ports in a row, below those that the system gives to whoever connects."""
-    for first in range(20_000 + os.getpid() % 100 * 100, 32_000, 10):
-        with ExitStack() as stack, suppress(OSError):
-            for port in range(first, first + count):
-                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            return first
-    raise UserError(f"no {count} ports in a row are free between 20000 and 32000")

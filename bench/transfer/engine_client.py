@@ -14,7 +14,7 @@ from mesh.topology.schema import Topology
 from mesh.wire.control import ProcessState
 from mesh.wire.frames import Sender
 from mesh.wire.messages import GatewayMessage
-from mesh.wire.requests import Delta, Epoch, Failed, FinishReason, Refused, RequestSpec, StepTokens, Submit
+from mesh.wire.requests import Delta, Failed, FinishReason, Refused, StepTokens
 from mesh.wire.status import EngineStatus, GatewayStatus
 
 BEAT_S = 0.1
@@ -94,20 +94,6 @@ class EngineClient:
                 self.statuses[sender.process] = status
             async with self._changed:
                 self._changed.notify_all()
-
-    async def hand_over(self, spec: RequestSpec, prefill_engine: str, to: str) -> Epoch:
-        """Submit a request, anew whenever an engine refuses it, as gateways do, until ``to`` has it."""
-        epoch = Epoch(1)
-        while not await self._is_taken(spec, epoch, prefill_engine, to):
-            epoch = Epoch(epoch.attempt + 1)
-            await asyncio.sleep(BEAT_S)
-        return epoch
-
-    async def _is_taken(self, spec: RequestSpec, epoch: Epoch, prefill_engine: str, to: str) -> bool:
-        num_refusals = len(self.refusals)
-        self.sockets.send(prefill_engine, Submit(spec, epoch, to))
-        await self.until(lambda: self.owners.get(spec.id) == to or len(self.refusals) > num_refusals)
-        return self.owners.get(spec.id) == to
 
     async def until(self, condition: Callable[[], object]) -> None:
         """Wait until what was heard fulfils the condition. Raise `TimeoutError` at the deadline."""

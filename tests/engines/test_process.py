@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.transfer.engine_client import EngineClient, engine_processes
+from bench.transfer.engine_client import BEAT_S, EngineClient, engine_processes
 from engines.costs.profiles import ProfileFile
 from mesh.directory import directory
 from mesh.errors import EXIT_CONFIGURATION
@@ -164,13 +164,26 @@ async def test_tokens_are_the_same_wherever_a_request_moves(
         assert [now - then for now, then in zip(migrations(gateway), before, strict=True)] == [2, 0, 1, 0]
 
 
+async def hand_over(gateway: EngineClient, spec: RequestSpec, prefill_engine: str, to: str) -> Epoch:
+    """Submit a request, anew whenever an engine refuses it, as gateways do, until ``to`` has it."""
+    epoch = Epoch(1)
+    while True:
+        num_refusals = len(gateway.refusals)
+        gateway.sockets.send(prefill_engine, Submit(spec, epoch, to))
+        await gateway.until(lambda: gateway.owners.get(spec.id) == to or len(gateway.refusals) > num_refusals)  # noqa: B023
+        if gateway.owners.get(spec.id) == to:
+            return epoch
+        epoch = Epoch(epoch.attempt + 1)
+        await asyncio.sleep(BEAT_S)
+
+
 async def test_what_a_held_up_engine_did_not_take_it_takes_when_it_is_sent_again(
     topology: Topology, engines: dict[str, subprocess.Popen[bytes]]
 ):
     async with EngineClient(topology).running() as gateway:
         await gateway.all_ready()
         engines["decode"].send_signal(signal.SIGSTOP)
-        taken = asyncio.create_task(gateway.hand_over(request("held-up", 60, 5), "prefill", "decode"))
+        taken = asyncio.create_task(hand_over(gateway, request("held-up", 60, 5), "prefill", "decode"))
         await gateway.until(lambda: gateway.refusals)
         engines["decode"].send_signal(signal.SIGCONT)
         assert (await taken).attempt > 1
@@ -182,7 +195,7 @@ async def test_what_a_held_up_engine_did_not_take_it_takes_when_it_is_sent_again
 async def test_cancel_and_drain_leave_nothing(topology: Topology, engines: dict[str, subprocess.Popen[bytes]]):
     async with EngineClient(topology).running() as gateway:
         await gateway.all_ready()
-        epoch = await gateway.hand_over(request("endless", 100, 1500), "prefill", "decode")
+        epoch = await hand_over(gateway, request("endless", 100, 1500), "prefill", "decode")
         for engine in engines:
             gateway.sockets.send(engine, Cancel("endless", Epoch(epoch.attempt, 99)))
         await gateway.until(lambda: gateway.is_idle("prefill") and gateway.is_idle("decode"))

@@ -9,10 +9,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from bench.live.ports import free_ports, free_range
+from bench.live.ports import free_ports
 from mesh.sockets.curve import make_key_file
 from tests.end_to_end.tiny import DEADLINE_S, body
 from tests.models.tiny_llama import write_tiny_model
+from tests.tools.ports import free_range
 
 NODES = "127.0.0.[2-3]"
 TOPOLOGY = """\

@@ -9,7 +9,6 @@ import zmq
 import zmq.asyncio
 from zmq.utils.monitor import parse_monitor_message
 
-from bench.live.ports import free_range
 from mesh.directory import Directory, Endpoints
 from mesh.sockets.curve import CurveKey, make_key_file
 from mesh.sockets.sockets import LOCAL_SEND_BYTES, Sockets
@@ -19,6 +18,7 @@ from mesh.wire.hosts import HostPlace, HostsMoved
 from mesh.wire.messages import encode
 from mesh.wire.requests import Cancel, Epoch
 from mesh.wire.status import SupervisorStatus
+from tests.tools.ports import free_range
 
 A, B = Sender("a", 1), Sender("b", 2)
 DEADLINE_S = 60.0

@@ -10,7 +10,7 @@ from typing import Any
 
 import tomli_w
 
-from bench.live.ports import free_ports, free_range
+from bench.live.ports import free_ports
 from mesh.access.key_file import change_keys
 from mesh.access.keys import KeyLimits, make_key
 from mesh.sockets.curve import make_key_file
@@ -19,6 +19,7 @@ from mesh.topology.schema import Topology
 from tests.models.tiny_llama import write_tiny_model
 from tests.models.tiny_seeing import write_blind_model
 from tests.tools.harm.harm import PLAIN
+from tests.tools.ports import free_range
 
 TOPOLOGIES: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 HOSTS, PLACED, RELAYED, TWO_HOSTS, KEYED = "hosts", "placed", "relayed", "two-hosts", "keys"  # kinds

@@ -73,9 +73,9 @@ def vllm_on_one_core(python: Path, environment: Mapping[str, str]) -> Iterator[s
     command = ["taskset", "-c", str(core), str(python), "-m", "vllm.entrypoints.cli.main", "serve"]
     command += [str(prepared_dir(DEFAULT_MODEL)), "--served-model-name", MODEL, "--dtype", "float32", "--enforce-eager"]
     command += ["--host", "127.0.0.1", "--port", str(port)]
-    with started("vLLM", port, command, VLLM | {"VLLM_CPU_OMP_THREADS_BIND": str(core), **environment}) as server:
+    settings = VLLM | {"VLLM_CPU_OMP_THREADS_BIND": str(core), **environment}
+    with started("vLLM", port, command, settings, answers_within_s=900.0) as server:
         os.sched_setaffinity(0, others or [core])
-        server.until_it_answers(900.0)
         yield server.url
 
 

@@ -50,8 +50,7 @@ def one_gateway(name: str, model: str, step_ms: float) -> Iterator[Server]:
         file = write_topology(Path(folder), model, port)
         engine = [sys.executable, "-m", "bench.gateway.scripted_engine", str(step_ms)]
         engine += ["--topology", str(file), "--id", ENGINE]
-        with _gateway(name, file, port) as gateway, started(ENGINE, 0, engine, _runtime(file)):
-            gateway.until_it_answers()
+        with started(ENGINE, 0, engine, _runtime(file), answers_within_s=None), _gateway(name, file, port) as gateway:
             yield gateway
 
 
@@ -69,7 +68,6 @@ def forwarding_gateway(
         settings = {"urls": json.dumps(list(urls)), "policy": json.dumps(policy), "max_running": max_running}
         file.write_text(FORWARDING.format(port=port, ttft_ms=ttft_ms, tpot_ms=tpot_ms, **settings))
         with _gateway(name, file, port) as gateway:
-            gateway.until_it_answers()
             yield gateway
 
 
@@ -88,22 +86,16 @@ def _runtime(file: Path) -> dict[str, str]:
     return {"MESHSERVE_RUNTIME_DIR": str(file.parent)}
 
 
-@contextmanager
-def mock_backend(name: str, *options: str) -> Iterator[Server]:
+def mock_backend(name: str, *options: str) -> AbstractContextManager[Server]:
     """Start a server that computes nothing (`bench.load.mock_backend`)."""
     port = free_port()
     command = [sys.executable, "-m", "bench.load.mock_backend", "--port", str(port), "--model", MODEL, *options]
-    with started(name, port, command) as server:
-        server.until_it_answers()
-        yield server
+    return started(name, port, command)
 
 
-@contextmanager
-def others_router(name: str, folder: Path, urls: Sequence[str], policy: str) -> Iterator[Server]:
+def others_router(name: str, folder: Path, urls: Sequence[str], policy: str) -> AbstractContextManager[Server]:
     """Start ``vllm-router`` or ``smg``, as the folder has it, before these servers."""
     port, scraped = free_port(), free_port()
     command = [f"{folder}/{name}", *(["launch"] if name == "smg" else []), "--worker-urls", *urls, "--policy", policy]
     command += ["--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(scraped)]
-    with started(name, port, command) as server:
-        server.until_it_answers()
-        yield server
+    return started(name, port, command)

@@ -43,7 +43,7 @@ class Server:
         """Return the server's own process and all that it started."""
         return [self.process.pid, *(child.pid for child in self.process.children(recursive=True))]
 
-    def until_it_answers(self, limit_s: float = 60.0) -> None:
+    def until_it_answers(self, limit_s: float) -> None:
         """Raise `UserError` if it ends first, or takes longer."""
         asked = {"model": MODEL, "messages": [{"role": "user", "content": "Hello."}], "max_tokens": 1}
         deadline = time.monotonic() + limit_s
@@ -66,9 +66,16 @@ class Server:
 
 @contextmanager
 def started(
-    name: str, port: int, command: Sequence[str], environment: Mapping[str, str] | None = None
+    name: str,
+    port: int,
+    command: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    *,
+    answers_within_s: float | None = 60.0,
 ) -> Iterator[Server]:
-    """Start a server in a process group of its own. It ends with the block."""
+    """Start a server in a process group of its own, and wait until it answers; None: it answers nobody. It ends with
+    the block. Raise `UserError` if it ends first, or takes longer.
+    """
     with tempfile.TemporaryFile() as log, leaving_at_sigterm():
         running = subprocess.Popen(
             command,
@@ -79,7 +86,10 @@ def started(
             start_new_session=True,
         )
         try:
-            yield Server(name, port, psutil.Process(running.pid), log)
+            server = Server(name, port, psutil.Process(running.pid), log)
+            if answers_within_s is not None:
+                server.until_it_answers(answers_within_s)
+            yield server
         finally:
             running.terminate()
             try:

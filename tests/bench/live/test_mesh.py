@@ -34,7 +34,7 @@ def test_a_bench_that_is_told_to_end_takes_its_mesh_down(tmp_path: Path, monkeyp
 BENCH = """
 import sys
 from bench.live.servers import started
-with started("s", 1, [sys.executable, "-c", "import time; time.sleep(600)"]) as server:
+with started("s", 1, [sys.executable, "-c", "import time; time.sleep(600)"], answers_within_s=None) as server:
     print(server.process.pid, flush=True)
     import time
     time.sleep(600)

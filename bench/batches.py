@@ -10,7 +10,7 @@ have ended by the time of the last online arrival count.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import product, takewhile
 from random import Random
 from statistics import median
 
@@ -20,24 +20,22 @@ from bench.harness.tables import print_table
 from bench.simulated import MANY, attainment, make_fleet, make_simulation, modelled_engine, run_cases, serve
 from engines.costs.presets import load_preset
 from mesh.topology.schema import GatewaySpec, PolicySpec, ServiceSpec, Slo
-from mesh.wire.control import Role
 from mesh.wire.requests import PRIORITY_BATCH
 from router.history.records import Outcome, Record
 from simulation.capacity import find_capacity
+from simulation.loads.arrival_processes import Arrivals
 from simulation.loads.trace_request import TraceRequest
 
 PRESET, SLO, GOAL = "h100-llama3-8b-tp1", Slo(0.5, 0.03, 0.99), 0.99
 WINDOW_S = 86400.0
 PLACES = 1024  # of requests in the gateway; a quarter of them are for lines
 LINES_PER_S = 150.0  # more than fit: what is refused counts as not there
-FLEETS = {"multiplex": (Role.MULTIPLEX, Role.MULTIPLEX), "disaggregated": (Role.PREFILL, Role.DECODE)}
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """One run. ``lines``: whether a batch runs beside."""
 
-    fleet: str
     policy: str
     rate: float
     seed: int
@@ -61,8 +59,8 @@ def _lengths(random: Random) -> tuple[int, int]:
 
 
 def _online(run: Run) -> Iterator[TraceRequest]:
-    random, at_s = Random(f"{run.seed}/online"), 0.0
-    while (at_s := at_s + random.expovariate(run.rate)) < run.duration_s:
+    random = Random(f"{run.seed}/online")
+    for at_s in takewhile(lambda at_s: at_s < run.duration_s, Arrivals(run.rate).times(random)):
         yield TraceRequest(at_s, *_lengths(random))
 
 
@@ -75,8 +73,7 @@ def _lines(run: Run) -> Iterator[TraceRequest]:
 
 def play(run: Run) -> Seen:
     """Play one run."""
-    roles = FLEETS[run.fleet]
-    engines = [modelled_engine(f"e{number}", "chat", PRESET, role=role) for number, role in enumerate(roles)]
+    engines = [modelled_engine(name, "chat", PRESET) for name in ("e0", "e1")]
     topology = make_fleet("batches", ServiceSpec("chat", "model", SLO), engines, PolicySpec(run.policy))
     topology = replace(topology, gateways=(GatewaySpec("gateway", max_requests=PLACES, max_waiting=MANY),))
     requests = [*_online(run), *(_lines(run) if run.lines else ())]
@@ -98,11 +95,11 @@ def _seen(records: Sequence[Record], duration_s: float) -> Seen:
     )
 
 
-def capacity(fleet: str, policy: str, duration_s: float) -> float:
+def capacity(policy: str, duration_s: float) -> float:
     """Requests a second, of which `GOAL` keep both promises without batches."""
 
     def attained(rate: float) -> float:
-        return play(Run(fleet, policy, rate, 0, duration_s, lines=False)).attainment
+        return play(Run(policy, rate, 0, duration_s, lines=False)).attainment
 
     return find_capacity(attained, GOAL, 32.0, 0.08, most_runs=8).rate
 
@@ -111,25 +108,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = script_parser("bench.batches", __doc__, seeds=5, jobs=True, json=True)
     parser.add_argument("--loads", nargs="+", type=float, default=[0.5, 0.8], metavar="X", help="(default: 0.5 0.8)")
     parser.add_argument("--policies", nargs="+", default=["elastic"], metavar="NAME", help="(default: elastic)")
-    parser.add_argument("--fleets", nargs="+", choices=FLEETS, default=["multiplex"], help="(default: multiplex)")
     parser.add_argument("--duration", type=float, default=60.0, metavar="S", help="of each run (default: 60)")
     options = parser.parse_args(arguments)
-    kinds = list(product(options.fleets, options.policies))
-    rates = dict(zip(kinds, (capacity(*kind, options.duration) for kind in kinds), strict=True))
+    rates = {policy: capacity(policy, options.duration) for policy in options.policies}
     cases = [
-        Run(fleet, policy, load * rates[fleet, policy], seed, options.duration, lines)
-        for (fleet, policy), load, seed, lines in product(kinds, options.loads, range(options.seeds), (False, True))
+        Run(policy, load * rates[policy], seed, options.duration, lines)
+        for policy, load, seed, lines in product(rates, options.loads, range(options.seeds), (False, True))
     ]
     seen = run_cases(play, cases, options.jobs)
     kept, tokens = ("kept alone, %", "kept beside, %", "worst loss, points"), ("online tok/s", "lines tok/s", "prompts")
     rows = []
-    for (fleet, policy), load in product(kinds, options.loads):
-        rate = load * rates[fleet, policy]
+    for policy, load in product(rates, options.loads):
+        rate = load * rates[policy]
         pairs = [
-            [seen[Run(fleet, policy, rate, seed, options.duration, lines)] for lines in (False, True)]
+            [seen[Run(policy, rate, seed, options.duration, lines)] for lines in (False, True)]
             for seed in range(options.seeds)
         ]
-        rows.append([f"{fleet}, {policy}, {load:.0%}", f"{rate:.1f}", *_cells(pairs)])
+        rows.append([f"{policy}, {load:.0%}", f"{rate:.1f}", *_cells(pairs)])
     print_table("batches beside online requests: medians of seeds", ["case"], ("req/s", *kept, *tokens), rows)
     write_json(options.json, [{"run": run, "seen": seen[run]} for run in cases])
 

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from statistics import median
 from typing import Final
 
@@ -18,8 +19,9 @@ from bench.live.sending import send, word_chats
 from bench.live.servers import MODEL, Server
 from bench.load.generator.wire import Pace, Shape
 from bench.load.results.outcome import Outcome, Promise
+from simulation.loads.arrival_processes import Arrivals, Process
 
-BURSTS: Final = 1 / 9  # the gamma distribution's shape: a coefficient of variation of 3
+BURSTS: Final = 3.0  # the coefficient of variation of gaps
 LONG_SHARE: Final = 0.1
 ANSWER_S: Final = 60.0
 SLOW_S: Final = 12.0  # of the trial, from when one server is slow
@@ -49,11 +51,7 @@ class Setting:
 
 def bursts(number: int, rate: float, seed: int) -> tuple[float, ...]:
     """Seconds at which they arrive."""
-    stream, at_s, times_s = random.Random(seed), 0.0, list[float]()
-    for _ in range(number):
-        at_s += stream.gammavariate(BURSTS, 1 / (rate * BURSTS))
-        times_s.append(at_s)
-    return tuple(times_s)
+    return tuple(islice(Arrivals(rate, Process.GAMMA, BURSTS).times(random.Random(seed)), number))
 
 
 def sent(server: Server, load: Sequence[Shape], times_s: Sequence[float], seed: int) -> list[Outcome]:

@@ -34,6 +34,23 @@ def modelled_engine(
     return replace(spec, **settings)
 
 
+def modelled_engines(
+    count: int, service: str, profile: str, *, num_prefill: int = 0, num_started: int | None = None, **settings: Any
+) -> list[EngineSpec]:
+    """Engines alike, but the first ones may be for prefills, and those that are not started are on standby."""
+    return [
+        modelled_engine(
+            f"engine-{number:02}",
+            service,
+            profile,
+            role=Role.PREFILL if number < num_prefill else Role.MULTIPLEX,
+            is_standby=num_started is not None and number >= num_started,
+            **settings,
+        )
+        for number in range(count)
+    ]
+
+
 def make_fleet(
     name: str,
     services: ServiceSpec | Iterable[ServiceSpec],
@@ -75,6 +92,14 @@ def serve_each(
     """Do as `serve` for more requests than are to be kept: each record goes to ``on_record``."""
     with rare_collections(), quiet_engines():
         simulation.run(service, requests, on_record)
+
+
+def mean_engines(simulation: Simulation, span_s: float) -> tuple[float, int]:
+    """Return how many engines ran on average, and how many were started or ended meanwhile."""
+    supervisors = [] if simulation.processes is None else simulation.processes.supervisors.values()
+    if not supervisors:
+        return float(len(simulation.engines)), 0
+    return sum(one.engine_seconds(span_s) for one in supervisors) / span_s, sum(one.num_changes for one in supervisors)
 
 
 def no_search(question: Question) -> SearchResult:

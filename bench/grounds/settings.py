@@ -14,7 +14,7 @@ from bench.papers.llumnix import setting as llumnix
 from bench.papers.scls import setting as scls
 from bench.papers.seallm.lengths import LONGBENCH, SHAREGPT, Spread
 from bench.papers.tropical import setting as tropical
-from bench.simulated import MANY, make_fleet, make_simulation, modelled_engine, percentile, serve
+from bench.simulated import make_fleet, make_simulation, modelled_engines, percentile, serve
 from engines.costs.linear import serving_s
 from engines.costs.named_profiles import load_profile
 from mesh.rules import Lateness
@@ -80,9 +80,7 @@ def _tropical(contender: Contender, num_requests: int, seed: int) -> Fleet:
     """Four engines of InternLM2.5-20B, prompts and answers like LongBench's."""
     preset, workload = tropical.MODELS["InternLM2.5-20B TP2"].preset, tropical.Workload()
     chunk = 512 if contender.policy == "chunked" else 2048
-    named = [
-        modelled_engine(f"engine-{number}", "model", preset, max_running=256, chunk_tokens=chunk) for number in range(4)
-    ]
+    named = modelled_engines(4, "model", preset, max_running=256, chunk_tokens=chunk)
     service = ServiceSpec("model", preset, Slo(1.0, tropical.TPOT_SLO_S, tropical.PROMISE))
     topology = make_fleet("tropical", service, engines_for(contender, named, 2), contender.spec)
     arriving = synthesize(workload.load(1.0, num_requests, seed).pool, Arrivals(TROPICAL_RATE), inf, Random(seed))
@@ -128,18 +126,8 @@ def _seallm(contender: Contender, num_requests: int, seed: int) -> Fleet:
         )
         for name, (preset, means) in SHARED.items()
     ]
-    engines = [
-        EngineSpec(
-            f"engine-{number}",
-            Role.MULTIPLEX,
-            tuple(SHARED),
-            max_running=128,
-            max_waiting=MANY,
-            chunk_tokens=2048,
-            scheduling=Scheduling.DB,
-        )
-        for number in range(4)
-    ]
+    settings: dict[str, Any] = {"max_running": 128, "chunk_tokens": 2048, "scheduling": Scheduling.DB}
+    engines = modelled_engines(4, CHAT, "", services=tuple(SHARED), **settings)
     named = engines_for(contender, engines, 1)
     topology = make_fleet("seallm", services, named, contender.spec)
     requests: list[TraceRequest] = []
@@ -178,11 +166,8 @@ ALADDIN_ENGINES = 7
 def _aladdin(contender: Contender, num_requests: int, seed: int) -> Fleet:
     """Engines of Llama-2-13B on an A100 each, fewer than spreading needs."""
     profile = ALADDIN.profile(aladdin.CONTENDERS["packing"])
-    settings: dict[str, Any] = {"max_running": 256, "chunk_tokens": aladdin.CHUNK_TOKENS}
-    named = [
-        modelled_engine(f"engine-{number:02}", aladdin.SERVICE, profile.name, **settings)
-        for number in range(ALADDIN_ENGINES)
-    ]
+    settings = {"max_running": 256, "chunk_tokens": aladdin.CHUNK_TOKENS}
+    named = modelled_engines(ALADDIN_ENGINES, aladdin.SERVICE, profile.name, **settings)
     service = ServiceSpec(aladdin.SERVICE, ALADDIN.model, ALADDIN.slo)
     topology = make_fleet("aladdin", service, engines_for(contender, named, 2), contender.spec)
     arriving = synthesize(aladdin.lengths(), Arrivals(ALADDIN.rate), inf, Random(f"{seed}/trace"))

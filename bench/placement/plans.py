@@ -26,11 +26,10 @@ from typing import Any, Final
 from bench.harness.arguments import script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import print_table
-from bench.simulated import MANY, attainment, make_fleet, make_simulation, percentile, serve
+from bench.simulated import attainment, make_fleet, make_simulation, modelled_engine, percentile, serve
 from engines.costs.presets import load_preset
 from mesh.topology.schema import EngineSpec, PlacementSpec, PolicySpec, Scheduling, ServiceSpec, Slo, Topology
 from mesh.topology.timing import Timing
-from mesh.wire.control import Role
 from router.history.records import Outcome
 from router.placement.change.replacement import Proposal, Verdict
 from router.placement.observe.traffic import Moments, ServiceTraffic
@@ -142,26 +141,18 @@ def answer(question: Question, wanted: Plan, swaps: Sequence[Any] = (), *, is_ob
 
 LARGE = ("s0", "s1", "s2")
 HELD = ("s0", "s0", "s1", "s2")  # by engine, at first: s0 is busy
-LARGE_PROFILE = load_preset("a100-llama2-70b-tp4")
+LARGE_PRESET = "a100-llama2-70b-tp4"
+LARGE_PROFILE = load_preset(LARGE_PRESET)
 LARGE_BYTES = LARGE_PROFILE.weight_bytes
 STAYS, BESIDE, SWAPS = "plan for the first phase kept", "daemon, loads beside", "daemon, swaps"
 
 
 def holders(staging_bytes: int) -> list[EngineSpec]:
     """Memory for weights is a device's, less what KV has in the profile: it holds one model."""
+    sizes: dict[str, Any] = {"block_size": 64, "max_running": 128, "chunk_tokens": 2048}
+    sizes |= {"weight_memory_bytes": LARGE_BYTES * 5 // 4, "staging_memory_bytes": staging_bytes}
     return [
-        EngineSpec(
-            f"engine-{number}",
-            Role.MULTIPLEX,
-            (service,),
-            scheduling=Scheduling.DB,
-            block_size=64,
-            max_running=128,
-            max_waiting=MANY,
-            chunk_tokens=2048,
-            weight_memory_bytes=LARGE_BYTES * 5 // 4,
-            staging_memory_bytes=staging_bytes,
-        )
+        modelled_engine(f"engine-{number}", service, LARGE_PRESET, scheduling=Scheduling.DB, **sizes)
         for number, service in enumerate(HELD)
     ]
 
@@ -206,18 +197,9 @@ ONES, TWOS, REGROUPS = "engines of one device", "engines of two devices", "engin
 
 
 def engine(name: str, num_devices: int, spans: tuple[str, ...] = ()) -> EngineSpec:
-    return EngineSpec(
-        name,
-        Role.MULTIPLEX,
-        (LONG, SHORT),
-        profile=PROFILES[num_devices],
-        block_size=64,
-        max_running=64,
-        max_waiting=MANY,
-        chunk_tokens=2048,
-        spans=spans,
-        is_standby=bool(spans),
-    )
+    sizes: dict[str, Any] = {"block_size": 64, "max_running": 64, "chunk_tokens": 2048}
+    own: dict[str, Any] = {"services": (LONG, SHORT), "spans": spans, "is_standby": bool(spans)}
+    return modelled_engine(name, LONG, PROFILES[num_devices], **own, **sizes)
 
 
 def size_for_the_busy(question: Question) -> SearchResult:

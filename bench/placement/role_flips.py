@@ -16,7 +16,7 @@ from random import Random
 
 from bench.harness.arguments import script_parser
 from bench.harness.tables import print_table
-from bench.simulated import attainment, make_fleet, make_simulation, modelled_engine, run_cases, serve
+from bench.simulated import attainment, make_fleet, make_simulation, modelled_engines, run_cases, serve
 from engines.costs.named_profiles import load_profile
 from mesh.topology.schema import PolicySpec, ServiceSpec, Slo, Topology
 from mesh.wire.control import Role
@@ -108,11 +108,8 @@ def run_case(case: Case) -> Result:
 
 def make_topology(contender: Contender) -> Topology:
     """Eight engines alike, but for their roles."""
-    roles = [Role.PREFILL] * contender.num_prefill + [Role.MULTIPLEX] * (NUM_ENGINES - contender.num_prefill)
-    engines = [
-        modelled_engine(f"engine-{number}", "model", PROFILE, role=role, max_running=512, chunk_tokens=1024)
-        for number, role in enumerate(roles)
-    ]
+    sizes = {"num_prefill": contender.num_prefill, "max_running": 512, "chunk_tokens": 1024}
+    engines = modelled_engines(NUM_ENGINES, "model", PROFILE, **sizes)
     service = ServiceSpec("model", PROFILE, Slo(1.0, TPOT_SLO_S, PROMISE))
     return make_fleet("flips", service, engines, PolicySpec(contender.policy, {"flips": contender.flips}))
 

@@ -21,7 +21,16 @@ from typing import Any
 from bench.harness.arguments import script_parser
 from bench.harness.jobs import run_jobs
 from bench.harness.tables import print_table
-from bench.simulated import attainment, make_fleet, make_simulation, modelled_engine, no_search, run_cases, serve
+from bench.simulated import (
+    attainment,
+    make_fleet,
+    make_simulation,
+    mean_engines,
+    modelled_engines,
+    no_search,
+    run_cases,
+    serve,
+)
 from engines.costs.named_profiles import load_profile
 from mesh.rules import PlacementMode, ScalingRule
 from mesh.topology.schema import PlacementSpec, PolicySpec, ScalingSpec, ServiceSpec, Slo, Topology
@@ -85,12 +94,8 @@ def make_topology(
     size: int, scaling: ScalingSpec | None, num_started: int = STARTED, policy: PolicySpec = ELASTIC
 ) -> Topology:
     bounds: dict[str, Any] = {"max_running": 256, "max_waiting": 64, "pool": "engine", "at_least": 1}
-    engines = [
-        modelled_engine(
-            f"engine-{index:02}", SERVICE, PROFILE, is_standby=scaling is not None and index >= num_started, **bounds
-        )
-        for index in range(size)
-    ]
+    started = None if scaling is None else num_started
+    engines = modelled_engines(size, SERVICE, PROFILE, num_started=started, **bounds)
     placement = None if scaling is None else PlacementSpec(mode=PlacementMode.OFF)
     service = ServiceSpec(SERVICE, PROFILE, SLO)
     return make_fleet("scaling", service, engines, policy, placement=placement, scaling=scaling)
@@ -103,16 +108,9 @@ def simulate(topology: Topology, requests: Iterable[TraceRequest], seconds: floa
     windows: dict[int, list[bool]] = defaultdict(list)
     for record in records:
         windows[int(record.arrived_s / WINDOW_S)].append(record.meets_slo)
-    processes = simulation.processes
-    supervisors = [] if processes is None else processes.supervisors.values()
-    engine_s = sum(supervisor.engine_seconds(seconds) for supervisor in supervisors)
-    return Result(
-        engine_s if supervisors else len(topology.engines) * seconds,
-        attainment(records),
-        min((sum(window) / len(window) for window in windows.values() if len(window) >= 10), default=1.0),
-        sum(supervisor.num_changes for supervisor in supervisors),
-        len(records),
-    )
+    worst = min((sum(window) / len(window) for window in windows.values() if len(window) >= 10), default=1.0)
+    mean, num_changes = mean_engines(simulation, seconds)
+    return Result(mean * seconds, attainment(records), worst, num_changes, len(records))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from math import inf
 from random import Random
 from statistics import fmean
 
-from bench.simulated import make_fleet, make_simulation, modelled_engine, percentile, serve
+from bench.simulated import make_fleet, make_simulation, modelled_engines, percentile, serve
 from engines.costs.advice import LatencyPromise, Lengths, advise, with_link
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.presets import load_preset, model_shape
@@ -175,10 +175,8 @@ def run_case(case: Case) -> Result:
     """Serve all requests."""
     setting, contender = case.setting, CONTENDERS[case.contender]
     profile = setting.profile(contender)
-    engines = [
-        modelled_engine(f"engine-{number:03}", SERVICE, profile.name, max_running=256, chunk_tokens=CHUNK_TOKENS)
-        for number in range(case.num_engines)
-    ]
+    settings = {"max_running": 256, "chunk_tokens": CHUNK_TOKENS}
+    engines = modelled_engines(case.num_engines, SERVICE, profile.name, **settings)
     service = ServiceSpec(SERVICE, setting.model, setting.slo)
     topology = make_fleet("engines-needed", service, engines, contender.with_theta(case.theta))
     records = serve(make_simulation(topology, profile, setting.seed, coasts=True), SERVICE, setting.trace())

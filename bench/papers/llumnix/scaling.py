@@ -34,7 +34,7 @@ from bench.papers.llumnix.setting import (
     make_topology,
     mean_and_p99,
 )
-from bench.simulated import make_simulation, no_search, serve
+from bench.simulated import make_simulation, mean_engines, no_search, serve
 from mesh.rules import ScalingRule
 from mesh.topology.schema import ScalingSpec
 from simulation.engines.physics import Physics
@@ -76,13 +76,8 @@ def run_scaled(case: ScaledCase) -> Scaled:
     )
     records = serve(simulation, SERVICE, load.requests())
     counted = sorted(records, key=lambda record: record.arrived_s)[round(WARM_UP * len(records)) :]
-    assert simulation.processes is not None, "what scales has supervisors"
-    supervisors, span_s = simulation.processes.supervisors.values(), simulation.kernel.now
-    return Scaled(
-        engines=sum(one.engine_seconds(span_s) for one in supervisors) / span_s,
-        ttft_s=mean_and_p99(record.ttft_s for record in counted),
-        num_changes=sum(one.num_changes for one in supervisors),
-    )
+    engines, num_changes = mean_engines(simulation, simulation.kernel.now)
+    return Scaled(engines, mean_and_p99(record.ttft_s for record in counted), num_changes)
 
 
 Results = Mapping[ScaledCase, Scaled]

@@ -7,7 +7,7 @@ from math import inf
 from random import Random
 from typing import Any
 
-from bench.simulated import make_fleet, make_simulation, modelled_engine, serve
+from bench.simulated import make_fleet, make_simulation, modelled_engines, serve
 from engines.costs.named_profiles import load_profile
 from engines.costs.profiles import EngineProfile
 from mesh.rules import PlacementMode
@@ -63,17 +63,11 @@ def make_topology(
     """With ``scaling`` so many engines are started at first, and the others are on standby."""
     settings: dict[str, Any] = {"max_running": 256, "chunk_tokens": STEP_TOKENS, "prefix_caching": caches}
     if scaling is not None:
-        settings |= {"pool": "engine", "at_least": 1}
-    engines = [
-        modelled_engine(
-            f"engine-{index:02}", SERVICE, PROFILE, is_standby=scaling is not None and index >= num_started, **settings
-        )
-        for index in range(num_engines)
-    ]
+        settings |= {"pool": "engine", "at_least": 1, "num_started": num_started}
     return make_fleet(
         "llumnix",
         ServiceSpec(SERVICE, PROFILE, AT_ONCE),
-        engines,
+        modelled_engines(num_engines, SERVICE, PROFILE, **settings),
         PolicySpec(contender.policy),
         transfer=TransferSpec(migration_share=0.05),  # copies between GPUs take no core from decodes
         rescheduling=Rescheduling(neighbours=contender.num_neighbours) if contender.reschedules else None,

@@ -8,10 +8,9 @@ from pathlib import Path
 from random import Random
 
 from bench.papers.seallm.lengths import LONGBENCH, Spread
-from bench.simulated import make_fleet, modelled_engine
+from bench.simulated import make_fleet, modelled_engines
 from engines.costs.named_profiles import load_profile
 from mesh.topology.schema import PolicySpec, ServiceSpec, Slo, Topology
-from mesh.wire.control import Role
 from simulation.capacity import FoundCapacity, find_capacity
 from simulation.experiment import Experiment
 from simulation.loads.arrival_processes import Arrivals
@@ -154,16 +153,8 @@ class Case:
 def make_topology(profile: str, contender: Contender, num_engines: int) -> Topology:
     """Engines by halves."""
     settings = {"max_running": 256, "chunk_tokens": contender.chunk_tokens}
-    engines = [
-        modelled_engine(
-            f"engine-{number}",
-            "model",
-            profile,
-            role=Role.PREFILL if contender.splits and number < num_engines // 2 else Role.MULTIPLEX,
-            **settings,
-        )
-        for number in range(num_engines)
-    ]
+    num_prefill = num_engines // 2 if contender.splits else 0
+    engines = modelled_engines(num_engines, "model", profile, num_prefill=num_prefill, **settings)
     service = ServiceSpec("model", profile, Slo(1.0, TPOT_SLO_S, PROMISE))
     return make_fleet("figure", service, engines, PolicySpec(contender.policy, contender.parameters))
 

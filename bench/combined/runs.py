@@ -3,28 +3,33 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from statistics import fmean
 
 import msgspec
 
 from bench.combined.contenders import EVERYBODY
-from bench.combined.setting import PROMISE, Load, make_topology
+from bench.combined.setting import PROMISE, Groups, Load, groups_of, make_topology
 from bench.simulated import make_simulation, percentile, serve
 from router.history.records import Outcome, Record
 from simulation.capacity import find_capacity
 
 PRECISION, MOST_RUNS = 0.15, 7
-LEAST_ENGINES = 6
 FIRST_RATE_OF_AN_ENGINE = 1.75  # requests a second, where searches begin
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A contender, by name, on so many engines."""
+    """A contender, by name, on so many engines: of all groups in proportion, or of one ``group`` alone."""
 
     contender: str
     num_engines: int
     load: Load
+    group: str | None = None
+
+    def groups(self) -> Groups:
+        every = groups_of(EVERYBODY[self.contender].layout, self.num_engines)
+        return every if self.group is None else {self.group: (every[self.group][0], self.num_engines)}
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -39,9 +44,10 @@ class Result(msgspec.Struct, frozen=True):
 
 def run_case(case: Case) -> Result:
     contender = EVERYBODY[case.contender]
-    topology, profiles = make_topology(contender.layout, case.num_engines, contender.spec, contender.rescheduling)
-    simulation = make_simulation(topology, profiles, case.load.seed, coasts=not contender.triggers)
-    records = serve(simulation, topology.services[0].name, case.load.requests())
+    topology, profiles = make_topology(contender.layout, case.groups(), contender.spec, contender.rescheduling)
+    load = replace(case.load, services=tuple(service.name for service in topology.services))
+    simulation = make_simulation(topology, profiles, load.seed, coasts=not contender.triggers)
+    records = serve(simulation, load.services[0], load.requests())
     tpots = [one.tpot_s for one in records if one.tpot_s is not None] or [0.0]
     ttfts = [one.ttft_s for one in records if one.ttft_s is not None] or [0.0]
     return Result(
@@ -72,24 +78,24 @@ def capacity(case: Case) -> float:
 
 
 def fewest_engines(case: Case) -> float:
-    """Return how many engines keep the promises at the case's rate: a fraction between one that does and one less.
+    """Return how many engines keep the promises at the case's rate: of each group those that its own services need."""
+    return sum(_fewest(replace(case, group=name, num_engines=count)) for name, (_, count) in case.groups().items())
 
-    Fleets have their groups in proportion. Infinite: not even four times the case's engines do.
+
+def _fewest(case: Case) -> float:
+    """Of one group: a fraction between a number that is enough and one less. Infinite: four times the case's are not
+    enough.
     """
-    attained: dict[int, float] = {}
+    attained = {0: 0.0}
 
     def keeps(number: int) -> bool:
-        attained[number] = run_case(replace(case, num_engines=number)).attainment
+        if number not in attained:
+            attained[number] = run_case(replace(case, num_engines=number)).attainment
         return attained[number] >= PROMISE
 
-    low, high = LEAST_ENGINES - 1, case.num_engines
-    while not keeps(high):
-        if high >= 4 * case.num_engines:
-            return float("inf")
-        low, high = high, high + max(2, case.num_engines // 4)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if keeps(middle) else (middle, high)
-    if low not in attained:
-        return float(high)
-    return high - (attained[high] - PROMISE) / (attained[high] - attained[low])
+    enough = next((number for number in range(case.num_engines, 4 * case.num_engines + 1) if keeps(number)), None)
+    if enough is None:
+        return inf
+    while keeps(enough - 1):
+        enough -= 1
+    return enough - (attained[enough] - PROMISE) / (attained[enough] - attained[enough - 1])

@@ -84,6 +84,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {  # services whose weights are t
     "huge": ("expert",),
 }
 SIZES: Final[Mapping[str, int]] = {"small": 3, "medium": 3, "large": 6, "huge": 4}  # of 16 engines
+Groups = Mapping[str, tuple[tuple[str, ...], int]]  # services whose weights are together, and engines that hold them
 KEYS: Final = (("first", 1, 0.2), ("second", 0, 0.5), ("third", -1, 0.3))  # name, priority and share of requests
 
 
@@ -92,16 +93,19 @@ KEYS: Final = (("first", 1, 0.2), ("second", 0, 0.5), ("third", -1, 0.3))  # nam
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """So many requests of all services, at that rate together. ``data``: a folder of traces; None: made-up ones."""
+    """So many requests of these services, at that rate if it were all of them. ``data``: a folder of traces; None:
+    made-up ones.
+    """
 
     rate: float
     num_requests: int
     seed: int
     data: Path | None = None
+    services: tuple[str, ...] = tuple(KINDS)
 
     def requests(self) -> list[TraceRequest]:
         """Draw them, in order of arrival: the same pattern at any rate. Raise `TraceError`."""
-        drawn = [one for name, kind in KINDS.items() for one in self._of(name, kind)]
+        drawn = [one for name in self.services for one in self._of(name, KINDS[name])]
         return sorted(drawn, key=lambda one: one.at_s)
 
     def _of(self, name: str, kind: Kind) -> Iterator[TraceRequest]:
@@ -129,8 +133,8 @@ class Layout:
     slice_tokens: int | None = None
 
 
-def groups_of(layout: Layout, num_engines: int) -> dict[str, tuple[tuple[str, ...], int]]:
-    """Services and number of engines of each group: in proportion to `SIZES`, each service on one engine at least."""
+def groups_of(layout: Layout, num_engines: int) -> Groups:
+    """All groups, in proportion to `SIZES`, each service on one engine at least."""
     total = sum(SIZES.values())
     counts = {name: max(1, round(size * num_engines / total)) for name, size in SIZES.items()}
     if layout.shares:
@@ -142,7 +146,7 @@ def groups_of(layout: Layout, num_engines: int) -> dict[str, tuple[tuple[str, ..
     }
 
 
-def make_engines(layout: Layout, num_engines: int) -> Sequence[EngineSpec]:
+def make_engines(layout: Layout, groups: Groups) -> Sequence[EngineSpec]:
     return [
         modelled_engine(
             f"{group}-{number:02}",
@@ -155,7 +159,7 @@ def make_engines(layout: Layout, num_engines: int) -> Sequence[EngineSpec]:
             prefix_caching=layout.caches,
             slice_tokens=layout.slice_tokens,
         )
-        for group, (services, count) in groups_of(layout, num_engines).items()
+        for group, (services, count) in groups.items()
         for number in range(count)
     ]
 
@@ -167,10 +171,11 @@ def _profile(services: tuple[str, ...]) -> Profile:
 
 
 def make_topology(
-    layout: Layout, num_engines: int, policy: PolicySpec, rescheduling: Rescheduling | None
+    layout: Layout, groups: Groups, policy: PolicySpec, rescheduling: Rescheduling | None
 ) -> tuple[Topology, Mapping[str, Profile]]:
     """A topology, and the profiles of its engines."""
-    engines = make_engines(layout, num_engines)
-    services = [ServiceSpec(name, kind.profile, kind.slo) for name, kind in KINDS.items()]
+    engines = make_engines(layout, groups)
+    served = {name for engine in engines for name in engine.services}
+    services = [ServiceSpec(name, kind.profile, kind.slo) for name, kind in KINDS.items() if name in served]
     topology = make_fleet("combined", services, engines, policy, rescheduling=rescheduling, timing=TIMING)
     return topology, {engine.id: _profile(engine.services) for engine in engines}

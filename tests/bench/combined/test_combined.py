@@ -6,7 +6,7 @@ import pytest
 
 from bench.combined import __main__ as command
 from bench.combined.contenders import ALL_ON, CONTENDERS, EVERYBODY, PARTS, UNION
-from bench.combined.runs import Case, Result, capacity, fewest_engines
+from bench.combined.runs import Case, Result, capacity, fewest_engines, run_case
 from bench.combined.setting import GROUPS, KEYS, KINDS, Layout, Load, groups_of, make_engines, make_topology
 from mesh.wire.control import Role
 from router.policies.registry import policies
@@ -66,20 +66,22 @@ def test_promises_are_of_three_kinds():
 def test_a_fleet_has_its_engines_shared_or_not(shares, num_engines):
     layout = Layout(shares=shares)
     assert sum(count for _, count in groups_of(layout, num_engines).values()) == num_engines
-    engines = make_engines(layout, num_engines)
+    engines = make_engines(layout, groups_of(layout, num_engines))
     assert {engine.services for engine in engines} == (set(GROUPS.values()) if shares else {(name,) for name in KINDS})
 
 
 def test_one_engine_in_three_or_more_of_a_group_only_prefills():
-    roles = [engine.role for engine in make_engines(Layout(has_prefill=True), 16)]
+    layout = Layout(has_prefill=True)
+    roles = [engine.role for engine in make_engines(layout, groups_of(layout, 16))]
     assert roles.count(Role.PREFILL) == 5
-    assert {engine.role for engine in make_engines(Layout(), 16)} == {Role.MULTIPLEX}
+    assert {engine.role for engine in make_engines(Layout(), groups_of(Layout(), 16))} == {Role.MULTIPLEX}
 
 
 def test_contenders_are_policies_that_run_the_topology():
     for contender in EVERYBODY.values():
         assert contender.policy in policies()
-        topology, profiles = make_topology(contender.layout, 16, contender.spec, contender.rescheduling)
+        groups = groups_of(contender.layout, 16)
+        topology, profiles = make_topology(contender.layout, groups, contender.spec, contender.rescheduling)
         assert set(profiles) == {engine.id for engine in topology.engines}
     assert all(contender != UNION for contender in PARTS.values())
     assert {one.policy for one in CONTENDERS.values()} >= {"cache_aware", "kv_aware", "predicted_latency"}
@@ -94,9 +96,14 @@ def test_the_capacity_is_where_the_promise_breaks(monkeypatch):
 
 
 def test_the_fewest_engines_lie_between_two_fleets(monkeypatch):
-    """Eleven keep 94 %, ten 88 %: a third of the way."""
-    monkeypatch.setattr("bench.combined.runs.run_case", Told(lambda case: 0.88 + 0.06 * (case.num_engines - 10)))
-    assert fewest_engines(case()) == pytest.approx(10 + 1 / 3)
+    """Of each group, two keep 94 % and one 88 %: a third of the way."""
+    monkeypatch.setattr("bench.combined.runs.run_case", Told(lambda case: 0.88 + 0.06 * (case.num_engines - 1)))
+    assert fewest_engines(case()) == pytest.approx(len(GROUPS) * (1 + 1 / 3))
+
+
+def test_a_group_alone_is_asked_for_its_own_services():
+    alone = Case("like Dynamo", 2, Load(28.0, 100, 0), group="small")
+    assert set(run_case(alone).by_service) == {"chat", "code"}
 
 
 def test_no_fleet_may_be_enough(monkeypatch):

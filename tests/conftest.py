@@ -27,6 +27,7 @@ from tests.tools.rewriting import rewrite_ahead
 
 LONG_S = 300  # files whose tests have as long as this start meshes or run models, and wait for most of their time
 NUM_EXAMPLES = 50  # of Hypothesis for a test that names no number, and ten times as many at night
+SHORT_BYTES = 24  # of a folder for temporary files, in which paths of Unix sockets stay short enough
 DEFAULT_TOPOLOGY = Path(__file__).parents[1] / "deploy/topology.toml"
 OWN: pytest.StashKey[Path] = (
     pytest.StashKey()
@@ -87,7 +88,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def _leave_nothing(folder: Path) -> None:
     """What tests and their processes keep anywhere is in this folder, but for pytest's own, of which it keeps three."""
-    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    usual = tempfile.gettempdir()
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", usual if len(usual) <= SHORT_BYTES else "/tmp")
     tempfile.tempdir = str(folder)
     for name in ("TMPDIR", "RAY_TMPDIR"):
         os.environ[name] = str(folder)

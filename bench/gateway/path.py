@@ -28,7 +28,7 @@ import uvloop
 from prometheus_client import CollectorRegistry
 from uvicorn.server import ServerState
 
-from bench.gateway.scripted_engine import NUM_BLOCKS
+from bench.gateway.scripted_engine import told
 from bench.gateway.servers import write_topology
 from bench.harness.arguments import script_parser
 from bench.live.servers import MODEL
@@ -41,11 +41,9 @@ from mesh.process.logs import configure
 from mesh.sockets.sockets import Sockets
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
-from mesh.wire.control import ProcessState, Role
 from mesh.wire.frames import Sender
 from mesh.wire.messages import Codec, GatewayMessage, Message, encode
 from mesh.wire.requests import Accepted, Delta, Epoch, FinishReason, RequestSpec, StepTokens, Submit
-from mesh.wire.status import DecodeCost, EngineStatus, PrefillCost, ServiceStatus
 from router.api.access.keyed import KeyedCallers
 from router.api.access.keyring import Keyring
 from router.api.app import ApiConfig, create_apps
@@ -192,11 +190,7 @@ class Gateway:
     def observe(self) -> None:
         """The engine is there, and idle."""
         self._seq += 1
-        service = ServiceStatus("model", NUM_BLOCKS, NUM_BLOCKS, 16, PrefillCost(1e-4, 1e-6), DecodeCost(5e-3, 0.0))
-        idle: tuple[Any, ...] = (0, 0, 0, 0.0, 0.0, 5e-3, 1e6)
-        self.router.hear(
-            ENGINE, EngineStatus(self._seq, ProcessState.READY, Role.MULTIPLEX, "local", 1, [service], *idle)
-        )
+        self.router.hear(ENGINE, told(self._seq, [MODEL], 5e-3))
 
 
 def request(num_tokens: int, key: str | None) -> bytes:

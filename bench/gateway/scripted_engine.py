@@ -8,6 +8,7 @@ import asyncio
 import os
 import sys
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mesh.membership.heartbeat import Heartbeat
@@ -35,6 +36,14 @@ class _Running:
         return Delta(self.spec.id, self.epoch, offset, [prompt[offset % len(prompt)]], finish)
 
 
+def told(seq: int, services: Iterable[str], step_s: float, num_running: int = 0) -> EngineStatus:
+    """The status of an engine that has memory for everybody and is late for nobody."""
+    prefill, decode = PrefillCost(1e-4, 1e-6), DecodeCost(step_s, 0.0)
+    own = [ServiceStatus(name, NUM_BLOCKS, NUM_BLOCKS, 16, prefill, decode) for name in services]
+    ready, role = ProcessState.READY, Role.MULTIPLEX
+    return EngineStatus(seq, ready, role, "local", os.getpid(), own, num_running, 0, 0, 0.0, 0.0, step_s, 1e6)
+
+
 class ScriptedEngine:
     def __init__(self, shell: ProcessShell, sockets: Sockets[EngineMessage], step_s: float) -> None:
         self._services = [service.name for service in shell.topology.services]
@@ -46,23 +55,7 @@ class ScriptedEngine:
 
     def status(self) -> EngineStatus:
         self._seq += 1
-        prefill, decode = PrefillCost(1e-4, 1e-6), DecodeCost(self._step_s, 0.0)
-        services = [ServiceStatus(name, NUM_BLOCKS, NUM_BLOCKS, 16, prefill, decode) for name in self._services]
-        return EngineStatus(
-            seq=self._seq,
-            state=ProcessState.READY,
-            role=Role.MULTIPLEX,
-            host="local",
-            pid=os.getpid(),
-            services=services,
-            num_running=len(self._running),
-            num_waiting=0,
-            num_tokens=0,
-            prefill_remaining_s=0.0,
-            prefill_waiting_s=0.0,
-            decode_step_s=self._step_s,
-            min_slack_s=1e6,
-        )
+        return told(self._seq, self._services, self._step_s, len(self._running))
 
     async def listen(self) -> None:
         async for _, message, _ in self._sockets.messages():

@@ -11,22 +11,21 @@ request. The product's own gateway and engines, simulated.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, product
-from math import inf
+from itertools import product
 from random import Random
 from statistics import fmean
 
 from bench.harness.arguments import add_names, script_parser
 from bench.harness.files import write_json
+from bench.harness.jobs import grouped
 from bench.harness.paired import difference
 from bench.harness.tables import print_table
-from bench.simulated import attainment, make_fleet, make_simulation, modelled_engine, run_cases, serve
+from bench.simulated import arriving, attainment, make_fleet, make_simulation, modelled_engine, run_cases, serve
 from engines.costs.profiles import EngineProfile
 from mesh.rules import Trigger
 from mesh.topology.schema import PolicySpec, Rescheduling, ServiceSpec, Slo
 from mesh.wire.control import Role
 from mesh.wire.status import DecodeCost, PrefillCost
-from simulation.loads.arrival_processes import Arrivals, synthesize
 from simulation.loads.trace_request import TraceRequest
 
 POLICIES = ("foresight", "tropical", "packing", "elastic", "chunked", "llumnix", "disaggregated")
@@ -93,8 +92,8 @@ def result_of(run: Run) -> Result:
     )
     profile = replace(PROFILE, kv_memory_bytes=run.kv_tokens * PROFILE.kv_bytes_per_token)
     simulation = make_simulation(topology, profile, run.seed, coasts=triggers is None)
-    requests = synthesize(lengths(run.case), Arrivals(run.rate), inf, Random(f"{run.seed}/trace"))
-    records = serve(simulation, "model", islice(requests, run.num_requests))
+    requests = arriving(lengths(run.case), run.rate, run.num_requests, Random(f"{run.seed}/trace"))
+    records = serve(simulation, "model", requests)
     statuses = [engine.core.status(simulation.kernel.now) for engine in simulation.engines.values()]
     return Result(attainment(records), sum(status.migrations_total for status in statuses) / len(records))
 
@@ -119,23 +118,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ]
     results = run_cases(result_of, runs, options.jobs)
 
-    def cell(case: str, policy: str, rule: str | None, rate: float) -> str:
-        def of(name: str | None) -> list[Result]:
-            own = (Run(case, policy, rate, seed, options.requests, name, options.kv_tokens) for seed in seeds)
-            return [results[run] for run in own]
+    of_seeds = grouped(results, lambda run: replace(run, seed=0))
 
-        seeds = range(options.seeds)
-        if rule in (None, "none"):
-            return f"{100 * fmean(one.attainment for one in of(rule)):.1f}"
-        ours, alone = ([100 * one.attainment for one in of(name)] for name in (rule, "none"))
-        return f"{difference(ours, alone).text(1)}; {fmean(one.moves for one in of(rule)):.2f}"
+    def cell(run: Run) -> str:
+        own = of_seeds[run]
+        if run.rule in (None, "none"):
+            return f"{100 * fmean(one.attainment for one in own):.1f}"
+        ours, alone = ([100 * one.attainment for one in each] for each in (own, of_seeds[replace(run, rule="none")]))
+        return f"{difference(ours, alone).text(1)}; {fmean(one.moves for one in own):.2f}"
 
     gains = "" if options.rules is None else ", then gains in points (95 %) and moves a request"
     for case in options.cases:
-        rows = [
-            [policy, *([] if rule is None else [rule]), *(cell(case, policy, rule, rate) for rate in rates[case])]
-            for policy, rule in product(options.policies, rules)
-        ]
+        cells = {run: cell(run) for run in of_seeds if run.case == case}
+        lines = grouped(cells, lambda run: (run.policy,) if run.rule is None else (run.policy, run.rule))
+        rows = [[*words, *own] for words, own in lines.items()]
         headings = ["policy"] if options.rules is None else ["policy", "rule"]
         print_table(f"{case}: promises kept, %{gains}", headings, [f"{rate:g}/s" for rate in rates[case]], rows)
     write_json(options.json, [{"run": run, "result": results[run]} for run in runs])

@@ -2,7 +2,10 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
+from math import inf
 from pathlib import Path
+from random import Random
 from typing import Any, TypeVar
 
 from bench.harness.jobs import run_jobs
@@ -15,6 +18,7 @@ from simulation.cluster import Simulation
 from simulation.engines.physics import Physics
 from simulation.engines.shared_profiles import Profile
 from simulation.garbage import rare_collections
+from simulation.loads.arrival_processes import Arrivals, synthesize
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.workload import SloRule
 from simulation.placement.daemon import SearchResult
@@ -77,6 +81,11 @@ def make_simulation(
     if not isinstance(profiles, Mapping):
         profiles = dict.fromkeys([engine.id for engine in topology.engines], profiles)
     return Simulation(topology, profiles, seed=seed, physics=physics or Physics(), slo=slo or SloRule(), **settings)
+
+
+def arriving(lengths: Sequence[TraceRequest], rate: float, count: int, random: Random) -> list[TraceRequest]:
+    """Draw requests of these lengths, and their times: Poisson, so many a second."""
+    return list(islice(synthesize(lengths, Arrivals(rate), inf, random), count))
 
 
 def serve(simulation: Simulation, service: str, requests: Iterable[TraceRequest]) -> list[Record]:

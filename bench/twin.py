@@ -14,8 +14,7 @@ import asyncio
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import islice
-from math import ceil, inf
+from math import ceil
 from pathlib import Path
 from random import Random
 from statistics import fmean, median
@@ -30,7 +29,7 @@ from bench.live.servers import MODEL, started
 from bench.load.arguments import add_generator, add_prompts, add_server, positive
 from bench.load.simulated_sweep import lengths_of
 from bench.load.sweep_cli import RATES_ARE_FOUND, measured_run
-from bench.simulated import make_fleet
+from bench.simulated import arriving, make_fleet
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.profiles import EngineProfile
 from engines.models.store import prepared_dir
@@ -46,7 +45,6 @@ from simulation.capacity import Trial, crossing, find_capacity
 from simulation.command.server_profiles import server_url
 from simulation.engines.physics import Physics
 from simulation.experiment import Experiment
-from simulation.loads.arrival_processes import Arrivals, synthesize
 from simulation.loads.sources import TraceLoad
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.traces import at_rate
@@ -107,7 +105,7 @@ def compare(options: argparse.Namespace, twin: EngineProfile) -> dict[float, tup
     prompt_s, step_s = prefill_s(twin.prefill, num_input), decode_step_s(twin.decode, 1, num_input + num_output // 2)
     request_s = 0.0 if twin.server is None else twin.server.request_s
     promise = Slo(TTFT_OVER * (request_s + prompt_s), TPOT_OVER * step_s, GOAL)
-    trace = list(islice(synthesize(pool, Arrivals(1.0), inf, Random(options.seed)), NUM_SIMULATED))
+    trace = arriving(pool, 1.0, NUM_SIMULATED, Random(options.seed))
 
     def attainment_at(rate: float) -> float:
         return predict(twin, promise, at_rate(trace, rate)).attainment

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from math import inf
 from random import Random
 from statistics import fmean
@@ -14,7 +13,7 @@ from bench.papers.llumnix import setting as llumnix
 from bench.papers.scls import setting as scls
 from bench.papers.seallm.lengths import LONGBENCH, SHAREGPT, Spread
 from bench.papers.tropical import setting as tropical
-from bench.simulated import make_fleet, make_simulation, modelled_engines, percentile, serve
+from bench.simulated import arriving, make_fleet, make_simulation, modelled_engines, percentile, serve
 from engines.costs.linear import serving_s
 from engines.costs.named_profiles import load_profile
 from mesh.rules import Lateness
@@ -23,7 +22,6 @@ from mesh.wire.control import Role
 from router.history.records import Outcome, Record
 from simulation.engines.physics import Physics
 from simulation.engines.shared_profiles import Profile, SharedProfile
-from simulation.loads.arrival_processes import Arrivals, synthesize
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.workload import SloRule
 from simulation.loads.workload_lengths import PREFIX, described_lengths
@@ -83,8 +81,7 @@ def _tropical(contender: Contender, num_requests: int, seed: int) -> Fleet:
     named = modelled_engines(4, "model", preset, max_running=256, chunk_tokens=chunk)
     service = ServiceSpec("model", preset, Slo(1.0, tropical.TPOT_SLO_S, tropical.PROMISE))
     topology = make_fleet("tropical", service, engines_for(contender, named, 2), contender.spec)
-    arriving = synthesize(workload.load(1.0, num_requests, seed).pool, Arrivals(TROPICAL_RATE), inf, Random(seed))
-    requests = list(islice(arriving, num_requests))
+    requests = arriving(workload.load(1.0, num_requests, seed).pool, TROPICAL_RATE, num_requests, Random(seed))
     return Fleet(topology, load_profile(preset), requests, SloRule(tropical.TTFT_FACTOR))
 
 
@@ -98,7 +95,7 @@ def _llumnix(contender: Contender, num_requests: int, seed: int) -> Fleet:
     there = llumnix.make_topology(llumnix.ROUND_ROBIN, llumnix.NUM_ENGINES, caches=False)
     topology = replace(there, policy=contender.spec, engines=tuple(engines_for(contender, there.engines, 4)))
     pool, random = described_lengths(f"{PREFIX}S-L"), Random(f"{seed}/trace")
-    requests = list(islice(synthesize(pool, Arrivals(LLUMNIX_RATE), inf, random), num_requests))
+    requests = arriving(pool, LLUMNIX_RATE, num_requests, random)
     physics = Physics(kv_bytes_per_s=llumnix.KV_BYTES_PER_S, step_s=llumnix.STEP_S)
     return Fleet(topology, llumnix.make_profile(), requests, physics=physics)
 
@@ -133,8 +130,7 @@ def _seallm(contender: Contender, num_requests: int, seed: int) -> Fleet:
     requests: list[TraceRequest] = []
     for name, (_, means) in SHARED.items():
         drawn = [spread.request(means, random) for _ in range(num_requests // 2)]
-        arriving = synthesize(drawn, Arrivals(SEALLM_RATE / 2), inf, random)
-        requests += [replace(one, service=name) for one in islice(arriving, num_requests // 2)]
+        requests += [replace(one, service=name) for one in arriving(drawn, SEALLM_RATE / 2, len(drawn), random)]
     return Fleet(
         topology,
         dict.fromkeys([engine.id for engine in named], SharedProfile.of(profiles)),
@@ -170,8 +166,8 @@ def _aladdin(contender: Contender, num_requests: int, seed: int) -> Fleet:
     named = modelled_engines(ALADDIN_ENGINES, aladdin.SERVICE, profile.name, **settings)
     service = ServiceSpec(aladdin.SERVICE, ALADDIN.model, ALADDIN.slo)
     topology = make_fleet("aladdin", service, engines_for(contender, named, 2), contender.spec)
-    arriving = synthesize(aladdin.lengths(), Arrivals(ALADDIN.rate), inf, Random(f"{seed}/trace"))
-    return Fleet(topology, profile, list(islice(arriving, num_requests)))
+    requests = arriving(aladdin.lengths(), ALADDIN.rate, num_requests, Random(f"{seed}/trace"))
+    return Fleet(topology, profile, requests)
 
 
 # --- SCLS -------------------------------------------------------------------------------------------------------------
@@ -186,8 +182,8 @@ def _scls(contender: Contender, num_requests: int, seed: int) -> Fleet:
     there = scls.Case(kind, own, SCLS_RATE, 0.0).topology()
     if contender.policy != "slices":
         there = replace(there, policy=contender.spec, engines=tuple(engines_for(contender, there.engines, 2)))
-    arriving = synthesize(scls.codefuse_like(), Arrivals(SCLS_RATE), inf, Random(f"{seed}/trace"))
-    return Fleet(there, scls.profile(kind), list(islice(arriving, num_requests)))
+    requests = arriving(scls.codefuse_like(), SCLS_RATE, num_requests, Random(f"{seed}/trace"))
+    return Fleet(there, scls.profile(kind), requests)
 
 
 def _throughput(records: Sequence[Record]) -> float:

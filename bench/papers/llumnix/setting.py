@@ -2,12 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import islice
-from math import inf
 from random import Random
 from typing import Any
 
-from bench.simulated import make_fleet, make_simulation, modelled_engines, serve
+from bench.simulated import arriving, make_fleet, make_simulation, modelled_engines, serve
 from engines.costs.named_profiles import load_profile
 from engines.costs.profiles import EngineProfile
 from mesh.rules import PlacementMode
@@ -23,7 +21,6 @@ from mesh.topology.schema import (
 )
 from router.history.records import Outcome
 from simulation.engines.physics import Physics
-from simulation.loads.arrival_processes import Arrivals, synthesize
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.workload_lengths import PREFIX, described_lengths
 from simulation.reports.steadiness import Steadiness, judge
@@ -101,7 +98,7 @@ class Case:
     def requests(self) -> list[TraceRequest]:
         """Draw the requests, the same for every contender."""
         pool, random = described_lengths(PREFIX + self.lengths), Random(f"{self.seed}/trace")
-        return list(islice(synthesize(pool, Arrivals(self.rate), inf, random), self.num_requests))
+        return arriving(pool, self.rate, self.num_requests, random)
 
 
 def mean_and_p99(values: Iterable[float | None]) -> tuple[float, float]:

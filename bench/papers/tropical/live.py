@@ -13,8 +13,6 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
-from math import inf
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -29,6 +27,7 @@ from bench.live.ports import free_port
 from bench.live.sending import Bounds
 from bench.load.results.goodput import Promises
 from bench.papers.tropical.setting import PROMISE, UNSPLIT
+from bench.simulated import arriving
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.profiles import EngineProfile
 from mesh.show.progress import working
@@ -37,7 +36,6 @@ from mesh.topology.schema import ServiceSpec, Topology
 from simulation.capacity import Trial, crossing
 from simulation.command.profiles import profiles_of
 from simulation.engines.shared_profiles import profile_of
-from simulation.loads.arrival_processes import Arrivals, synthesize
 from simulation.loads.trace_request import TraceRequest
 
 POLICIES = ("colocated", "chunked", "disaggregated", "disaggregated_sjf", "tropical", "elastic")
@@ -82,11 +80,6 @@ def promised(lengths: Sequence[TraceRequest], profile: EngineProfile) -> list[Tr
     ]
 
 
-def make_trace(pool: Sequence[TraceRequest], rate: float, num_requests: int, seed: int) -> list[TraceRequest]:
-    """Draw Poisson arrivals. Equal seeds give the same requests in the same pattern at all rates."""
-    return list(islice(synthesize(pool, Arrivals(rate), inf, Random(seed)), num_requests))
-
-
 # --- runs -------------------------------------------------------------------------------------------------------------
 
 
@@ -125,7 +118,7 @@ def run_all(options: argparse.Namespace) -> list[Run]:
                 with warm_mesh(topology_text(policy, service)) as mesh:
                     pool = promised(made_up_lengths(), _profile(mesh.topology))
                     for index, rate in enumerate(options.rates):
-                        trace = make_trace(pool, rate, options.requests, number)
+                        trace = arriving(pool, rate, options.requests, Random(number))
                         runs.append(serve(mesh, policy, rate, trace, seed=index))
                         shown.advance()
     return runs

@@ -1,5 +1,7 @@
 """Tropical's policies on a live mesh: who serves what when, on which engines, and how attainment is counted."""
 
+from random import Random
+
 import pytest
 
 from bench.papers.tropical.live import (
@@ -8,11 +10,11 @@ from bench.papers.tropical.live import (
     POLICIES,
     Run,
     made_up_lengths,
-    make_trace,
     promised,
     topology_text,
     trials,
 )
+from bench.simulated import arriving
 from engines.costs.linear import prefill_s
 from engines.costs.named_profiles import load_profile
 from mesh.topology.parse import load
@@ -51,7 +53,7 @@ def test_each_request_is_promised_five_times_its_own_prefill_and_the_same_time_a
 
 def test_the_same_requests_arrive_at_another_rate():
     pool = made_up_lengths()
-    slow, fast = make_trace(pool, 1.0, 20, seed=3), make_trace(pool, 2.0, 20, seed=3)
+    slow, fast = arriving(pool, 1.0, 20, Random(3)), arriving(pool, 2.0, 20, Random(3))
     assert len(slow) == 20
     for one, other in zip(slow, fast, strict=True):
         assert (one.num_input, one.num_output) == (other.num_input, other.num_output)

@@ -33,9 +33,7 @@ Panel = Mapping[str, Any]
 
 def main() -> None:
     """``python -m bench.figures [--out FOLDER] [--jobs N | --on ray[:ADDRESS]]``."""
-    parser = script_parser("bench.figures", __doc__, jobs=True)
-    parser.add_argument("--out", type=Path, default=IMAGES, help="folder for the SVG files (default: %(default)s)")
-    options = parser.parse_args()
+    options = script_parser("bench.figures", __doc__, jobs=True, out=str(IMAGES)).parse_args()
     for path in draw_all(options.out, options.jobs):
         print(path)
 

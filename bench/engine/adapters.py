@@ -64,7 +64,7 @@ def write_random_adapter(folder: Path, model: ModelConfig, seed: int) -> Adapter
 def measure(options: argparse.Namespace, folder: Path) -> list[AdapterRow]:
     model = prepared_dir(options.model)
     config = ModelConfig.load(model)
-    engine = EngineUnderTest(model, options.dtype, options.requests * CONTEXT, options.threads)
+    engine = EngineUnderTest(model, "float32", options.requests * CONTEXT)
     num_weights = 0
     for number in range(max(COUNTS)):
         adapter = write_random_adapter(folder / str(number), config, number)
@@ -111,8 +111,6 @@ def _row(count: int, times: Sequence[float], plain: float, adapter_bytes: int) -
 
 def main() -> None:
     parser = script_parser("bench.engine.adapters", __doc__, model=True, rounds=40, json=True)
-    parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--requests", type=int, default=16)
     options = parser.parse_args()
     with errors_in_a_line(), tempfile.TemporaryDirectory() as name:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.harness.arguments import script_parser
+from bench.harness.arguments import add_names, script_parser
 from bench.harness.tables import print_table
 
 Rows = list[tuple[str, str, str]]  # what, measured, goal
@@ -98,9 +98,7 @@ def run(task: Task, folder: Path, left_s: float) -> tuple[bool, Rows]:
 def main() -> int:
     parser = script_parser("bench.engine.gpu_check", __doc__)
     parser.add_argument("--device", default="cuda:0")
-    parser.add_argument(
-        "--only", nargs="+", choices=NAMES, default=NAMES, metavar="NAME", help=f"of {', '.join(NAMES)}"
-    )
+    add_names(parser, "--only", NAMES)
     parser.add_argument("--out", type=Path, help="where to keep what the benches wrote")
     options = parser.parse_args()
     import torch

@@ -35,12 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     runs = LongRuns(measure, float, lambda case: SECONDS_A_REQUEST * case.num_requests)
     with errors_in_a_line():
         results = runs.run(cases, options.jobs, options.out, "grounds")
-    values = grouped(results, lambda case: (case.ground, case.contender))
-    found: dict[str, dict[str, list[float]]] = {ground: {} for ground in options.ground}
-    for (ground, name), of_seeds in values.items():
-        found[ground][name] = of_seeds
-    for ground, by_name in found.items():
-        one = GROUNDS[ground]
+    for ground in options.ground:
+        own = {case: value for case, value in results.items() if case.ground == ground}
+        by_name, one = grouped(own, lambda case: case.contender), GROUNDS[ground]
         title = f"{ground}: {one.measure} ({'less' if one.less_is_better else 'more'} is better)"
         print_table(title, ("contender",), (one.measure, "everything: times as good"), _rows(ground, by_name), WIDTH)
 

@@ -25,7 +25,6 @@ from bench.harness.tables import print_table
 from bench.simulated import make_simulation, serve_each
 from engines.costs.named_profiles import load_profile
 from mesh.errors import CommandError
-from mesh.topology.schema import PolicySpec
 from mesh.wire.control import Role
 from simulation.loads.trace_request import TraceRequest
 
@@ -44,8 +43,7 @@ class Speed:
 
 def ours(requests: list[TraceRequest], num_engines: int) -> Speed:
     what = topology(num_engines, "join_shortest_queue")
-    engines = tuple(replace(engine, role=Role.MULTIPLEX) for engine in what.engines)
-    what = replace(what, engines=engines, policy=PolicySpec("join_shortest_queue"))
+    what = replace(what, engines=tuple(replace(engine, role=Role.MULTIPLEX) for engine in what.engines))
     simulation = make_simulation(what, load_profile(PROFILE), 0, coasts=True)
     started = time.process_time()
     serve_each(simulation, SERVICE, iter(requests), lambda _: None)

@@ -16,14 +16,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median, quantiles
 
-from rich.console import Console
-
 from bench.fidelity.silicon.fit import Simulated, fit, raised
 from bench.fidelity.silicon.runs import Latencies, Loop, SiliconRun, read_runs, simulate
 from bench.harness.arguments import errors_in_a_line, script_parser
 from bench.harness.files import write_json
 from bench.harness.jobs import run_jobs
-from bench.harness.tables import make_console, make_table
+from bench.harness.tables import print_table
 from engines.costs.serving_systems import ServingSystem, serving_system
 from mesh.errors import UserError
 from mesh.jobs.runner import JobPlace
@@ -69,15 +67,14 @@ def judge(simulated: Sequence[Simulated], system: ServingSystem, leave: str, job
     return [Judged(name(one.run), one.run, of) for one, of in zip(simulated, predicted, strict=True)]
 
 
-def show(console: Console, system: str, judged: Sequence[Judged]) -> None:
+def show(system: str, judged: Sequence[Judged]) -> None:
     numbers = ("runs", "TPOT median", "p90", "bias", "TTFT median", "p90", "bias")
-    table = make_table(f"{system}: errors on what was left out", ("left out",), numbers)
-    groups = dict.fromkeys(one.left_out for one in judged)
+    groups, rows = dict.fromkeys(one.left_out for one in judged), list[list[str]]()
     for group in (*groups, "all"):
         part = [one for one in judged if group in (one.left_out, "all")]
         errors = ([one.tpot_error for one in part], [one.ttft_error for one in part])
-        table.add_row(group, str(len(part)), *(text for error in errors for text in _statistics(error)))
-    console.print(table)
+        rows.append([group, str(len(part)), *(text for error in errors for text in _statistics(error))])
+    print_table(f"{system}: errors on what was left out", ("left out",), numbers, rows)
 
 
 def _statistics(errors: Sequence[float]) -> tuple[str, str, str]:
@@ -90,16 +87,16 @@ def _statistics(errors: Sequence[float]) -> tuple[str, str, str]:
 def compare(options: argparse.Namespace) -> None:
     if options.every < 1:
         raise UserError(f"--every: {options.every} is too few; use a whole number from 1 on")
-    console, system = make_console(), serving_system(options.system)
+    system = serving_system(options.system)
     runs = read_runs(options.data, options.system, options.model, options.spread)[:: options.every]
     simulated = simulate_all(runs, system, options.jobs)
     whole = fit(system, simulated)
-    console.print(
+    print(
         f"fitted to all {len(runs)} runs: per_step_ms = {whole.per_step_ms:.3g}, "
         f"per_request_ms = {whole.per_request_ms:.3g}, request_ms = {whole.request_ms:.3g}"
     )
     judged = judge(simulated, system, options.leave, options.jobs)
-    show(console, options.system, judged)
+    show(options.system, judged)
     write_json(options.json, [asdict(one) for one in judged])
 
 

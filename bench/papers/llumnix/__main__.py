@@ -78,22 +78,13 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _cases(options: argparse.Namespace) -> Iterator[Case]:
+    fixed = options.requests, options.engines, options.coast, options.step_ms / 1e3, options.prefix_cache
     for lengths in options.only:
         groups = [replace(LLUMNIX, name=f"groups of {number}", num_neighbours=number) for number in options.neighbours]
         own = CONTENDERS[lengths not in DATA_SETS :]
         contenders = [DISPATCH, *groups] if groups else [one for one in own if one.name in options.contenders]
         for rate, contender, seed in product(options.rates or RATES[lengths], contenders, range(options.seeds)):
-            yield Case(
-                lengths,
-                rate,
-                contender,
-                seed,
-                options.requests,
-                options.engines,
-                options.coast,
-                options.step_ms / 1e3,
-                options.prefix_cache,
-            )
+            yield Case(lengths, rate, contender, seed, *fixed)
 
 
 def _rows(results: Results) -> Iterator[Sequence[str]]:

@@ -1,7 +1,7 @@
 """Llumnix's auto-scaling in simulation: engines in use, and the P99 of a first token, by when engines are started.
 
     python -m bench.papers.llumnix.scaling [--lengths L-L] [--rate 2] [--requests 2000] [--low 5 10 20 40 80]
-        [--contenders infaas llumnix] [--seeds 1] [--coast] [--jobs N] [--out DIR]
+        [--seeds 1] [--coast] [--jobs N] [--out DIR]
 
 Both contenders scale by the paper's rule: one engine more where the mean freeness is below ``--low``, one less where it
 is above six times that. A lower bound takes fewer engines, and longer tails. So each contender has a curve, and the
@@ -22,7 +22,6 @@ from bench.harness.jobs import grouped
 from bench.harness.long_runs import LongRuns
 from bench.harness.tables import print_table
 from bench.papers.llumnix.setting import (
-    CONTENDERS,
     INFAAS,
     KV_BYTES_PER_S,
     LLUMNIX,
@@ -97,8 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _cases(options: argparse.Namespace) -> Iterator[ScaledCase]:
-    contenders = [one for one in CONTENDERS if one.name in options.contenders]
-    for contender, low, seed in product(contenders, options.low, range(options.seeds)):
+    for contender, low, seed in product((INFAAS, LLUMNIX), options.low, range(options.seeds)):
         load = Case(options.lengths, options.rate, contender, seed, options.requests, options.engines, options.coast)
         yield ScaledCase(load, low)
 
@@ -150,8 +148,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--requests", type=int, default=2000, metavar="N", help="of each run (default: 2000)")
     bounds = [5.0, 10.0, 20.0, 40.0, 80.0]
     parser.add_argument("--low", nargs="+", type=float, default=bounds, metavar="F", help="lower bounds of freeness")
-    names = [INFAAS.name, LLUMNIX.name]
-    parser.add_argument("--contenders", nargs="+", choices=[one.name for one in CONTENDERS], default=names)
     parser.add_argument("--engines", type=int, default=NUM_ENGINES, metavar="N", help="(default: 16)")
     parser.add_argument("--coast", action="store_true", help="faster; moves come at other times")
     return parser.parse_args(arguments)

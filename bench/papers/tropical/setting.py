@@ -58,9 +58,7 @@ class Contender:
     @property
     def name(self) -> str:
         chunk = [f"{self.chunk_tokens}"] if self.policy == "chunked" else []
-        values = [key if value is True else str(value) for key, value in self.parameters.items()]
-        alike = [] if self.splits or self.policy in UNSPLIT else ["all multiplexing"]
-        return ", ".join([" ".join([self.policy, *chunk]), *values, *alike])
+        return ", ".join([" ".join([self.policy, *chunk]), *self.parameters])
 
 
 REJECTING = {"reject_late": True}
@@ -74,10 +72,7 @@ ALL = (
     *(Contender("disaggregated", parameters) for parameters in ({}, REJECTING)),
     Contender("disaggregated_sjf"),
     Contender("tropical"),
-    Contender("tropical", {"balance": "round_robin"}),
-    Contender("tropical", {"balance": "cache_aware"}),
     Contender("elastic"),
-    Contender("elastic", splits=False),
 )
 CONTENDERS = {contender.name: contender for contender in ALL}
 

@@ -27,7 +27,7 @@ LEAST, MOST = 1e-3, 65536.0
 @dataclass(frozen=True, slots=True)
 class ServiceLoad:
     """The load of one service, and what it costs on the engines in question. ``kv_tokens``: that one engine can hold of
-    it. ``num_cached``: tokens of a mean prompt that are not computed. ``slo``: what requests were promised, on average.
+    it. ``num_cached``: tokens of a mean prompt that are not computed. ``slo``: what requests are promised.
     """
 
     service: str

@@ -149,7 +149,8 @@ class Scaler:
             rate = found.rate.above(NUM_DEVIATIONS) + backlog * found.rate.rate / total
             cost, lengths = costs[name], (found.inputs.moments, found.outputs.moments)
             kv_tokens = cost.num_blocks * cost.block_size
-            slo = replace(self._topology.service(name).slo, ttft_s=found.ttft.mean, tpot_s=found.tpot.mean)
+            slo = self._topology.service(name).slo  # shorter TTFTs are kept by who goes first, which no mean tells
+            slo = replace(slo, ttft_s=max(slo.ttft_s, found.ttft.mean), tpot_s=found.tpot.mean)
             costs_of = cost.prefill_cost, cost.decode_cost
             demand = ServiceLoad(name, rate, *lengths, slo, *costs_of, kv_tokens, found.cached.mean)
             demands.append((demand, self._work(name, view, views)))

@@ -38,7 +38,7 @@ def test_a_burst_is_met_as_soon_as_engines_start(tmp_path: Path, seed: int):
 
 def test_engines_are_for_what_requests_were_promised_and_not_for_what_their_service_promises(tmp_path: Path):
     usual, tight = World(write(tmp_path), 0), World(write(tmp_path), 0)
-    tight.promised_ttft_s = 0.1
+    tight.promised_tpot_s = 0.025
     for world in (usual, tight):
         world.run(120, 12.0)
         assert len(world.running) >= 0.85 * world.need()

@@ -66,7 +66,7 @@ class World:
         self.waiting = 0
         self.wanted = 0  # engines that a policy that packs asks for
         self.used = 0.0  # of KV memory
-        self.promised_ttft_s = self.topology.service("chat").slo.ttft_s
+        self.promised_tpot_s = self.topology.service("chat").slo.tpot_s
         self.num_cached = 0  # tokens of a prompt
         self.scaler = Scaler(self.topology, self.now)
         self.children = {spec.id: "standby" if spec.is_standby else "running" for spec in self.topology.engines}
@@ -88,7 +88,7 @@ class World:
 
     def need(self) -> float:
         """Engines."""
-        slo = replace(self.topology.service("chat").slo, ttft_s=self.promised_ttft_s)
+        slo = replace(self.topology.service("chat").slo, tpot_s=self.promised_tpot_s)
         lengths = Moments(NUM_INPUT, 0.0), Moments(NUM_OUTPUT, 0.0)
         demand = ServiceLoad("chat", self.rate, *lengths, slo, PREFILL, DECODE, BLOCKS * 16, self.num_cached)
         return self.truth * engines_needed([(demand, Work())])
@@ -131,8 +131,8 @@ class World:
             before.input_squares + came * NUM_INPUT**2, before.ended + came, before.late + min(came, late),
             before.answered + came, before.output_tokens + came * NUM_OUTPUT,
             before.output_squares + came * NUM_OUTPUT**2,
-            promised_ttft_s=before.promised_ttft_s + came * self.promised_ttft_s,
-            promised_tpot_s=before.promised_tpot_s + came * self.topology.service("chat").slo.tpot_s,
+            promised_ttft_s=before.promised_ttft_s + came * self.topology.service("chat").slo.ttft_s,
+            promised_tpot_s=before.promised_tpot_s + came * self.promised_tpot_s,
             cached_tokens=before.cached_tokens + came * self.num_cached,
         )  # fmt: skip
 

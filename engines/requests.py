@@ -291,14 +291,14 @@ class OwnedRequests:
         return [*effects, Send(gateway, NotHeld(missing))] if missing else effects
 
     def remind(self, backlog: Backlog, now: float) -> list[Send]:
-        """Tell gateways now and then which of their requests wait here. What cancelled one may have been lost, and it
-        would be here until its turn comes.
+        """Tell gateways now and then which of their requests are here and not computed. What cancelled one may have
+        been lost, and it would be here until its turn comes: the turn of its prompt, or that of its service's decodes.
         """
         if now < self._reminds_at:
             return []
         self._reminds_at = now + REMIND_S
-        waiting: dict[str, list[EngineRequest]] = {}
+        still: dict[str, list[EngineRequest]] = {}
         for request in self.by_id.values():
-            if not request.is_decoding and not self._running.computes(request):
-                waiting.setdefault(request.spec.gateway, []).append(request)
-        return [Send(gateway, Held(backlog.places(requests))) for gateway, requests in waiting.items()]
+            if not self._running.computes(request):
+                still.setdefault(request.spec.gateway, []).append(request)
+        return [Send(gateway, Held(backlog.places(requests))) for gateway, requests in still.items()]

@@ -101,6 +101,17 @@ def test_a_gateway_that_died_loses_its_own_requests_alone(world: World):
     assert (mine.is_over, other.is_over) == (True, False)
 
 
+def test_gateways_are_reminded_of_decodes_that_wait_for_the_turn_of_their_service(world: World):
+    request = world.request()
+    request.num_computed = len(request.tokens)
+    request.tokens.append(5)
+    request.blocks += world.service.pool.allocate(world.service.pool.blocks_for(len(request.tokens)))
+    world.owned.adopt(world.service, request, 0.0)
+    assert request.is_decoding
+    [told] = world.owned.remind(world.engine.core._backlog, 10.0)
+    assert (told.to, [one.request for one in told.message.requests]) == (GATEWAY, ["r"])
+
+
 def test_gateways_are_reminded_now_and_then_of_what_waits(world: World):
     world.add("a")
     world.add("b", gateway="gateway-1")

@@ -174,3 +174,7 @@ def test_a_service_that_is_gone_has_nobody_who_starves():
 def test_another_engine_starts_where_the_only_one_that_runs_died_for_long():
     assert draw(2002749).topology.scaling is not None
     assert play(draw(2002749)).failure is None
+
+
+def test_a_cancel_that_is_lost_is_told_again_to_an_engine_where_another_service_has_its_turn():
+    assert play(draw(1012686)).failure is None

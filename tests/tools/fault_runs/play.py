@@ -31,6 +31,7 @@ GATEWAY_DIED = ("its gateway died", "no gateway was there")
 NOT_LOADED = "its weights cannot be read"
 NOT_COMPUTED = "the engine could not compute it"  # what it was alone in, twice
 AGREE_S = 5.0  # for gateways to come to one policy, once nothing goes wrong
+SHUT_DOWN = "the gateway shut down"
 GIVEN_UP = "given up after"  # `DispatchLimits.max_deaths`
 
 
@@ -133,7 +134,8 @@ def bounds_of(scenario: Scenario) -> InvariantBounds:
 
 
 def _check_endings(scenario: Scenario, records: Sequence[Record]) -> None:
-    """Who may fail: requests of gateways that died, and those of which too many engines were silent.
+    """Who may fail: requests of gateways that died, or that retired and waited in vain for one engine to do all the
+    work, and those of which too many engines were silent.
 
     Who may be rejected: those that no engine had begun.
     """
@@ -145,6 +147,7 @@ def _check_endings(scenario: Scenario, records: Sequence[Record]) -> None:
         is_excused |= reason.startswith(NOT_COMPUTED) and scenario.has(FailSteps)
         is_excused |= reason == NOT_LOADED and scenario.has(FailLoad)  # of its adapter
         is_excused |= reason.startswith(GIVEN_UP) and scenario.may_give_up
+        is_excused |= reason.startswith(SHUT_DOWN) and scenario.work_s > scenario.topology.timing.drain_s
         if record.outcome is Outcome.FAILED and not is_excused:
             raise InvariantError(f"{record.id} failed: {reason}", record.id)
         if record.outcome is Outcome.REJECTED and record.partial_tokens:

@@ -106,7 +106,7 @@ class GatewayCore:
         self._servers = tuple(topology.servers)
         self._separates_prefixes = topology.access is not None and topology.access.separates_prefixes
         self._drains = ServerDrains(self._servers)
-        self.added: Final = AddedAdapters(0 if topology.added is None else topology.added.most)
+        self.added: Final = AddedAdapters.of(topology)
         self._has_successor = False
         self._url, self._admin_url = f"{spec.scheme}://{spec.address}:{spec.port}", ""
         self._catching_up = CatchingUp(MAX_LAG_S)

@@ -48,13 +48,22 @@ class KeptAdapters:
     def __repr__(self) -> str:
         return f"<KeptAdapters {self._path}>"
 
-    def restore(self, topology: Topology) -> None:
+    def restore(self) -> None:
         """Know what was kept, as far as it can still be served. A file that cannot be read is as if there were none."""
         kept = {} if self._path is None else _read(self._path)
-        usable = {name: one for name, one in kept.items() if one.is_removed or _is_usable(topology, one)}
+        usable = {name: one for name, one in kept.items() if one.is_removed or self._is_usable(one)}
         self._added.hear(usable)
         if served := sorted(self._added.served):
             log.info("adapters of before", adapters=served)
+
+    def _is_usable(self, one: AddedAdapter) -> bool:
+        """Whether its files are the same is seen by the engine that loads it."""
+        reason = self._added.why_not(one)
+        if reason is None and not Path(one.adapter.folder).is_dir():
+            reason = f"{one.adapter.folder} is gone"
+        if reason is not None:
+            log.warning("an adapter of before is not served", adapter=one.adapter.service, reason=reason)
+        return reason is None
 
     def changed(self) -> None:
         """Other gateways said something new: `run` writes it."""
@@ -99,22 +108,3 @@ def _read(path: Path) -> Mapping[str, AddedAdapter]:
     except (OSError, ValueError, RecursionError) as error:  # the decoder's are ValueErrors
         log.error("does not know which adapters were added before", path=str(path), reason=str(error)[:200])
         return {}
-
-
-def _is_usable(topology: Topology, one: AddedAdapter) -> bool:
-    reason = _why_not(topology, one)
-    if reason is not None:
-        log.warning("an adapter of before is not served", adapter=one.adapter.service, reason=reason)
-    return reason is None
-
-
-def _why_not(topology: Topology, one: AddedAdapter) -> str | None:
-    """Return what has changed meanwhile. Whether its files are the same is seen by the engine that loads it."""
-    name = one.adapter.service
-    if any(name in (service.name, *service.aliases) for service in topology.offered):
-        return "the deployment's file has a service of this name"
-    if all(one.base != service.name for service in topology.services):
-        return f"its base {one.base} is no service any more"
-    if not Path(one.adapter.folder).is_dir():
-        return f"{one.adapter.folder} is gone"
-    return None

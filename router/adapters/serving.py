@@ -26,7 +26,7 @@ def serve_adapters(
         models.serve_added(models_added(topology, bases, served))
         kept.changed()
 
-    kept.restore(topology)
+    kept.restore()
     serve(router.added.served)
     orders = AdapterOrders(topology, router, kept, answer)
     router.on_adapters, router.on_adapter_order = serve, orders.take

@@ -11,7 +11,7 @@ def added(name: str, version: int = 0, *, digest: str = "1", is_removed: bool = 
 
 
 def test_an_order_is_later_than_all_that_is_known():
-    known = AddedAdapters(most=4)
+    known = AddedAdapters(most=4, bases=["chat"])
     assert [one.version for name in ("a", "b", "a") for one in known.order(added(name, digest=name))] == [1, 2]
     assert [one.version for one in known.order(added("a", digest="2"))] == [3]
     assert [one.version for one in known.order(added("b", digest="b", is_removed=True))] == [4]
@@ -22,7 +22,7 @@ def test_whatever_the_order_in_which_they_hear_all_agree():
     words = [added("a", 1), added("a", 2, is_removed=True), added("a", 2, digest="2"), added("b", 3)]
     seen = set()
     for order in permutations(words):
-        known = AddedAdapters(most=4)
+        known = AddedAdapters(most=4, bases=["chat"])
         for word in order:
             known.hear({word.adapter.service: word})
         seen.add(str(sorted(known.known.items(), key=str)))
@@ -30,7 +30,7 @@ def test_whatever_the_order_in_which_they_hear_all_agree():
 
 
 def test_there_are_no_more_than_are_allowed():
-    known = AddedAdapters(most=2)
+    known = AddedAdapters(most=2, bases=["chat"])
     told = {name: added(name, number) for number, name in enumerate("abc", 1)}
     assert [one.adapter.service for one in known.hear(told)] == ["a", "b"]
     assert not known.order(added("d"))
@@ -39,11 +39,20 @@ def test_there_are_no_more_than_are_allowed():
 
 
 def test_a_name_that_is_not_its_own_is_not_believed():
-    assert not AddedAdapters(most=2).hear({"a": added("b", 1)})
+    assert not AddedAdapters(most=2, bases=["chat"]).hear({"a": added("b", 1)})
+
+
+def test_adapters_of_services_that_are_gone_are_not_believed_though_other_gateways_have_them():
+    words = {name: added(name, number) for number, name in enumerate(("law", "code"), 1)}
+    assert not AddedAdapters(most=2, bases=["talk"]).hear(words)
+    known = AddedAdapters(most=2, bases=["chat"], taken=["code"])
+    assert [one.adapter.service for one in known.hear(words)] == ["law"]
+    removed = {"code": added("code", 3, is_removed=True)}
+    assert known.hear(removed), "one with an older word of it may come back"
 
 
 def test_only_so_many_that_were_removed_are_remembered():
-    known = AddedAdapters(most=2)
+    known = AddedAdapters(most=2, bases=["chat"])
     for number in range(MOST_REMOVED + 10):
         known.hear({f"a{number}": added(f"a{number}", number + 1, is_removed=True)})
     assert len(known.known) == MOST_REMOVED

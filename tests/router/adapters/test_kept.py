@@ -19,6 +19,7 @@ model = "hf:a/b"
 [adapters]
 folder = "adapters"
 state = "state"
+most = 4
 """
 
 
@@ -38,9 +39,9 @@ def word(topology: Topology, name: str, *, base: str = "chat", is_removed: bool 
 
 def gateway(topology: Topology, name: str = "gateway-0") -> tuple[AddedAdapters, KeptAdapters]:
     """One that starts."""
-    added = AddedAdapters(4)
+    added = AddedAdapters.of(topology)
     kept = KeptAdapters.of(topology, name, added)
-    kept.restore(topology)
+    kept.restore()
     return added, kept
 
 

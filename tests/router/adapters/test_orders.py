@@ -30,7 +30,7 @@ class Router:
     """Serves what it is told; what others say is in ``added`` already."""
 
     def __init__(self) -> None:
-        self.added = AddedAdapters(4)
+        self.added = AddedAdapters(4, ["chat"])
 
     def serve_adapter(self, wanted: AddedAdapter) -> bool:
         self.added.order(wanted)

@@ -265,12 +265,20 @@ class ServerCore:
     def status(self, now: float) -> EngineStatus:
         """Return the next status."""
         self._seq += 1
-        status = self.account.status(self._seq, self.state, now)
+        status = self._with_rest(self.account.status(self._seq, self.state, now), now)
         if not self.missing:
             return status
         failed = [FailedLoad(*missing, number) for number, missing in enumerate(self.missing.reasons(), 1)]
         serves = [one for one in status.services if self.missing.reason(one.name) is None]
         return msgspec.structs.replace(status, services=serves, failed_loads=failed)
+
+    def _with_rest(self, status: EngineStatus, now: float) -> EngineStatus:
+        """Who comes while the server is left alone waits for the end of that, at least."""
+        if now >= self._rests_until:
+            return status
+        line_s = max(self._rests_until - now, status.prefill_remaining_s + status.prefill_waiting_s)
+        services = [msgspec.structs.replace(one, line_s=line_s) for one in status.services]
+        return msgspec.structs.replace(status, services=services)
 
     def check_invariants(self) -> None:
         """Check the state, for tests."""

@@ -52,3 +52,15 @@ async def test_an_error_with_a_good_status_is_an_error(tmp_path):
         response = await front.chat()
         assert (response.status_code, response.json()) == (500, {"error": "boom"})
     assert {record.outcome for record in front.records} == {"failed"}
+
+
+async def test_who_is_refused_as_all_servers_are_too_busy_is_told_when_these_are_not(tmp_path):
+    busy = [
+        says(whole({"error": {"message": "full"}}, "429 Too Many Requests", f"retry-after: {after_s}\r\n"))
+        for after_s in (30, 50)
+    ]
+    async with serving(*busy) as servers, front_of(tmp_path, *servers, metrics="off", ttft_s=0.3) as front:
+        for stream in (True, False):
+            response = await front.chat(stream=stream)
+            assert response.status_code == 429, response.text
+            assert 15 < int(response.headers["retry-after"]) <= 30, "the first of them to ask for more"

@@ -97,6 +97,8 @@ def test_a_server_that_is_busy_is_left_alone_for_as_long_as_it_says(core):
     [refused] = said(core.refused("r", FIRST, "HTTP 429", 5.0, 0.0))
     assert isinstance(refused, Refused)
     assert refused.code is RefusalCode.FULL
+    assert core.status(3.0).services[0].line_s == 2.0, "as long, whoever comes waits"
+    assert core.status(5.0).services[0].line_s is None
     assert said(core.take(submit(attempt=1), 4.9))[0].code is RefusalCode.FULL
     assert isinstance(said(core.take(submit(attempt=2), 5.0))[0], Accepted)
 

@@ -127,10 +127,11 @@ class Fault(StrEnum):
 
     CLIENT = "client"  # 400: it would fail again, for instance because it fits no engine's KV memory
     SERVER = "server"  # 500: too many engines failed it
+    UPSTREAM = "upstream"  # 502: servers of others, behind this gateway, broke off or sent what is no answer
 
 
 class RequestFailed(RouterError):  # noqa: N818
-    """400 or 500, as ``fault`` says: the request cannot be run, or its consumer was too slow."""
+    """400, 500 or 502, as ``fault`` says: the request cannot be run, or its consumer was too slow."""
 
     def __init__(self, reason: str, fault: Fault, code: FailureCode | None = None) -> None:
         """Say why a request failed. ``code``: what the engine that gave it up said."""

@@ -20,6 +20,7 @@ _MESSAGES_TYPES: Final[Mapping[int, str]] = {
     429: "rate_limit_error",
     503: "overloaded_error",
 }
+_STATUSES: Final[Mapping[Fault, int]] = {Fault.CLIENT: 400, Fault.SERVER: 500, Fault.UPSTREAM: 502}
 _TYPES: Final[Mapping[int, str]] = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
@@ -122,7 +123,7 @@ def api_error(error: ApiError | RouterError) -> ApiError:
         case Draining():
             return ApiError(503, str(error), code="draining", headers={"connection": "close"})
         case RequestFailed():
-            return ApiError(400 if error.fault is Fault.CLIENT else 500, str(error), code="request_failed")
+            return ApiError(_STATUSES[error.fault], str(error), code="request_failed")
         case _:
             return ApiError(500, str(error), code="internal_error")
 

@@ -22,7 +22,7 @@ from router.view.monitor import Monitor
 RETRY_AFTER_S = 1.0
 KEPT = 3  # spans between two statuses of an engine, whose cancels may be on their way
 FAILURES = (RefusalCode.PEER_SILENT, RefusalCode.TRANSFER_FAILED)  # all other refusals are back pressure
-OURS = frozenset({FailureCode.CUT, FailureCode.ADAPTER})  # failures for which no client is to blame
+FAULTS = {FailureCode.CUT: Fault.UPSTREAM, FailureCode.ADAPTER: Fault.SERVER}  # clients are to blame for all others
 NOBODYS_FAULT = (RefusalCode.UNKNOWN_OWNER, RefusalCode.GATEWAY_SILENT, RefusalCode.RECALLED)
 
 
@@ -152,11 +152,11 @@ class Recovery:
         if request is None or message.epoch < request.stream.epoch:
             return []
         if message.code is FailureCode.BROKEN:
-            return self.interrupt(request, f"{engine}: {message.reason}", (engine,), now, failed=(engine,), died=True)
+            why, blamed = f"{engine}: {message.reason}", (engine,)
+            return self.interrupt(request, why, blamed, now, failed=blamed, died=True, fault=Fault.UPSTREAM)
         if message.code is not FailureCode.STEP:
             self._breakers.forgive(request.id, now)
-            fault = Fault.SERVER if message.code in OURS else Fault.CLIENT
-            error = RequestFailed(message.reason, fault, message.code)
+            error = RequestFailed(message.reason, FAULTS.get(message.code, Fault.CLIENT), message.code)
             return [*self.stop(request), self._in_flight.fail(request, error, now)]
         request.losses.num_failed_steps += 1
         request.losses.failed_on.add(engine)
@@ -177,11 +177,13 @@ class Recovery:
         *,
         failed: Iterable[str] = (),
         died: bool = False,
+        fault: Fault = Fault.SERVER,
     ) -> list[Effect]:
         """The owner cannot go on with a request: another one will.
 
         Unless its engines ``died`` one after the other and little came of it in between: it may be what they die of. Or
         no token came for long, whoever had it. ``culprits`` are avoided for a moment, ``failed`` ones have failed it.
+        ``fault``: whose it is, should that be its end.
         """
         effects = self.stop(request)
         num_tokens = len(request.stream.tokens)
@@ -190,10 +192,10 @@ class Recovery:
         request.timeline.interrupt(reason, now)
         if request.losses.num_deaths > self._limits.max_deaths:
             error = f"given up after {request.losses.num_deaths} attempts that broke off; the last: {reason}"
-            return [*effects, self._in_flight.fail(request, RequestFailed(error, Fault.SERVER), now)]
+            return [*effects, self._in_flight.fail(request, RequestFailed(error, fault), now)]
         if now > request.losses.fruitless_since + self._limits.stall_s and not request.spec.is_filler:
             error = f"given up after {self._limits.stall_s:g} s without a token, on whatever engine; the last: {reason}"
-            return [*effects, self._in_flight.fail(request, RequestFailed(error, Fault.SERVER), now)]
+            return [*effects, self._in_flight.fail(request, RequestFailed(error, fault), now)]
         self._in_flight.wait_again(request, tuple(culprits), now)
         return effects
 

@@ -53,6 +53,7 @@ ANYWHERE: Final[Mapping[int, str]] = {
     429: "Too much to do; retry-after says when to try again",
     431: "The headers are too large or too many",
     500: "The gateway or the engines failed",
+    502: "The servers behind the gateway broke off, or sent what is no answer",
     503: "No engine can take it, or the gateway is starting or shutting down",
 }
 WITH_BODY: Final[Mapping[int, str]] = {

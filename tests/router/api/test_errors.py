@@ -167,6 +167,7 @@ async def test_unknown_path_and_wrong_method(gateway):
         (Draining(), 503, "draining"),
         (RequestFailed("it fits no engine", Fault.CLIENT), 400, "request_failed"),
         (RequestFailed("engines failed", Fault.SERVER), 500, "request_failed"),
+        (RequestFailed("servers failed", Fault.UPSTREAM), 502, "request_failed"),
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])

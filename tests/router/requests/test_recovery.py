@@ -220,8 +220,8 @@ def test_what_would_fail_anywhere_ends_at_once(code: FailureCode):
     world = World()
     world.running()
     effects = world.recovery.fail(M0, failed(code), NOW)
-    is_ours = code in (FailureCode.CUT, FailureCode.ADAPTER)
-    error, fault = only_error(effects), Fault.SERVER if is_ours else Fault.CLIENT
+    known = {FailureCode.CUT: Fault.UPSTREAM, FailureCode.ADAPTER: Fault.SERVER}
+    error, fault = only_error(effects), known.get(code, Fault.CLIENT)
     assert (cancels(effects), error.fault, len(world.requests)) == ([(M0, ALL_OF_IT)], fault, 0)
 
 
@@ -233,7 +233,7 @@ def test_what_a_server_broke_off_goes_on_elsewhere_until_it_was_too_many():
     for attempt in range(1, LIMITS.max_deaths + 1):
         world.send(request, M1, M1)
         effects = world.recovery.fail(M1, failed(FailureCode.BROKEN, attempt=attempt), NOW)
-    assert only_error(effects).fault is Fault.SERVER
+    assert only_error(effects).fault is Fault.UPSTREAM
 
 
 def test_a_failure_of_an_older_attempt_says_nothing():

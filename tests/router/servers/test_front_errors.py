@@ -1,5 +1,7 @@
 """Errors of servers behind a gateway: whose they are, and which server is asked after them."""
 
+import pytest
+
 from mesh.wire.control import ProcessState
 from tests.router.front import CHAT, front_of
 from tests.router.servers.nasty import STREAM, answer, chunk, event, says, serving, whole
@@ -39,6 +41,18 @@ async def test_the_servers_own_refusal_is_the_clients(tmp_path):
         response = await front.chat()
         assert (response.status_code, response.json()["error"]["message"]) == (500, "boom")
     assert len(server.asked) == 4, "what fails a server is tried twice"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+async def test_a_server_that_sends_what_is_no_answer_is_a_bad_gateway(tmp_path, stream, path):
+    page = b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 17\r\n\r\n<html>Hello</html"
+    async with serving(says(page)) as [server], front_of(tmp_path, server, metrics="off") as front:
+        response = await front.chat(path, stream=stream, max_tokens=4)
+        assert response.status_code == 502, response.text
+        error = response.json()["error"]
+        assert error["type"] == ("api_error" if path == "/v1/messages" else "server_error")
+        assert "'text/html'" in error["message"]
 
 
 async def test_an_error_with_a_good_status_is_an_error(tmp_path):

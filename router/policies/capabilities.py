@@ -4,8 +4,8 @@ A policy has a capability if it derives from its class, or lists an instance of 
 dispatcher asks for the capability (`Policy.offers`) and does without where a policy does not offer it.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from mesh.rules import Trigger
 from mesh.topology.schema import Rescheduling
@@ -72,9 +72,24 @@ class ReordersQueue(Capability):
 
 @dataclass(slots=True)
 class PlansRounds(Capability):
-    """It decides in rounds: what waits is not looked at before ``opens_at``, and is then."""
+    """It decides in rounds: what waits is not looked at before ``opens_at``, and is then. It is looked at sooner if
+    other engines serve it than did in the last round.
+    """
 
     opens_at: float = 0.0
+    _engines: dict[str, frozenset[str]] = field(default_factory=dict)  # of the last round, by service
+
+    def begin(self, services: Iterable[str], view: ClusterView) -> frozenset[str]:
+        """A round for these services. Return the engines that serve any of them."""
+        self._engines = {service: _serving(service, view) for service in services}
+        return frozenset[str]().union(*self._engines.values())
+
+    def is_open(self, view: ClusterView, now: float) -> bool:
+        return now >= self.opens_at or any(_serving(name, view) != ids for name, ids in self._engines.items())
+
+
+def _serving(service: str, view: ClusterView) -> frozenset[str]:
+    return frozenset(engine.id for engine in view.serving(service))
 
 
 class FollowsRequests(Capability):

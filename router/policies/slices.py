@@ -88,7 +88,10 @@ class Slices(Policy, ForAlikeEngines, ReordersQueue, FollowsRequests):
         for service, requests in by_service.items():
             serving_s |= self._form(service, requests, view)
         self._offload(serving_s)
-        self._rounds.opens_at = now + self._interval_s(by_service, view)
+        engines = self._rounds.begin(by_service, view)
+        self._rounds.opens_at = now + interval_s(
+            self._loads, engines, self._parameters.factor, self._parameters.interval_s
+        )
         return sorted(waiting, key=lambda request: self._chosen.get(request.id, inf))
 
     def _form(self, service: str, requests: Sequence[RequestView], view: ClusterView) -> Mapping[int, dict[str, float]]:
@@ -140,10 +143,6 @@ class Slices(Policy, ForAlikeEngines, ReordersQueue, FollowsRequests):
     def _take_turn(self, engines: Sequence[str]) -> str:
         self._last = next((engine for engine in engines if engine > self._last), engines[0])
         return self._last
-
-    def _interval_s(self, services: Mapping[str, object], view: ClusterView) -> float:
-        engines = {engine.id for service in services for engine in view.serving(service)}
-        return interval_s(self._loads, engines, self._parameters.factor, self._parameters.interval_s)
 
     # --- one request --------------------------------------------------------------------------------------------------
 

@@ -207,7 +207,7 @@ class Routing:
         return effects
 
     def _is_open(self, now: float) -> bool:
-        return self._rounds is None or now >= self._rounds.opens_at
+        return self._rounds is None or self._rounds.is_open(self._monitor.view(), now)
 
     def next_opening(self) -> float | None:
         """Return when to `try_waiting` though nothing changes."""

@@ -125,8 +125,7 @@ def test_an_engine_that_is_too_small_for_it_is_none():
 def test_what_lost_its_engine_waits_for_no_round():
     world, engine = world_with_begun(M0, M1, opens_at=5000.0)
     other = M1 if engine == M0 else M0
-    assert batches(world.checked(world.dispatcher.declare_dead(sender_of(engine), world.now))) == []
-    to, submit = only_submit(world.wait(1.0))
+    ((to, [submit]),) = batches(world.checked(world.dispatcher.declare_dead(sender_of(engine), world.now)))
     assert (to, submit.spec.generated) == (other, [7, 8])
 
 

@@ -178,3 +178,7 @@ def test_another_engine_starts_where_the_only_one_that_runs_died_for_long():
 
 def test_a_cancel_that_is_lost_is_told_again_to_an_engine_where_another_service_has_its_turn():
     assert play(draw(1012686)).failure is None
+
+
+def test_the_next_round_of_slices_does_not_wait_for_an_engine_that_lost_its_service():
+    assert play(draw(1021651)).failure is None

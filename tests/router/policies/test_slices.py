@@ -95,6 +95,16 @@ def test_the_interval_grows_with_the_least_load():
     assert opens_at(fixed) == 11.0
 
 
+def test_a_round_begins_at_once_where_other_engines_serve_than_in_the_last_one():
+    policy, view = make_slices(interval_s=1.0), view_of(M0)
+    round_of(policy, requests_of([100] * 600), view)
+    rounds = policy.offers(PlansRounds)
+    assert not rounds.is_open(view, 1.1), "its only engine is busy for long"
+    assert rounds.is_open(view_of(M1), 1.1)
+    round_of(policy, requests_of([100]), view_of(M1), now=1.1)
+    assert not rounds.is_open(view_of(M1), 1.2)
+
+
 def test_a_batch_whose_engine_was_lost_waits_for_the_next_round():
     policy, both = make_slices(), view_of(M0, M1)
     requests = requests_of([10, 1500])

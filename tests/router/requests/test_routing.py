@@ -55,10 +55,10 @@ class Scripted(Policy, ReordersQueue, RecallsRequests, FollowsRequests):
         self.gone.append(request)
 
 
-class InRounds(Scripted, PlansRounds):
+class InRounds(Scripted):
     """Looks at what waits from a moment on."""
 
-    opens_at = 5.0
+    capabilities = (PlansRounds(5.0),)
 
 
 def to(engine: str, decode: str | None = None) -> Dispatch:

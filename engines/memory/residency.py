@@ -110,12 +110,19 @@ class Residency:
             self._open(service)
 
     def not_loaded(self, name: str, reason: str) -> None:
+        """Note why, unless nobody wants it any more."""
         self.loading.remove(name)
-        self._failed(name, reason)
+        if name not in self._unwanted:
+            self._failed(name, reason)
+        self._unwanted.discard(name)
 
     def unload(self, name: str, *, pauses: bool = False) -> None:
-        """Let it go once it is empty: at once when it comes if it is on its way. ``pauses``: its weights go first."""
+        """Let it go once it is empty: at once when it comes if it is on its way. ``pauses``: its weights go first.
+
+        That it could not be loaded before is of no interest any more.
+        """
         service = self.services.get(name)
+        self.failed.pop(name, None)
         if name in self.loading:
             self._unwanted.add(name)
         elif service is not None:

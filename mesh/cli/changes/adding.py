@@ -252,7 +252,10 @@ class _Change:
 
 
 def _has(status: BroadcastMessage | None, service: str) -> bool:
-    return isinstance(status, EngineStatus) and any(one.name == service for one in status.services)
+    """Return whether an engine has anything of it, if only to say that it could not load it."""
+    if not isinstance(status, EngineStatus):
+        return False
+    return any(one.name == service for one in status.services) or _num_errors(status, service) > 0
 
 
 def _is_ready(status: BroadcastMessage | None) -> bool:

@@ -123,6 +123,8 @@ def test_an_added_service_is_served_survives_restarts_and_can_be_removed(mesh: M
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
     assert ask(mesh, "base").json()["choices"] == before
     assert change(mesh, "list").splitlines() == ["base: served by e-0, e-1"]
+    standing = mesh.run("plan", str(mesh.topology)).stdout
+    assert ("plan 1 is carried out" in standing, "more" in standing) == (True, False), standing
 
     asyncio.run(tell(mesh, "e-0", LoadService("more")))
     until(lambda: "e-0: does not serve more: this engine's topology has no such service; it has: base" in looks(mesh))
@@ -165,6 +167,7 @@ def test_nothing_changes_where_engines_cannot_load_it_as_they_are(mesh: Mesh, tm
     assert (failed.returncode, "(--replace does that, one engine at a time)" in failed.stderr) == (1, True)
     assert change(mesh, "list").splitlines() == ["base: served by e-0, e-1"]
     assert names(mesh) == ["base"]
+    until(lambda: "wide" not in looks(mesh))
 
 
 def test_nothing_changes_where_a_gateway_cannot_serve_it(mesh: Mesh, model: Path, tmp_path: Path):

@@ -53,6 +53,22 @@ def test_what_is_offered_no_more_is_not_loaded():
     assert residency.failed[OTHER].reason == f"this engine's topology has no such service; it has: {SERVICE}"
 
 
+def test_a_load_that_failed_is_forgotten_with_the_service():
+    residency = Residency({}, Limits(max_running=1, chunk_tokens=1), {SERVICE, OTHER})
+    for name in (SERVICE, OTHER):
+        residency.load(name)
+        residency.not_loaded(name, "no memory")
+    residency.unload(OTHER)
+    assert list(residency.failed) == [SERVICE]
+    residency.load(SERVICE)
+    residency.unload(SERVICE)
+    residency.not_loaded(SERVICE, "no memory")
+    assert not residency.failed, "nobody wanted it any more when it failed"
+    residency.load(SERVICE)
+    residency.not_loaded(SERVICE, "no memory")
+    assert list(residency.failed) == [SERVICE]
+
+
 def test_a_loaded_service_serves(make_spec: MakeSpec):
     mesh = two_engines(a=(SERVICE,))
     spec = make_spec("r", 9, 5, service=OTHER)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mesh.sockets.sockets import Sockets
     from mesh.topology.schema import Topology
     from mesh.wire.control import EnginePlace
-    from mesh.wire.messages import SupervisorMessage
+    from mesh.wire.messages import BroadcastMessage, SupervisorMessage
     from mesh.wire.placement import PlacementStatus
     from mesh.wire.status import EngineStatus
     from router.placement.change.changeover import Changeover, Order
@@ -171,7 +171,9 @@ def _search(topology: "Topology", options: argparse.Namespace, showing: Showing)
 
 
 class HeardPlacement(NamedTuple):
-    """What the mesh says of its placement. ``daemon``: None if it is silent, or there is none."""
+    """What the mesh says of its placement, without services that were removed. ``daemon``: None if it is silent, or
+    there is none.
+    """
 
     engines: Mapping[str, "EngineStatus"]
     daemon: "PlacementStatus | None"
@@ -181,9 +183,16 @@ async def _hear_all(topology: "Topology") -> HeardPlacement:
     from mesh.cli.cluster import statuses_of
     from mesh.wire.placement import PlacementStatus
 
-    statuses = await statuses_of(topology)
+    statuses = _of_deployment(topology, await statuses_of(topology))
     daemon = None if topology.placement is None else statuses.get(topology.placement.id)
     return HeardPlacement(_engines(statuses), daemon if isinstance(daemon, PlacementStatus) else None)
+
+
+def _of_deployment(topology: "Topology", heard: "Mapping[str, BroadcastMessage]") -> "dict[str, BroadcastMessage]":
+    from router.placement.observe.deployed import of_deployment
+
+    services = {service.name for service in topology.services}
+    return {name: of_deployment(status, services) for name, status in heard.items()}
 
 
 def _engines(statuses: Mapping[str, object]) -> dict[str, "EngineStatus"]:
@@ -233,7 +242,7 @@ async def carry_out(
         statuses = _engines(heard)
         number = newest_plan(statuses)
         if wanted is None:
-            places = announced(statuses)
+            places = announced(_engines(_of_deployment(topology, heard)))
             if not places:
                 raise CommandError("there is no plan that all engines know of: nothing to resume")
         else:

@@ -1,8 +1,8 @@
 """The deployment that a simulation runs: a topology's file, or a stand-in for servers that only a profile describes."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 
@@ -93,6 +93,19 @@ def stand_in(
         most=MANY,
     )
     return DeploymentSource(path, "".join([*tables, engines]))
+
+
+def promised_now(requests: Iterable[TraceRequest], promised: PromisedS) -> list[TraceRequest]:
+    """Return them with what is promised now in the place of what was."""
+    return [
+        replace(
+            request,
+            slo_ttft_s=request.slo_ttft_s if promised.ttft_s is None else None,
+            slo_tpot_s=request.slo_tpot_s if promised.tpot_s is None else None,
+            then=tuple(promised_now(request.then, promised)),
+        )
+        for request in requests
+    ]
 
 
 def promises_of(path: Path, requests: Sequence[TraceRequest], promised: PromisedS) -> dict[str, LatencyPromise]:

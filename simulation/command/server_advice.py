@@ -3,20 +3,25 @@
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from random import Random
+from statistics import median
 from typing import Any, Final
 
 from engines.costs.advice import LatencyPromise, Lengths, advise
+from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.named_profiles import load_profile
+from engines.costs.profiles import EngineProfile
 from mesh.errors import CommandError, UserError
 from mesh.show.output import Showing
 from mesh.show.pages import Page
 from mesh.show.picture import Look, Picture, Series, Spot
 from mesh.show.progress import working
-from mesh.topology.schema import PolicySpec
-from simulation.command.deployments import POOL, DeploymentSource, PromisedS, stand_in
+from mesh.topology.schema import PolicySpec, Slo
+from router.history.records import PROMPT_BLOCK
+from simulation.command.deployments import POOL, DeploymentSource, PromisedS, promised_now, stand_in
 from simulation.command.policy_names import label, parse_policies
 from simulation.command.profiles import profiles_of
 from simulation.experiment import Experiment
@@ -44,14 +49,62 @@ class ServersTried:
         return f"with {servers} and {self.policy} it keeps {self.summary.attainment:.0%} of its promises"
 
 
+class IdleServer:
+    """What a server keeps of promises at best: by its costs, each request alone there, and all prefixes known that were
+    asked for before. Many servers keep no more. ``slos``: by service.
+    """
+
+    def __init__(self, profile: EngineProfile, slos: Mapping[str, Slo], requests: Sequence[TraceRequest]) -> None:
+        self._broken: dict[str, list[tuple[float, float]]] = {"TTFT": [], "TPOT": []}  # seconds taken, and promised
+        num_turns = num_kept = 0
+        for turn, num_new in _fewest_computed(requests):
+            slo = slos[turn.service or "model"]
+            step_s = decode_step_s(profile.decode, 1, turn.num_input) if turn.num_output > 1 else 0.0
+            taken = {
+                "TTFT": (prefill_s(profile.prefill, num_new), turn.slo_ttft_s or slo.ttft_s),
+                "TPOT": (step_s, turn.slo_tpot_s or slo.tpot_s),
+            }
+            broken = {name: pair for name, pair in taken.items() if pair[0] > pair[1]}
+            for name, pair in broken.items():
+                self._broken[name].append(pair)
+            num_turns, num_kept = num_turns + 1, num_kept + (not broken)
+        self.share = num_kept / num_turns
+
+    def words(self) -> str:
+        """Say which promise is the trouble, with the times of the requests for which it is."""
+        name, pairs = max(self._broken.items(), key=lambda item: len(item[1]))
+        taken_ms, promised_ms = (1e3 * median(column) for column in zip(*pairs, strict=True))
+        return (
+            f"{name}: even an idle one takes {taken_ms:.4g} ms where {promised_ms:.4g} ms are promised "
+            f"(median of {len(pairs)} requests), and so {self.share:.0%} is the most"
+        )
+
+
+def _fewest_computed(requests: Sequence[TraceRequest]) -> Iterator[tuple[TraceRequest, int]]:
+    """Each turn of each conversation, and how many tokens of its prompt a server computes at least."""
+    known = set[int]()
+    for request in requests:
+        num_before = 0
+        for turn in (request, *request.then):
+            num_known = PROMPT_BLOCK * len(list(takewhile(known.__contains__, turn.blocks)))
+            yield turn, max(1, turn.num_input - max(num_known, num_before))
+            known.update(turn.blocks)
+            num_before = turn.num_input + turn.num_output
+
+
 def run_servers(options: argparse.Namespace) -> int:
     """Simulate with one server, two and so on, until each policy keeps the goal or there are no more to try."""
     if options.trace is None:
         raise UserError("--trace: what are the servers to serve? Give a recording, or any other trace")
     showing = Showing.of(options, is_for_programs=options.json)
-    requests, named = load_trace(options.trace, Random("spread")), {"": options.profile}
-    source = stand_in(options.trace, named, requests, PromisedS(options.ttft, options.tpot))
+    named, promised = {"": options.profile}, PromisedS(options.ttft, options.tpot)
+    requests = promised_now(load_trace(options.trace, Random("spread")), promised)
+    source = stand_in(options.trace, named, requests, promised)
     goal = options.attainment or max(service.slo.attainment for service in source.topology().services)
+    slos = {service.name: service.slo for service in source.topology().services}
+    alone = IdleServer(load_profile(options.profile), slos, requests)
+    if alone.share < goal:
+        raise CommandError(f"no number of such servers keeps {goal:.0%}: {alone.words()}")
     tried = _try_all(
         source, requests, named, parse_policies(options.compare or POLICIES), goal, options.most or MOST_SERVERS
     )

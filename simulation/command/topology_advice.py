@@ -5,7 +5,6 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from math import ceil
 from pathlib import Path
 from random import Random
@@ -17,7 +16,7 @@ from engines.costs.profiles import EngineProfile, ProfileError
 from mesh.errors import CommandError, UserError
 from mesh.show.output import Showing
 from mesh.show.progress import working
-from simulation.command.deployments import PromisedS, promises_of
+from simulation.command.deployments import PromisedS, promised_now, promises_of
 from simulation.command.policy_names import parse_policies
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.traces import load_trace, mean_rate
@@ -44,8 +43,9 @@ def run_search(options: argparse.Namespace, presets: Mapping[str, EngineProfile]
     _check_out(options.out)
     offers = _offers(options.engine, presets)
     policies = parse_policies(options.compare or POLICIES)
-    requests = _requests(options)
-    promises = promises_of(options.trace, requests, PromisedS(options.ttft, options.tpot))
+    promised = PromisedS(options.ttft, options.tpot)
+    requests = promised_now(load_trace(options.trace, Random("spread")), promised)
+    promises = promises_of(options.trace, requests, promised)
     loosest = LatencyPromise(max(one.ttft_s for one in promises.values()), max(one.tpot_s for one in promises.values()))
     space = SearchSpace(offers, policies, options.chunks or CHUNKS, options.most or MOST_ENGINES)
     candidates = _candidates(space, requests, loosest)
@@ -122,19 +122,6 @@ def _offer(text: str) -> EngineOffer:
     if not 0 < price < float("inf"):
         raise UserError(f"--engine: {text!r} does not fit; write it like h100-llama2-70b-tp4=12.5")
     return EngineOffer(profile, name, price)
-
-
-def _requests(options: argparse.Namespace) -> list[TraceRequest]:
-    """The recording, with what is promised now in the place of what was."""
-    requests = load_trace(options.trace, Random("spread"))
-    return [
-        replace(
-            request,
-            slo_ttft_s=request.slo_ttft_s if options.ttft is None else None,
-            slo_tpot_s=request.slo_tpot_s if options.tpot is None else None,
-        )
-        for request in requests
-    ]
 
 
 def _candidates(space: SearchSpace, requests: Sequence[TraceRequest], promise: LatencyPromise) -> list[SearchCandidate]:

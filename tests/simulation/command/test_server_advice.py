@@ -6,8 +6,11 @@ import json
 import pytest
 
 from mesh.errors import CommandError, UserError
+from mesh.topology.schema import Slo
 from simulation.command.advise import register
-from tests.simulation.command.test_deployments import profile, recording
+from simulation.command.server_advice import IdleServer
+from simulation.loads.trace_request import TraceRequest
+from tests.simulation.command.test_deployments import PROFILE, profile, recording
 
 __all__ = ["profile", "recording"]
 
@@ -37,6 +40,28 @@ def test_it_is_said_in_a_sentence(recording, profile, capsys):
 def test_too_few_servers_are_an_error(recording, profile):
     with pytest.raises(CommandError, match="1 servers do not keep 90%; try --most with more"):
         advise("--profile", profile, "--trace", recording, "--most", "1", "--compare", "least_loaded")
+
+
+@pytest.mark.parametrize(
+    ("promised", "problem"),
+    [
+        (("--tpot", "0.015"), r"TPOT: even an idle one takes 21 ms where 15 ms are promised \(median of 40 requests\)"),
+        (("--ttft", "0.05"), r"TTFT: even an idle one takes 60 ms where 50 ms are promised \(median of 40 requests\)"),
+    ],
+)
+def test_what_no_number_of_servers_keeps_is_said_before_any_is_tried(recording, profile, capsys, promised, problem):
+    with pytest.raises(CommandError, match=f"no number of such servers keeps 90%: {problem}, and so 0% is the most"):
+        advise("--profile", profile, "--trace", recording, *promised)
+    assert not capsys.readouterr().out
+
+
+def test_prompts_that_are_known_and_first_tokens_alone_take_an_idle_server_next_to_nothing():
+    first = TraceRequest(0.0, 1024, 30, blocks=(1, 2))
+    again = TraceRequest(1.0, 1030, 1, blocks=(1, 2, 3), then=(TraceRequest(2.0, 1040, 1),))
+    slos = {"model": Slo(0.05, 0.015)}
+    costs = PROFILE.profile()
+    assert IdleServer(costs, slos, [again]).share == 0.5, "the first turn has the long prompt"
+    assert IdleServer(costs, slos, [first, again]).share == pytest.approx(2 / 3)
 
 
 def test_what_is_missing_is_asked_for(profile):

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -24,18 +24,29 @@ ASK_S: Final = 10.0
 MOST_FAILURES: Final = 3
 
 
-async def listen(url: str, headers: Mapping[str, str], seconds: float, shown: ShownProgress) -> list[LearntRow]:
-    """Read the costs at a gateway's admin address until all predict within 5 %, or time is over. Raise `UserError`."""
+async def listen(
+    url: str,
+    headers: Mapping[str, str],
+    seconds: float,
+    shown: ShownProgress,
+    choose: Callable[[list[LearntRow]], list[LearntRow]],
+) -> list[LearntRow]:
+    """Read the costs at a gateway's admin address until all predict within 5 %, or time is over. Raise `UserError`.
+
+    ``choose``: takes those that are wanted of all that the gateway knows, and raises `UserError` if that cannot be.
+    """
     started, failures = time.monotonic(), 0
     rows: list[LearntRow] = []
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(ASK_S), headers=dict(headers)) as session:
         while True:
             try:
-                rows, failures = await _ask(session, url), 0
+                told, failures = await _ask(session, url), 0
             except UserError:
                 failures += 1
                 if failures >= MOST_FAILURES or not rows:
                     raise
+            else:
+                rows = choose(told) if told else []
             passed_s = time.monotonic() - started
             shown.at(min(passed_s, seconds), _words(rows))
             if passed_s >= seconds or (rows and all(is_known(row) for row in rows)):
@@ -46,6 +57,11 @@ async def listen(url: str, headers: Mapping[str, str], seconds: float, shown: Sh
 def is_known(row: LearntRow) -> bool:
     """Say whether late predictions of both kinds are within 5 %."""
     return all(error is not None and error <= KNOWN for error in (row.prefill_error, row.decode_error))
+
+
+def is_learnt(row: LearntRow) -> bool:
+    """Say whether requests came that tell anything: else a gateway goes by what it took costs for when it began."""
+    return row.prefill_error is not None or row.decode_error is not None
 
 
 def profile_of_row(row: LearntRow, gateway: str) -> ProfileFile:

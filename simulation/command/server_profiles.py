@@ -10,13 +10,15 @@ from pathlib import Path
 from engines.costs.profiles import ProfileFile
 from engines.models.cache import Cache
 from engines.profiling.store import ProfileStore, server_key
-from mesh.errors import UserError
+from mesh.cli.arguments import print_line
+from mesh.errors import CommandError, UserError
 from mesh.show.output import Showing
 from mesh.show.progress import working
+from mesh.suggestions import one_of
 from mesh.topology import values
 from router.api.costs import LearntRow
 from router.profiling.measuring import MeasuredServer, measure_server
-from router.profiling.passive import listen, profile_of_row, show_learnt
+from router.profiling.passive import is_learnt, listen, profile_of_row, show_learnt
 from router.profiling.published.files import read_file
 from router.profiling.published.prometheus import PREFIX, read_prometheus
 from router.profiling.published.seen import Published, joined
@@ -47,19 +49,32 @@ def profile_passive(arguments: argparse.Namespace) -> int:
     """Listen to the gateway whose admin address is ``--url``."""
     url, seconds = server_url(arguments.url), 60 * arguments.minutes
     with working(f"listening to {url}", seconds) as shown:
-        rows = asyncio.run(listen(url, _headers(arguments.api_key_env), seconds, shown))
+        headers = _headers(arguments.api_key_env)
+        wanted = asyncio.run(listen(url, headers, seconds, shown, lambda rows: _wanted(arguments, url, rows)))
+    if not wanted:
+        raise CommandError(f"{url} has heard of no engine; `mesh status` tells how they are")
+    show_learnt(wanted)
+    learnt = [row for row in wanted if is_learnt(row)]
+    for row in learnt:
+        _save(arguments, profile_of_row(row, url), _key_of_row(row, url))
+    if unknown := ", ".join(f"{row.service} on {row.engine}" for row in wanted if row not in learnt):
+        problem = f"not saved, as too few requests came to learn anything: {unknown}"
+        if not learnt:
+            raise CommandError(problem)
+        print_line(problem)
+    return 0
+
+
+def _wanted(arguments: argparse.Namespace, url: str, rows: Sequence[LearntRow]) -> list[LearntRow]:
+    """Those that ``--model`` names. Raise `UserError` if there are none, or more than can be saved."""
     wanted = [row for row in rows if arguments.model in (None, row.service, row.model, row.engine)]
     if not wanted:
-        names = sorted({row.service for row in rows})
-        raise UserError(
-            f"--model: {url} knows no engine or service of that name; it has {', '.join(names) or 'none yet'}"
-        )
+        names = one_of(sorted({name for row in rows for name in (row.engine, row.service)}))
+        raise UserError(f"--model: {url} knows no engine or service {arguments.model!r}; use {names}")
     if arguments.save is not None and len(wanted) > 1:
-        raise UserError(f"--save: {url} knows {len(wanted)} costs; name an engine or a service with --model")
-    show_learnt(wanted)
-    for row in wanted:
-        _save(arguments, profile_of_row(row, url), _key_of_row(row, url))
-    return 0
+        names = one_of(sorted({row.engine for row in wanted}))
+        raise UserError(f"--save: {url} knows {len(wanted)} costs; name an engine or a service with --model: {names}")
+    return wanted
 
 
 def profile_from(arguments: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from bench.load.mock_backend import Exchanges, Pace, Served
@@ -13,7 +14,9 @@ from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.named_profiles import load_profile
 from engines.models.cache import Cache
 from engines.profiling.store import ProfileStore, server_key
-from mesh.errors import UserError
+from mesh.errors import CommandError, UserError
+from mesh.wire.status import DecodeCost, PrefillCost
+from router.api.costs import LearntRow
 from router.profiling.server import says_of
 from router.servers.facts import ServedName, ServerFacts, ServerKind
 from simulation.command.profile import register
@@ -70,6 +73,47 @@ def test_a_server_becomes_a_profile(url, tmp_path, capsys):
     said = capsys.readouterr().out
     assert "errors on points held out of the fit" in said
     assert f"saved {path}" in said
+
+
+@pytest.fixture
+def rows(monkeypatch):
+    """What a gateway knows: of the first server from requests, of the second one nothing."""
+    prefill, decode = PrefillCost(0.01, 1e-4), DecodeCost(0.02, 1e-3)
+    told = [LearntRow(f"s{number}", "chat", prefill, decode, url=f"http://s{number}", model="m") for number in range(2)]
+    told[0] = msgspec.structs.replace(told[0], prefill_error=0.2, decode_error=0.2)
+    num_asked = []
+
+    async def ask(session, url):
+        num_asked.append(url)
+        return told
+
+    monkeypatch.setattr("router.profiling.passive._ask", ask)
+    return num_asked
+
+
+def test_what_a_gateway_has_not_learnt_is_not_saved(rows, tmp_path, capsys):
+    listening = ("--passive", "--url", "http://gateway", "--minutes", "0.0001")
+    assert profile(*listening, "--model", "s0", "--save", str(tmp_path / "s0.toml")) == 0
+    assert load_profile(str(tmp_path / "s0.toml")).decode.fixed_s == 0.02
+    with pytest.raises(CommandError, match="not saved, as too few requests came to learn anything: chat on s1"):
+        profile(*listening, "--model", "s1", "--save", str(tmp_path / "s1.toml"))
+    assert not (tmp_path / "s1.toml").exists()
+    capsys.readouterr()
+    assert profile(*listening) == 0
+    assert "anything: chat on s1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("asked", "problem"),
+    [
+        (("--model", "s2"), "knows no engine or service 's2'; use chat, s0 or s1"),
+        (("--save", "s.toml"), "knows 2 costs; name an engine or a service with --model: s0 or s1"),
+    ],
+)
+def test_what_cannot_be_saved_is_said_before_anybody_listens(rows, asked, problem):
+    with pytest.raises(UserError, match=problem):
+        profile("--passive", "--url", "http://gateway", "--minutes", "10", *asked)
+    assert len(rows) == 1
 
 
 def test_an_unknown_model_is_named(url):

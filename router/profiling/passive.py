@@ -16,7 +16,7 @@ from engines.costs.profiles import ProfileFile, ServerTraits
 from mesh.errors import UserError
 from mesh.show.progress import ShownProgress
 from router.api.costs import LearntRow
-from router.profiling.written import BYTES_PER_TOKEN, USUAL_KV_TOKENS
+from router.profiling.written import BYTES_PER_TOKEN, USUAL_KV_TOKENS, Stated
 
 KNOWN: Final = 0.05  # of the error of late predictions
 EVERY_S: Final = 5.0
@@ -64,19 +64,21 @@ def is_learnt(row: LearntRow) -> bool:
     return row.prefill_error is not None or row.decode_error is not None
 
 
-def profile_of_row(row: LearntRow, gateway: str) -> ProfileFile:
-    """Return what was learnt as a profile. What a gateway cannot see of a server is named in ``assumed``."""
+def profile_of_row(row: LearntRow, gateway: str, stated: Stated) -> ProfileFile:
+    """Return what was learnt as a profile. What a gateway cannot see of a server and nobody stated is named in
+    ``assumed``.
+    """
     errors = {"prefill_p90": row.prefill_error, "decode_p90": row.decode_error}
     day = datetime.now(UTC).strftime("%Y-%m-%d")
     return ProfileFile(
         name=f"{row.model or row.service} at {row.url or row.engine}",
         source=f"mesh profile --passive: learnt by {gateway} while serving, {day}",
         kv_bytes_per_token=BYTES_PER_TOKEN,
-        kv_memory_bytes=BYTES_PER_TOKEN * (row.kv_tokens or USUAL_KV_TOKENS),
+        kv_memory_bytes=BYTES_PER_TOKEN * (stated.kv_tokens or row.kv_tokens or USUAL_KV_TOKENS),
         prefill=msgspec.structs.replace(row.prefill, chunk_tokens=0),
         decode=row.decode,
         error={name: error for name, error in errors.items() if error is not None},
-        server=None if row.url is None else _traits(row),
+        server=None if row.url is None else _traits(row, stated),
     )
 
 
@@ -92,16 +94,19 @@ def show_learnt(rows: Sequence[LearntRow]) -> None:
     Console(highlight=False).print(table)
 
 
-def _traits(row: LearntRow) -> ServerTraits:
-    unseen = ("max_running", "prefix_caching", "request_s")
+def _traits(row: LearntRow, stated: Stated) -> ServerTraits:
+    said = {
+        "max_running": stated.max_running,
+        "chunk_tokens": stated.chunk_tokens or row.prefill.chunk_tokens or None,
+    }
+    known = {name: value for name, value in said.items() if value is not None}
     assumed = [
-        *unseen,
-        *([] if row.prefill.chunk_tokens else ["chunk_tokens"]),
-        *([] if row.kv_tokens else ["kv_tokens"]),
+        *(name for name in said if name not in known),
+        *("prefix_caching", "request_s"),
+        *([] if stated.kv_tokens or row.kv_tokens else ["kv_tokens"]),
     ]
     traits = ServerTraits(model=row.model or row.service, assumed=tuple(assumed))
-    chunk_tokens = row.prefill.chunk_tokens
-    return msgspec.structs.replace(traits, chunk_tokens=chunk_tokens) if chunk_tokens else traits
+    return msgspec.structs.replace(traits, **known)
 
 
 def _words(rows: Sequence[LearntRow]) -> str:

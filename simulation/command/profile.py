@@ -15,7 +15,8 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser = engines_command.register(subparsers)
     parser.usage = (
         "mesh profile [TOPOLOGY] [--repeats N | --live] [--plot FILE] [--html FILE]\n"
-        "mesh profile --url URL [--minutes M | --passive] [--model NAME] [--save FILE] [--plot FILE]\n"
+        "mesh profile --url URL [--minutes M] [--model NAME] [--save FILE] [--plot FILE]\n"
+        "mesh profile --url ADMIN_URL --passive [--minutes M] [--model NAME] [--save FILE]\n"
         "mesh profile --from FILE [FILE ...] [--save FILE] [--plot FILE]"
     )
     group = parser.add_argument_group("a server that is not ours (vLLM, SGLang, llama.cpp, any with the OpenAI API)")
@@ -70,6 +71,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--save: {arguments.save}: profiles are TOML; let its name end in .toml")
     if arguments.passive and arguments.url is None:
         raise UserError("--passive: listen to whom? Give --url with a gateway's admin address; `mesh status` tells it")
+    if arguments.passive:
+        for name in ("from", "plot", "html"):
+            if getattr(arguments, "sources" if name == "from" else name) is not None:
+                raise UserError(f"--{name}: is not for --passive, which only listens; leave one of them out")
     if arguments.url is None and arguments.sources is None:
         return engines_command.run(arguments)
     # Imported here: other commands need none of it.

@@ -56,7 +56,7 @@ def profile_passive(arguments: argparse.Namespace) -> int:
     show_learnt(wanted)
     learnt = [row for row in wanted if is_learnt(row)]
     for row in learnt:
-        _save(arguments, profile_of_row(row, url), _key_of_row(row, url))
+        _save(arguments, profile_of_row(row, url, _stated(arguments)), _key_of_row(row, url))
     if unknown := ", ".join(f"{row.service} on {row.engine}" for row in wanted if row not in learnt):
         problem = f"not saved, as too few requests came to learn anything: {unknown}"
         if not learnt:

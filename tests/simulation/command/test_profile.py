@@ -116,6 +116,12 @@ def test_what_cannot_be_saved_is_said_before_anybody_listens(rows, asked, proble
     assert len(rows) == 1
 
 
+def test_what_listening_cannot_give_is_refused():
+    for option in ("--plot", "--html", "--from"):
+        with pytest.raises(UserError, match=f"{option}: is not for --passive"):
+            profile("--passive", "--url", "http://gateway", option, "x.html")
+
+
 def test_an_unknown_model_is_named(url):
     with pytest.raises(UserError, match=r"--model: .* has no model 'mok'; did you mean 'mock'"):
         profile("--url", url, "--model", "mok")

@@ -77,8 +77,11 @@ def offsets(patch: Patch) -> None:
 
 
 def stopping_what_moved(patch: Patch) -> None:
-    """A request that was cancelled while its engine could not be reached moves on, and stays where it goes."""
+    """A request that was cancelled while its engine could not be reached moves on, and stays where it goes: that engine
+    is not told at once, nor does it remind the gateway.
+    """
     patch.setattr(Recovery, "stop_moved", lambda self, message: [])
+    patch.setattr(OwnedRequests, "remind", lambda self, backlog, now: [])
 
 
 def noticing_unanswered_submits(patch: Patch) -> None:

@@ -16,7 +16,7 @@ from engines.scheduling.batch import Chunk, Drafting, Draw
 from engines.speculation.drafter import Drafter
 from engines.speculation.model_drafter import ModelDrafter
 from mesh.wire.control import PrefillMode, PrefillOrder
-from mesh.wire.requests import Delta, Epoch, FinishReason, PrefixAt, RequestSpec, TokenLogprobs
+from mesh.wire.requests import Brought, Delta, Epoch, FinishReason, PrefixAt, RequestSpec, TokenLogprobs
 from mesh.wire.status import PrefillCost
 
 MOST_LATE = 10  # promises of a first token, after which a prompt is computed whatever that breaks
@@ -49,7 +49,8 @@ class EngineRequest:
     prefill_order: PrefillOrder = PrefillOrder.URGENCY
     first_token_at: float | None = None
     num_computed: int = 0
-    num_cached: int = 0  # prompt tokens found in the prefix cache
+    num_cached: int = 0  # prompt tokens that are not computed here: found, loaded or pulled
+    brought: Brought | None = None  # of those, what was loaded or pulled since it lost its blocks
     blocks: list[int] = field(default_factory=list)
     decode_engine: str | None = None  # hand over there after the prefill
     transfer: str | None = None  # id of the transfer that hands it over
@@ -334,4 +335,5 @@ class EngineRequest:
             logprobs or None,
             prompt_logprobs,
             self.vector,
+            None if start else self.brought,
         )

@@ -175,7 +175,7 @@ class OwnedRequests:
                 case Unpinned(request):
                     self.release(request)
                 case Pulled():
-                    self._tiering.pulled(outcome)
+                    self._tiering.pulled(outcome, now)
                 case _:
                     effects.append(outcome)
         return effects

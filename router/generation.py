@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 from mesh.wire.control import ProcessState
-from mesh.wire.requests import FailureCode, FinishReason, RequestSpec, TokenLogprobs
+from mesh.wire.requests import Brought, FailureCode, FinishReason, RequestSpec, TokenLogprobs
 from router.history.trace import RequestTrace
 
 
@@ -38,6 +38,7 @@ class TokenBatch(msgspec.Struct, frozen=True):
     logprobs: tuple[TokenLogprobs, ...] | None  # one a token, if asked for
     prompt_logprobs: tuple[TokenLogprobs | None, ...] | None  # in the first batch, if asked for
     vector: bytes | None = None  # what a prompt that is pooled came to (`mesh.wire.requests.Delta`)
+    brought: Brought | None = None  # in the first batch, of the prompt tokens that were not computed
 
 
 class Generation(Protocol):

@@ -187,7 +187,7 @@ class ServiceQueue:
         """One that runs loses its blocks and waits again."""
         self.running.remove(request)
         request.release_blocks(self.pool)
-        request.has_asked_tiers = False
+        request.has_asked_tiers, request.brought = False, None
         self.waiting.append(request)
 
     def check_invariants(self, owned: Mapping[str, EngineRequest]) -> None:

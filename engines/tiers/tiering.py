@@ -14,7 +14,7 @@ what runs when they are full. What takes longer than computing would have is sto
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby, islice
 from math import inf
 
@@ -30,11 +30,13 @@ from engines.settings import EngineSettings
 from engines.standing import Standing
 from engines.tiers.held_prefixes import HeldPrefixes
 from engines.tiers.load_cost import LoadCost
+from engines.tiers.loads import NOTHING, Load, Offer
 from engines.transfers.handover import Handovers
 from engines.transfers.outcomes import EngineOutcome, Pulled
 from kvtransfer.layout import block_bytes
 from kvtransfer.tiers.tier import BlocksLoaded, BlocksStored, Tier, TierUse
 from mesh.prefix_names import LONG_STEP
+from mesh.wire.requests import Brought
 from mesh.wire.status import TierStatus
 
 LOOK_AHEAD = 8  # requests that wait, of a service
@@ -48,40 +50,6 @@ PEERS = "peers"  # how statuses call what came from other engines
 SHORT = 4  # a pool is short if less than one such part of it is unused
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class _Offer:
-    """What can be had of a request's prefix beyond its blocks, in predicted seconds, beside those of computing it.
-    ``peer``: the engine that has it; None: tiers of this host.
-    """
-
-    digests: list[Digest]
-    load_s: float
-    compute_s: float
-    peer: str | None = None
-
-    @property
-    def saved_s(self) -> float:
-        return self.compute_s - self.load_s
-
-
-NOTHING = _Offer([], 0.0, 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class _Load:
-    """One under way. ``first``: the block of the request that comes first; ``load_s``: predicted; ``pull``: its id, if
-    it comes from another engine.
-    """
-
-    service: Service
-    request: EngineRequest
-    first: int
-    num_blocks: int
-    load_s: float
-    stops_at: float
-    pull: str | None = None
 
 
 class Tiering:
@@ -104,7 +72,7 @@ class Tiering:
         self._has_peers = settings.pulls
         self.held = HeldPrefixes(services)
         self._costs = {tier: LoadCost() for tier in Tier}
-        self._loads: dict[int, _Load] = {}  # by ticket
+        self._loads: dict[int, Load] = {}  # by ticket
         self._is_storing = False
         self._quiet_at: float | None = None  # if nothing comes until then; None: it is quiet, busy or has stored all
         self._is_quiet = False
@@ -171,10 +139,11 @@ class Tiering:
             outcomes.append(LoadBlocks(ticket, service.name, digests, blocks))
         else:
             pull, outcomes = self._pulls.start(service, request, offer.peer, digests, blocks, now)
-        self._loads[ticket] = _Load(service, request, first, len(digests), offer.load_s, now + patience_s, pull)
+        stops_at, num_blocks = now + patience_s, len(digests)
+        self._loads[ticket] = Load(service, request, first, num_blocks, offer.load_s, now, stops_at, offer.peer, pull)
         return outcomes
 
-    def _in_tiers(self, service: Service, request: EngineRequest) -> _Offer:
+    def _in_tiers(self, service: Service, request: EngineRequest) -> Offer:
         """What to load; nothing if nothing is there, or computing is sooner."""
         size, num_bytes, start = service.pool.block_size, block_bytes(service.shape), request.num_computed
         digests, load_s, best = list[Digest](), self._queued_s(), (0, 0.0, 0.0)
@@ -185,9 +154,9 @@ class Tiering:
             compute_s = service.chunk_s(len(digests) * size, start)
             if compute_s - load_s > best[2] - best[1]:
                 best = len(digests), load_s, compute_s
-        return _Offer(digests[: best[0]], best[1], best[2])
+        return Offer(digests[: best[0]], best[1], best[2])
 
-    def _at_peer(self, service: Service, request: EngineRequest, now: float) -> _Offer:
+    def _at_peer(self, service: Service, request: EngineRequest, now: float) -> Offer:
         """What to pull from the engine that the gateway named; nothing if computing is sooner."""
         at, size, most = request.prefix_at, service.pool.block_size, len(request.tokens) - 1
         num_blocks = 0 if at is None else min(at.num_tokens, most) // size - len(request.blocks)
@@ -198,7 +167,7 @@ class Tiering:
         if load_s is None or load_s >= compute_s:
             return NOTHING
         num_asked = min(at.num_tokens + LONG_STEP, most) // size - len(request.blocks)  # gateways know whole steps only
-        return _Offer(list(islice(_digests_beyond(service, request), num_asked)), load_s, compute_s, at.engine)
+        return Offer(list(islice(_digests_beyond(service, request), num_asked)), load_s, compute_s, at.engine)
 
     @staticmethod
     def _further(service: Service, request: EngineRequest) -> Iterator[tuple[Digest, Tier]]:
@@ -223,28 +192,30 @@ class Tiering:
         load = self._loads.pop(ticket, None)
         if load is None:
             return self._sources.loaded(ticket, result, now)
-        self._join(load, result.num_blocks)
+        tiers = [str(tier) for tier, use in result.uses.items() if use.num_blocks]
+        self._join(load, result.num_blocks, tiers, now)
         return []
 
-    def pulled(self, outcome: Pulled) -> None:
+    def pulled(self, outcome: Pulled, now: float) -> None:
         """A pull has ended. The request, if it is still here, computes what did not come."""
         for ticket, load in self._loads.items():
             if load.pull == outcome.transfer:
                 del self._loads[ticket]
-                self._join(load, outcome.num_blocks)
+                self._join(load, outcome.num_blocks, [], now)
                 return
 
-    def _join(self, load: _Load, num_loaded: int) -> None:
+    def _join(self, load: Load, num_loaded: int, tiers: list[str], now: float) -> None:
         """The request runs from now on, with so many blocks more than the pool had."""
-        request, queue = load.request, load.service.queue
-        request.begin_after(load.first + num_loaded, load.service.pool.block_size)
+        request, queue, size = load.request, load.service.queue, load.service.pool.block_size
+        request.begin_after(load.first + num_loaded, size)
+        request.brought = Brought(num_loaded * size, now - load.began_at, load.peer, tiers)
         self._publish(load)
         queue.loading.remove(request)
         queue.running.append(request)
         self._discipline.changed(request)
         self._standing.has_news = True
 
-    def _publish(self, load: _Load) -> None:
+    def _publish(self, load: Load) -> None:
         """Let others find what was loaded. What was pulled is not stored here as well: the peer's host has it."""
         pool, new = load.service.pool, load.service.pool.tell_new()
         num_before = len(new)
@@ -285,7 +256,7 @@ class Tiering:
                 outcomes += self._pulls.cancel(load.pull, "it takes too long", now)
                 continue
             del self._loads[ticket]
-            self._join(load, 0)
+            self._join(load, 0, [], now)
             log.warning("computes what a KV tier was slow to bring", request=load.request.id, load_s=load.load_s)
             outcomes.append(StopLoading(ticket, load.service.name))
         return outcomes

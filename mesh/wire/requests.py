@@ -146,6 +146,17 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
     top: list[tuple[TokenId, float]]
 
 
+class Brought(NamedTuple):
+    """Tells of KV of a request's first tokens for which an engine waited, instead of computing it. ``peer``: the engine
+    that it was pulled from; None: it came from ``tiers`` of the engine's host.
+    """
+
+    num_tokens: Count
+    waited_s: Seconds
+    peer: Name | None
+    tiers: list[Name]
+
+
 class Delta(msgspec.Struct, frozen=True, array_like=True):
     """Tokens of one request. ``offset`` counts generated tokens: the first generated token has offset 0."""
 
@@ -154,10 +165,11 @@ class Delta(msgspec.Struct, frozen=True, array_like=True):
     offset: Count
     tokens: Tokens
     finish: FinishReason | None = None
-    num_cached_tokens: Count = 0  # prompt tokens that were not computed because of a prefix hit
+    num_cached_tokens: Count = 0  # prompt tokens that were not computed, but found, loaded or pulled
     logprobs: list[TokenLogprobs] | None = None
     prompt_logprobs: list[TokenLogprobs | None] | None = None
     vector: Vector | None = None  # with the one token of a request that is pooled
+    brought: Brought | None = None  # with the first token, of those that were loaded or pulled
 
 
 class PrefixAt(NamedTuple):

@@ -193,11 +193,19 @@ def _tell_first_token(event: FirstToken, one: Explanation) -> Text:
 
 
 def _had(event: FirstToken, one: Explanation) -> str:
-    """How much of the prompt was not computed, where any was, or was to be pulled."""
-    dispatch = one.dispatch
-    if not event.num_cached and (dispatch is None or dispatch.prefix_at is None):
+    """How much of the prompt was not computed, where any was, or was to be loaded or pulled."""
+    dispatch, brought = one.dispatch, event.brought
+    if not event.num_cached and brought is None and (dispatch is None or dispatch.prefix_at is None):
         return ""
-    return f", which had {event.num_cached} of {_count(one.num_prompt_tokens, 'prompt token')}"
+    num_own = event.num_cached if brought is None else max(0, event.num_cached - brought.num_tokens)
+    had = f", which had {num_own} of {_count(one.num_prompt_tokens, 'prompt token')}"
+    if brought is None:
+        return had
+    num_brought = event.num_cached - num_own
+    if brought.peer is not None:
+        return f"{had} and pulled {num_brought} from {brought.peer} in {_ms(brought.waited_s)}"
+    origin = f" from {' and '.join(brought.tiers)}" if brought.tiers else ""
+    return f"{had} and loaded {num_brought}{origin} in {_ms(brought.waited_s)}"
 
 
 def _tell_end(event: Ended, one: Explanation) -> Text:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from mesh.wire.requests import PRIORITY_BATCH, RefusalCode, RequestSpec
+from mesh.wire.requests import PRIORITY_BATCH, Brought, RefusalCode, RequestSpec
 from router.generation import Route, TokenBatch
 from router.history.records import Outcome
 from router.history.trace import RequestTrace
@@ -108,7 +108,7 @@ class EngineHolds(msgspec.Struct, frozen=True, tag="holds"):
 
 class FirstToken(msgspec.Struct, frozen=True, tag="first_token"):
     """The first token came. ``predicted_s``: of ``since_dispatch_s``, by the last dispatch. ``num_cached``: tokens of
-    the prompt that were not computed, but found, loaded or pulled.
+    the prompt that were not computed, but found, loaded or pulled. ``brought``: what was loaded or pulled.
     """
 
     at_s: float
@@ -116,6 +116,7 @@ class FirstToken(msgspec.Struct, frozen=True, tag="first_token"):
     since_dispatch_s: float
     predicted_s: float
     num_cached: int = 0
+    brought: Brought | None = None
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
@@ -244,7 +245,7 @@ class RequestTimeline:
         if delivered.first_at is None:
             delivered.first_at, delivered.last_at, delivered.num_cached = now, now, batch.num_cached_tokens
             delivered.num_tokens = num_tokens
-            self._first_token(engine, now)
+            self._first_token(batch.brought, engine, now)
             if self.apart_token is not None:
                 self._look_for_end(batch, now)
             return None
@@ -263,11 +264,11 @@ class RequestTimeline:
             behind = len(batch.tokens) - 1 - batch.tokens.index(self.apart_token)
             delivered.apart_at, delivered.num_apart = now, delivered.num_tokens - behind
 
-    def _first_token(self, engine: str, now: float) -> None:
+    def _first_token(self, brought: Brought | None, engine: str, now: float) -> None:
         if (route := self.route) is not None:
             at_s = now - self.arrived_at
-            num_cached = self.delivered.num_cached
-            self._add(FirstToken(at_s, engine, at_s - route.queued_s, route.predicted_ttft_s, num_cached))
+            since_s, num_cached = at_s - route.queued_s, self.delivered.num_cached
+            self._add(FirstToken(at_s, engine, since_s, route.predicted_ttft_s, num_cached, brought))
 
     def end(self, outcome: Outcome, reason: str, now: float) -> None:
         tpot_s = self.tpot_s if outcome in (Outcome.FINISHED, Outcome.CANCELLED) else None

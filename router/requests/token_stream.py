@@ -142,7 +142,7 @@ class TokenStream:
         self._finished = finish is not None
         self._num_cached = self._num_cached or delta.num_cached_tokens
         logprobs = None if delta.logprobs is None else tuple(delta.logprobs[skip:])
-        return TokenBatch(tokens, finish, self._num_cached, logprobs, prompt_logprobs, delta.vector)
+        return TokenBatch(tokens, finish, self._num_cached, logprobs, prompt_logprobs, delta.vector, delta.brought)
 
     def _prompt_logprobs(self, found: list[TokenLogprobs | None]) -> tuple[TokenLogprobs | None, ...] | None:
         if self._prompt_logprobs_sent:

@@ -137,7 +137,9 @@ class DirectEngines:
 
     def _take(self, engine: str, delta: Delta) -> None:
         _, timeline = self._on[delta.request]
-        batch = TokenBatch(tuple(delta.tokens), delta.finish, delta.num_cached_tokens, None, None)
+        batch = TokenBatch(
+            tuple(delta.tokens), delta.finish, delta.num_cached_tokens, None, None, brought=delta.brought
+        )
         self._timelines.delivered(timeline, batch, engine, self._kernel.now)
         if delta.finish is not None:
             self._timelines.finished(timeline, delta.finish, self._kernel.now)

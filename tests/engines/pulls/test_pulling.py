@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kvtransfer.protocol import ImportBlocks, Send
-from mesh.wire.requests import Cancel, Epoch, PrefixAt, RequestSpec, Submit
+from mesh.wire.messages import Message
+from mesh.wire.requests import Cancel, Delta, Epoch, PrefixAt, RequestSpec, StepTokens, Submit
 from mesh.wire.transfers import Abort, Declined, Pull, Reserve
 from tests.engines.conftest import MakeSpec
 from tests.engines.virtual import VirtualMesh
@@ -53,6 +54,22 @@ def test_what_a_peer_has_in_its_pool_is_pulled(make_spec: MakeSpec):
     ask(mesh, "two", second, "one")
     assert of_peers(two) == ((len(first.prompt) + 3) // BLOCK_SIZE, 0)  # it was asked for more than it has
     assert two.core.status(0.0).services[0].pull_token_s > 0
+
+
+def test_the_first_token_tells_which_engine_sent_how_much(make_spec: MakeSpec):
+    told: list[Delta] = []
+
+    def listen(_sender: str, _to: str, message: Message) -> bool:
+        told.extend(message.deltas if isinstance(message, StepTokens) else ())
+        return False
+
+    mesh = VirtualMesh(lose=listen)
+    _, two = pair(mesh)
+    first, second = turns(make_spec, "a", 2)
+    ask(mesh, "one", first)
+    ask(mesh, "two", second, "one")
+    [brought] = [delta.brought for delta in told if delta.brought is not None]
+    assert (brought.num_tokens, brought.peer, brought.tiers) == (of_peers(two)[0] * BLOCK_SIZE, "one", [])
 
 
 def test_what_was_pulled_is_not_stored_a_second_time(make_spec: MakeSpec):

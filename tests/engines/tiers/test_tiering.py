@@ -7,10 +7,12 @@ import pytest
 
 from engines.effects import LoadBlocks, StopLoading, StoreBlocks
 from engines.tiers.tiering import QUIET_S
+from kvtransfer.protocol import Send
 from kvtransfer.tiers.tier import BlocksLoaded, Tier, TierUse
 from mesh.topology.schema import Scheduling
 from mesh.wire.control import Role
-from mesh.wire.requests import Cancel, Epoch, RequestSpec, Submit
+from mesh.wire.messages import Message
+from mesh.wire.requests import Brought, Cancel, Delta, Epoch, RequestSpec, StepTokens, Submit
 from tests.engines.conftest import MakeSpec
 from tests.engines.virtual import VirtualMesh
 from tests.engines.virtual_engine import VirtualEngine, VirtualTier
@@ -81,6 +83,37 @@ def test_another_engine_of_the_host_and_one_that_starts_again_take_what_is_there
     mesh.add("one", tier=tier)
     ask(mesh, "one", third)
     assert loaded(mesh.engines["one"]) == (len(second.prompt) + 3) // BLOCK_SIZE
+
+
+def test_the_first_token_tells_what_came_from_tiers_and_the_wait_for_it(make_spec: MakeSpec):
+    told: list[Delta] = []
+
+    def listen(_sender: str, _to: str, message: Message) -> bool:
+        told.extend(message.deltas if isinstance(message, StepTokens) else ())
+        return False
+
+    mesh, tier = VirtualMesh(lose=listen), VirtualTier()
+    mesh.add("one", tier=tier)
+    first, second = conversation(make_spec, "a", 2)
+    ask(mesh, "one", first)
+    two = mesh.add("two", tier=tier)
+    ask(mesh, "two", second)
+    [brought] = [delta.brought for delta in told if delta.brought is not None]
+    assert (brought.num_tokens, brought.peer, brought.tiers) == (loaded(two) * BLOCK_SIZE, None, ["host"])
+
+
+def test_the_first_token_tells_of_a_wait_for_nothing(engine: VirtualEngine, make_spec: MakeSpec):
+    *_, spec = conversation(make_spec, "a", 2)
+    load = begin(engine, spec)
+    engine.core.blocks_loaded(load.ticket, BlocksLoaded(0, {Tier.HOST: TierUse(num_faults=1)}), 0.5)
+    told: list[Delta] = []
+    while not told:
+        batch, _ = engine.core.next_batch(0.5)
+        assert batch is not None
+        for effect in engine.core.finish_step(engine.executor.execute(batch), 0.6):
+            if isinstance(effect, Send) and isinstance(effect.message, StepTokens):
+                told += effect.message.deltas
+    assert told[0].brought == Brought(0, 0.5, None, [])
 
 
 def test_a_prefill_engine_loads_and_hands_over(make_spec: MakeSpec):

@@ -6,6 +6,7 @@ from mesh.wire.messages import (
 from mesh.wire.prefixes import PrefixesHeld, ServicePrefixes, TellPrefixes
 from mesh.wire.requests import (
     Accepted,
+    Brought,
     Cancel,
     Delta,
     Epoch,
@@ -133,14 +134,18 @@ REQUESTS: list[tuple[Message, dict[str, object]]] = [
                 Delta("r1", Epoch(1), 0, [5], None, 2, [TokenLogprobs(5, -0.5, [(5, -0.5)])], [None]),
                 Delta("r2", Epoch(1, 1), 3, [], FinishReason.STOP),
                 Delta("r3", Epoch(0), 0, [0], FinishReason.LENGTH, vector=b"\0\0\x80?"),
+                Delta("r4", Epoch(0), 0, [6], None, 32, brought=Brought(16, 0.25, None, ["host", "disk"])),
+                Delta("r5", Epoch(0), 0, [7], None, 16, brought=Brought(16, 0.5, "worker-1", [])),
             ]
         ),
         {
             "type": "StepTokens",
             "deltas": [
-                ["r1", [1, 0], 0, [5], None, 2, [[5, -0.5, [[5, -0.5]]]], [None], None],
-                ["r2", [1, 1], 3, [], "stop", 0, None, None, None],
-                ["r3", [0, 0], 0, [0], "length", 0, None, None, b"\0\0\x80?"],
+                ["r1", [1, 0], 0, [5], None, 2, [[5, -0.5, [[5, -0.5]]]], [None], None, None],
+                ["r2", [1, 1], 3, [], "stop", 0, None, None, None, None],
+                ["r3", [0, 0], 0, [0], "length", 0, None, None, b"\0\0\x80?", None],
+                ["r4", [0, 0], 0, [6], None, 32, None, None, None, [16, 0.25, None, ["host", "disk"]]],
+                ["r5", [0, 0], 0, [7], None, 16, None, None, None, [16, 0.5, "worker-1", []]],
             ],
         },
     ),

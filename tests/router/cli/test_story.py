@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from msgspec.structs import replace
 
-from mesh.wire.requests import FinishReason, Held, Holding, PrefixAt, RefusalCode
+from mesh.wire.requests import Brought, FinishReason, Held, Holding, PrefixAt, RefusalCode
 from router.cli import story as module
 from router.history.explain import Explanations, explain, memory
 from tests.router.cluster import D0, M0, P0
@@ -69,6 +69,26 @@ def test_a_first_token_tells_what_was_not_computed_and_that_a_pull_brought_nothi
     world.now = 0.15
     world.accept(M0)
     world.tokens(M0, 0, 10, num_cached_tokens=num_cached)
+    assert words in printed(world)
+
+
+@pytest.mark.parametrize(
+    ("brought", "words"),
+    [
+        (
+            Brought(48, 0.012, None, ["host", "disk"]),
+            "had 16 of 100 prompt tokens and loaded 48 from host and disk in",
+        ),
+        (Brought(64, 0.012, "worker-1", []), "which had 0 of 100 prompt tokens and pulled 64 from worker-1 in 12.0 ms"),
+        (Brought(0, 0.1, None, []), "which had 64 of 100 prompt tokens and loaded 0 in 100 ms: 150 ms after dispatch"),
+    ],
+)
+def test_a_first_token_tells_what_was_brought_from_where_and_how_long_that_took(printed, brought, words):
+    world = World(M0)
+    world.submit("r", 100)
+    world.now = 0.15
+    world.accept(M0)
+    world.tokens(M0, 0, 10, num_cached_tokens=64, brought=brought)
     assert words in printed(world)
 
 

@@ -13,7 +13,7 @@ class EncryptedFolder(ListedFolder):
 
     def __init__(self, path: Path, capacity_bytes: int, cipher: FileCipher) -> None:
         """Remove what the folder has, unless this key encrypted it. Raise `UserError` if that cannot be."""
-        self._cipher = cipher
+        self._cipher, self.key_id = cipher, cipher.key_id.hex()
         super().__init__(path, capacity_bytes)
 
     def read(self, name: str) -> bytes | None:
@@ -28,7 +28,7 @@ class EncryptedFolder(ListedFolder):
 
     def _begin(self) -> None:
         try:
-            self._keep_only(self._cipher.key_id.hex())
+            self._keep_own()
         except OSError as error:
             problem = f"what this key did not encrypt there cannot be removed: {error.strerror}"
             raise UserError(f"{self.path}: {problem}") from None

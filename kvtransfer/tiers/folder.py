@@ -24,7 +24,6 @@ from mesh.errors import UserError
 
 UNIT: Final = 4096  # bytes: what a file takes is a multiple of them
 SPARE: Final = 16  # when a folder is full, one such part of it is freed at a time: to look at all files takes long
-STALE_S: Final = 60.0  # after which a file that is not whole is nobody's any more
 LOOK_S: Final = 5.0  # between two looks for what other processes wrote
 PARTIAL: Final = ".part-"
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
@@ -46,12 +45,13 @@ class BlockFile(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What became of a batch of files."""
+    """What became of a batch of files. ``why``: there were faults; the last one's reason."""
 
     num_written: int
     num_bytes: int
     num_evicted: int
     num_faults: int
+    why: str = ""
 
 
 class TierFolder:
@@ -94,39 +94,47 @@ class TierFolder:
         """
         try:
             with self._locked() as fd:
-                return self._write_counted(files, fd)
-        except OSError:
-            return Written(0, 0, 0, len(files))
+                why = self._refusal()
+                return Written(0, 0, 0, len(files), why) if why else self._write_counted(files, fd)
+        except OSError as error:
+            return Written(0, 0, 0, len(files), _reason(error))
+
+    def _refusal(self) -> str:
+        """Say why nothing is to be written there any more; empty: it may be. Raise OSError."""
+        return ""
 
     def _write_counted(self, files: Sequence[BlockFile], usage: int) -> Written:
         new = [file for file in files if not self.has(file.name)]
         num_bytes = sum([file.num_bytes for file in new])
         if num_bytes > self.capacity_bytes:
-            return Written(0, 0, 0, len(new))
+            return Written(0, 0, 0, len(new), "they are larger than the tier")
         num_evicted = self._make_room(num_bytes, usage)
         os.pwrite(usage, COUNT.pack(self.used_bytes + num_bytes), 0)  # should the process die: rather too much
-        written, is_full = self._write_all(new)
+        written, error = self._write_all(new)
         num_bytes = sum([file.num_bytes for file in written])
         self.used_bytes += num_bytes
-        if is_full:  # before the bound is reached: let what comes next find room
+        if error is not None and error.errno in FULL:  # before the bound is reached: let what comes next find room
             used, wanted = self.used_bytes, sum([file.num_bytes for file in new]) - num_bytes
             self.used_bytes, num_gone = self._evict(max(used // 2, used - wanted), used)
             num_evicted += num_gone
         os.pwrite(usage, COUNT.pack(self.used_bytes), 0)
-        return Written(len(written), num_bytes, num_evicted, len(new) - len(written))
+        return Written(len(written), num_bytes, num_evicted, len(new) - len(written), _reason(error))
 
-    def _write_all(self, files: Sequence[BlockFile]) -> tuple[list[BlockFile], bool]:
-        """Return those that could be written, and whether the device is full."""
-        written: list[BlockFile] = []
+    def _write_all(self, files: Sequence[BlockFile]) -> tuple[list[BlockFile], OSError | None]:
+        """Return those that could be written, and what became of the last that could not. Stop where the device is
+        full.
+        """
+        written, last = list[BlockFile](), None
         for file in files:
             try:
                 self._write(file)
             except OSError as error:
+                last = error
                 if error.errno in FULL:
-                    return written, True
+                    break
             else:
                 written.append(file)
-        return written, False
+        return written, last
 
     def _write(self, file: BlockFile) -> None:
         """Raise OSError."""
@@ -189,8 +197,9 @@ class TierFolder:
         return used, num_evicted
 
     def _files(self) -> Iterator[tuple[int, int, str]]:
-        """When each was used last, what it takes, and where it is. What was never finished is removed."""
-        stale_ns = time.time_ns() - int(STALE_S * 1e9)
+        """When each was used last, what it takes, and where it is. What was never finished is removed: who asks has the
+        lock, so nobody is writing.
+        """
         for entry in _entries(self.path):
             if entry.is_dir(follow_symlinks=False):
                 for file in _entries(entry.path):
@@ -199,14 +208,18 @@ class TierFolder:
                         yield status.st_mtime_ns, taken_bytes(status.st_size), file.path
             elif entry.name.startswith(PARTIAL):
                 with suppress(FileNotFoundError):
-                    if entry.stat(follow_symlinks=False).st_mtime_ns < stale_ns:
-                        os.unlink(entry.path)
+                    os.unlink(entry.path)
 
 
 class ListedFolder(TierFolder):
     """A folder on a disk, which may be slow to say what it holds: `has` asks a list. The list has what this process
     wrote, and what others wrote before this process looked for that last, which it does now and then when it writes.
+
+    All its files are written with one key, or none with any. The last process that began decides: others that have
+    another one write nothing any more.
     """
+
+    key_id = ""  # of the key; empty: files are not encrypted
 
     def __init__(self, path: Path, capacity_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(path, capacity_bytes)
@@ -242,22 +255,32 @@ class ListedFolder(TierFolder):
     def _begin(self) -> None:
         """Nothing that is written here is encrypted."""
         with suppress(OSError):
-            self._keep_only("")
+            self._keep_own()
 
-    def _keep_only(self, key_id: str) -> None:
-        """Remove what the folder has, unless it was written with this key; empty: without one. Raise OSError."""
+    def _refusal(self) -> str:
+        if self._marked() == self.key_id:
+            return ""
+        return "another process uses the folder with another key, or with none; restart those that have the old one"
+
+    def _marked(self) -> str:
+        """Return the `key_id` of what is there. Raise OSError."""
+        mark = self.path / MARK
+        return mark.read_text() if mark.exists() else ""
+
+    def _keep_own(self) -> None:
+        """Remove what the folder has, unless it was written with this key. Raise OSError."""
         mark = self.path / MARK
         with self._locked() as usage:
-            if (mark.read_text() if mark.exists() else "") == key_id:
+            if self._marked() == self.key_id:
                 return
             places = [place for _, _, place in self._files()]
             for place in places:
                 with suppress(FileNotFoundError):
                     os.unlink(place)
             os.pwrite(usage, COUNT.pack(0), 0)
-            if key_id:
+            if self.key_id:
                 mark.touch(0o600)
-                mark.write_text(key_id)
+                mark.write_text(self.key_id)
             else:
                 mark.unlink()
         if places:
@@ -276,6 +299,10 @@ class ListedFolder(TierFolder):
 def taken_bytes(num_bytes: int) -> int:
     """Return what a file of that length counts for."""
     return -(-num_bytes // UNIT) * UNIT
+
+
+def _reason(error: OSError | None) -> str:
+    return "" if error is None else error.strerror or str(error)
 
 
 def _entries(path: str | Path) -> Iterable["os.DirEntry[str]"]:

@@ -101,7 +101,7 @@ class TieredBlocks:
         started, folder = perf_counter(), self.folders[tier]
         written = folder.write(files)
         if written.num_faults:
-            self._warn("could not store KV blocks", tier, blocks=written.num_faults)
+            self._warn("could not store KV blocks", tier, why=written.why, blocks=written.num_faults)
         return TierUse(
             written.num_written,
             written.num_bytes,

@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import KVMemory, PagedMemory
 from kvtransfer.tiers.block_file import BlockFileError, space_of
-from kvtransfer.tiers.folder import UNIT, BlockFile, ListedFolder, TierFolder
+from kvtransfer.tiers.folder import PARTIAL, UNIT, BlockFile, ListedFolder, TierFolder
 from kvtransfer.tiers.tier import Tier
 from kvtransfer.tiers.tiered_blocks import TieredBlocks
 from tests.kvtransfer.test_offloaded import fill, read
@@ -62,6 +62,25 @@ def test_what_was_there_before_the_key_goes(tmp_path):
     ListedFolder(tmp_path / "disk", 16 * UNIT).write([BlockFile(f"{8:032x}", [PLAIN])])  # the key was taken away
     encrypted(tmp_path / "disk")
     assert b"nobody" not in on_disk(tmp_path / "disk")
+
+
+def test_what_was_being_written_when_a_process_died_goes_with_the_rest(tmp_path):
+    folder = ListedFolder(tmp_path, 16 * UNIT)
+    (folder.path / f"{PARTIAL}1-1").write_bytes(PLAIN)
+    encrypted(tmp_path)
+    assert b"nobody" not in on_disk(tmp_path)
+
+
+def test_a_process_that_runs_with_the_key_of_before_writes_nothing_any_more(tmp_path):
+    plain, first = ListedFolder(tmp_path, 16 * UNIT), encrypted(tmp_path, b"one")
+    written = plain.write([BlockFile(NAME, [PLAIN])])
+    assert (written.num_written, written.num_faults) == (0, 1)
+    assert "another key" in written.why
+    assert b"nobody" not in on_disk(tmp_path)
+    assert first.write([BlockFile(NAME, [PLAIN])]).num_written == 1
+    second = encrypted(tmp_path, b"two")
+    assert first.write([BlockFile(NAME, [PLAIN])]).num_written == 0
+    assert second.write([BlockFile(NAME, [PLAIN])]).num_written == 1
 
 
 def test_to_change_the_key_or_to_take_it_away_is_to_empty_the_folder(tmp_path):

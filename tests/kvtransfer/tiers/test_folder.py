@@ -54,7 +54,7 @@ def test_the_longest_unused_files_make_room(tmp_path):
 
 def test_a_batch_that_is_larger_than_all_is_left_out(tmp_path):
     folder = TierFolder(tmp_path / "tier", 2 * UNIT)
-    assert folder.write([file(number) for number in range(3)]) == Written(0, 0, 0, 3)
+    assert folder.write([file(number) for number in range(3)]) == Written(0, 0, 0, 3, "they are larger than the tier")
     assert names(folder) == []
 
 
@@ -75,7 +75,6 @@ def test_writers_beside_each_other_keep_the_bound(tmp_path):
 def test_a_process_that_died_leaves_nothing_for_ever(tmp_path):
     folder = TierFolder(tmp_path / "tier", 4 * UNIT)
     (folder.path / f"{PARTIAL}1-1").write_bytes(bytes(100))
-    os.utime(folder.path / f"{PARTIAL}1-1", (0, 0))
     (folder.path / "usage").write_bytes((4 * UNIT).to_bytes(8, "little"))  # it had counted what it did not write
     assert folder.write([file(1)]) == Written(1, UNIT, 0, 0)
     assert folder.used_bytes == UNIT
@@ -105,7 +104,7 @@ def test_on_a_device_below_the_bound_the_longest_unused_files_make_room(tmp_path
     monkeypatch.setattr(os, "writev", up_to_four)
     written = [folder.write([file(number)]) for number in range(7)]
     assert [one.num_written for one in written] == [1, 1, 1, 1, 0, 1, 1]
-    assert (written[4].num_faults, written[4].num_evicted) == (1, 2)
+    assert (written[4].num_faults, written[4].num_evicted, written[4].why) == (1, 2, "No space left on device")
     assert names(folder) == [f"{number:032x}" for number in (2, 3, 5, 6)]
 
 
@@ -117,14 +116,14 @@ def test_a_device_that_fails_keeps_what_it_has(tmp_path, monkeypatch):
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(os, "writev", fail)
-    assert folder.write([file(2), file(3)]) == Written(0, 0, 0, 2)
+    assert folder.write([file(2), file(3)]) == Written(0, 0, 0, 2, "Input/output error")
     assert folder.has(file(1).name)
 
 
 def test_a_folder_that_is_gone_is_a_fault(tmp_path):
     folder = TierFolder(tmp_path / "tier", 8 * UNIT)
     (tmp_path / "tier").rename(tmp_path / "elsewhere")
-    assert folder.write([file(1)]) == Written(0, 0, 0, 1)
+    assert folder.write([file(1)]) == Written(0, 0, 0, 1, "No such file or directory")
     assert folder.read(file(1).name) is None
 
 

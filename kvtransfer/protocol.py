@@ -70,7 +70,7 @@ import msgspec
 
 from mesh.transports import CUDA_IPC, NCCL, NIXL, SHM, TCP
 from mesh.wire.messages import Message
-from mesh.wire.requests import Epoch, RefusalCode, RequestSpec, TokenLogprobs
+from mesh.wire.requests import Epoch, Found, RefusalCode, RequestSpec, TokenLogprobs
 from mesh.wire.transfers import (
     Abort,
     Blocks,
@@ -151,6 +151,7 @@ class CommitRequested(msgspec.Struct, frozen=True):
     age_s: float
     first_token_age_s: float | None
     logprobs: list[TokenLogprobs] | None = None  # of the last ones of ``generated``
+    found: Found = Found()
 
 
 class Imported(msgspec.Struct, frozen=True):
@@ -302,6 +303,7 @@ class Adopt(msgspec.Struct, frozen=True):
     age_s: float
     first_token_age_s: float | None
     logprobs: list[TokenLogprobs] | None = None
+    found: Found = Found()
 
 
 SendEffect = Send | ExportBlocks | ReleaseSource | Completed | TransferFailed

@@ -332,6 +332,7 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
                 commit.age_s + waited,
                 None if first is None else first + waited,
                 commit.logprobs,
+                commit.found,
             )
         )
         self._emit(Send(self.peer, committed))

@@ -333,7 +333,7 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
         first = commit.first_token_age_s
         ages = commit.age_s + waited, None if first is None else first + waited
         self.has_sent_commit = True
-        self._ask(Commit(self.id, commit.generated, self._next_seq, *ages, commit.logprobs), now)
+        self._ask(Commit(self.id, commit.generated, self._next_seq, *ages, commit.logprobs, commit.found), now)
 
     def check_invariants(self) -> None:
         """Raise AssertionError unless the state is consistent."""

@@ -1,4 +1,4 @@
-"""What a request may have of KV tiers or another engine, and what it waits for."""
+"""Offers of KV tiers and of other engines to a request, and the loads and pulls that it waits for."""
 
 from dataclasses import dataclass
 

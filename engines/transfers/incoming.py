@@ -267,6 +267,7 @@ def _adopted(service: Service, effect: Adopt, now: float) -> EngineRequest:
     request = EngineRequest.of(spec, effect.epoch, now, service.eos_token_ids, service.context_limit, service.ttft_s)
     request.num_delivered = known
     request.logprobs = list(effect.logprobs or ())
+    request.num_cached, request.brought = effect.found
     request.blocks = list(effect.blocks)
     request.num_computed = min(effect.num_kept_tokens, len(request.tokens) - 1)
     return request

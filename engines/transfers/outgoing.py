@@ -32,7 +32,7 @@ from kvtransfer.protocol import (
     TransferFailed,
 )
 from kvtransfer.send import SendState, SendTransfer
-from mesh.wire.requests import Epoch, RefusalCode
+from mesh.wire.requests import Epoch, Found, RefusalCode
 from mesh.wire.transfers import Abort, Committed, Declined, Extended, Reserve, Reserved, Taken
 
 RESERVED_AHEAD = 4  # transfers of a service open at a time, beside those of prompts that are passed
@@ -243,6 +243,7 @@ class Departures:
             now - request.arrived_at,
             None if first is None else now - first,
             request.logprobs or None,
+            Found(request.num_cached, request.brought),
         )
         return self._after_send(out, out.machine.handle(event, now))
 

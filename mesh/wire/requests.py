@@ -157,6 +157,13 @@ class Brought(NamedTuple):
     tiers: list[Name]
 
 
+class Found(NamedTuple):
+    """Tells of the prompt tokens of a request that were not computed, and of those which were loaded or pulled."""
+
+    num_cached_tokens: Count = 0
+    brought: Brought | None = None
+
+
 class Delta(msgspec.Struct, frozen=True, array_like=True):
     """Tokens of one request. ``offset`` counts generated tokens: the first generated token has offset 0."""
 

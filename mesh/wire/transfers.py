@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from mesh.wire.bounds import MAX_TOKENS, Count, Digest, Finite, Metadata, Name, NumTokens, Seconds, Tokens
-from mesh.wire.requests import Epoch, RefusalCode, RequestSpec, TokenLogprobs
+from mesh.wire.requests import Epoch, Found, RefusalCode, RequestSpec, TokenLogprobs
 
 MemoryKind = Literal["DRAM", "VRAM"]  # as NIXL names them
 
@@ -167,6 +167,7 @@ class Commit(msgspec.Struct, frozen=True, tag=True):
     age_s: Seconds
     first_token_age_s: Seconds | None
     logprobs: list[TokenLogprobs] | None = None
+    found: Found = Found()
 
 
 class Committed(msgspec.Struct, frozen=True, tag=True):

@@ -128,6 +128,25 @@ def test_a_prefill_engine_loads_and_hands_over(make_spec: MakeSpec):
     assert loaded(mesh.engines["prefill"]) > 0  # what was decoded elsewhere
 
 
+def test_the_engine_that_takes_a_request_over_tells_the_same_with_the_first_token(make_spec: MakeSpec):
+    told: list[tuple[str, Delta]] = []
+
+    def listen(sender: str, _to: str, message: Message) -> bool:
+        told.extend((sender, delta) for delta in message.deltas) if isinstance(message, StepTokens) else None
+        return False
+
+    mesh, tier = VirtualMesh(lose=listen), VirtualTier()
+    mesh.add("prefill", Role.PREFILL, tier=tier)
+    mesh.add("decode", Role.DECODE, tier=tier)
+    for spec in conversation(make_spec, "a", 2):
+        mesh.submit("prefill", spec, decode="decode")
+        mesh.settle()
+    firsts = {sender: delta for sender, delta in told if delta.request == spec.id and not delta.offset}
+    assert firsts["prefill"].num_cached_tokens > 0
+    assert firsts["decode"].num_cached_tokens == firsts["prefill"].num_cached_tokens
+    assert firsts["decode"].brought == firsts["prefill"].brought
+
+
 @pytest.fixture
 def engine(make_spec: MakeSpec) -> VirtualEngine:
     """One whose tier has the first turn of a conversation, and its pool nothing."""

@@ -12,6 +12,7 @@ from mesh.wire.requests import (
     Epoch,
     Failed,
     FinishReason,
+    Found,
     Held,
     Holding,
     Moved,
@@ -221,7 +222,7 @@ REQUESTS: list[tuple[Message, dict[str, object]]] = [
     ),
     (Taken("t1", 3, True), {"type": "Taken", "transfer": "t1", "seq": 3, "ok": True}),
     (
-        Commit("t1", [5], 2, 0.75, None, [TokenLogprobs(5, -0.5, [])]),
+        Commit("t1", [5], 2, 0.75, None, [TokenLogprobs(5, -0.5, [])], Found(16, Brought(16, 0.25, "worker-1", []))),
         {
             "type": "Commit",
             "transfer": "t1",
@@ -230,6 +231,7 @@ REQUESTS: list[tuple[Message, dict[str, object]]] = [
             "age_s": 0.75,
             "first_token_age_s": None,
             "logprobs": [[5, -0.5, []]],
+            "found": [16, [16, 0.25, "worker-1", []]],
         },
     ),
     (Committed("t1", 17), {"type": "Committed", "transfer": "t1", "num_kept_tokens": 17}),

@@ -103,12 +103,12 @@ class EngineCore:
         self._running = RunningStep(
             services, discipline, pace, settings.deliver_every, max_running, is_static=is_static, pads=pads
         )
+        admission = Admission(services, backlog, settings.max_waiting)
+        intake = Intake(settings, services, admission, standing, self._running, adapters)
         self._owned = owned = OwnedRequests(
-            services, standing, discipline, self._running, slicing, handovers, peers, adapters, tiering
+            services, standing, discipline, self._running, slicing, handovers, peers, adapters, tiering, intake
         )
         self._requests, self._slicing = owned.by_id, slicing
-        admission = Admission(services, backlog, settings.max_waiting)
-        self._intake = Intake(settings, services, admission, standing, self._running, owned, adapters)
         self._iterations = Iterations(
             services,
             schedulers,
@@ -124,7 +124,9 @@ class EngineCore:
             tiering,
         )
         # what decides whether something here is to go to another engine
-        self.moves: Final = Moves(settings, residency, backlog, handovers, owned, room, peers, pace, self._running)
+        self.moves: Final = Moves(
+            settings, residency, backlog, handovers, owned, room, peers, pace, self._running, standing
+        )
         self._orders = EngineOrders(settings.id, standing, residency, adapters, self.moves, self._requests, usual)
         self._unloading = Unloading(
             residency, handovers, adapters, standing, self._running, self._iterations, owned, is_static=is_static
@@ -157,29 +159,34 @@ class EngineCore:
 
     def receive(self, sender: str, message: EngineMessage, payload: Sequence[Buffer], now: float) -> list[Effect]:
         """A message from the process ``sender``."""
+        return self._finish_event(self._deliver(sender, message, payload, now), now)
+
+    def _deliver(
+        self, sender: str, message: EngineMessage, payload: Sequence[Buffer], now: float
+    ) -> Sequence[EngineOutcome]:
         outcomes: Sequence[EngineOutcome]
         match message:
             case Submit() | SubmitBatch():
-                outcomes = self._intake.take(sender, message, now)
+                outcomes = self._owned.take(sender, message, now)
             case Cancel():
-                outcomes = self._cancel(message, now)
+                outcomes = self._owned.cancel(message, now)
             case Recall():
-                outcomes = self._recall(message, now)
+                outcomes = self.moves.give_back_unbegun(message, now)
             case Probe():
                 outcomes = self._owned.answer(sender, message, self._backlog)
+            case Migrate():
+                outcomes = self.moves.migrate(message, now)
+            case TellPrefixes():
+                outcomes = self.tiering.held.subscribe(sender)
             case SetRole() | Drain() | Announce() | ExpectAdapter() | ForgetAdapter():
                 outcomes = self._orders.obey(message)
             case LoadService() | StageService() | UnloadService():
                 outcomes = self._orders.obey(message)
-            case Migrate():
-                outcomes = self._migrate(message, now)
-            case TellPrefixes():
-                outcomes = self.tiering.held.subscribe(sender)
             case Reserve(is_pull=False) if (refusal := self._why_declined()) is not None:
                 outcomes = self._handovers.arrivals.decline(sender, message, *refusal)
             case _:
                 outcomes = self._handovers.receive(sender, message, payload, now)
-        return self._finish_event(outcomes, now)
+        return outcomes
 
     def _why_declined(self) -> Refusal | None:
         if self._settings.scheduling.is_static:
@@ -312,28 +319,6 @@ class EngineCore:
             ahead_s = self._backlog.ahead_s(service, request, self._running.step, now)
             outcomes += departures.reserve(service, request, ahead_s, now)
         return outcomes
-
-    def _cancel(self, message: Cancel, now: float) -> list[EngineOutcome]:
-        request = self._requests.get(message.request)
-        outcomes: list[EngineOutcome] = []
-        if request is not None and request.epoch <= message.epoch:
-            self._standing.num_cancelled += 1
-            outcomes += self._owned.end(request, now)
-        return outcomes + self._handovers.arrivals.cancel(message.request, message.epoch, now)
-
-    def _recall(self, message: Recall, now: float) -> list[Effect]:
-        request = self._requests.get(message.request)
-        if request is None or request.epoch > message.epoch or request.num_generated:
-            return []
-        if request not in self._backlog.not_started(self._services[request.spec.service]):
-            return []
-        return self._owned.give_back(request, RefusalCode.RECALLED, "another engine suits it better", now)
-
-    def _migrate(self, message: Migrate, now: float) -> list[EngineOutcome]:
-        outcomes = self.moves.migrate(message, self._requests.get(message.request), now)
-        if outcomes is None:
-            self._standing.has_news = True
-        return outcomes or []
 
     # --- iterations ---------------------------------------------------------------------------------------------------
 

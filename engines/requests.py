@@ -7,6 +7,7 @@ request: who is told, where it stands next, and when its blocks are free.
 from collections.abc import Callable, Iterable, Mapping
 
 from engines.adapters.room import AdapterRoom
+from engines.admission.intake import Intake
 from engines.effects import Copied, Effect
 from engines.engine_request import EngineRequest
 from engines.scheduling.backlog import Backlog
@@ -33,6 +34,8 @@ from engines.transfers.outcomes import (
 from engines.transfers.peers import Peers
 from kvtransfer.protocol import Send
 from mesh.wire.requests import (
+    Accepted,
+    Cancel,
     Delta,
     Epoch,
     Failed,
@@ -45,6 +48,8 @@ from mesh.wire.requests import (
     RefusalCode,
     Refused,
     StepTokens,
+    Submit,
+    SubmitBatch,
 )
 
 MOST_ENDED = 1024  # requests that are remembered after their end
@@ -66,6 +71,7 @@ class OwnedRequests:
         peers: Peers,
         adapters: AdapterRoom,
         tiering: Tiering,
+        intake: Intake,
     ) -> None:
         self.by_id: dict[str, EngineRequest] = {}
         self._reminds_at = 0.0
@@ -78,6 +84,8 @@ class OwnedRequests:
         self._peers = peers
         self._adapters = adapters
         self._tiering = tiering
+        self._intake = intake
+        self._num_batches = 0  # that came as such
         self._final_statuses = FinalStatuses()
         self._ended: dict[str, Epoch] = {}  # of the last ones that were, lest a message sent twice brings them back
 
@@ -90,21 +98,38 @@ class OwnedRequests:
 
     # --- requests come ------------------------------------------------------------------------------------------------
 
-    def make_way(self, request: str, epoch: Epoch, now: float) -> list[Effect] | None:
-        """End what is here of the request under earlier epochs; None if it was here under that one or a later one."""
-        owned = self.by_id.get(request)
-        if epoch <= (self._ended.get(request, NO_EPOCH) if owned is None else owned.epoch):
-            return None
-        return [] if owned is None else self.end(owned, now)
+    def take(self, gateway: str, message: Submit | SubmitBatch, now: float) -> list[Effect]:
+        """Take in the requests of a message. One that is here under an earlier epoch ends; what was sent twice is
+        ignored.
+        """
+        submits, batch = ((message,), 0) if isinstance(message, Submit) else (message.submits, self._num_batches + 1)
+        self._num_batches = max(self._num_batches, batch)
+        effects: list[Effect] = []
+        for submit in submits:
+            if submit.epoch <= self._newest_epoch(submit.spec.id):
+                continue
+            if (former := self.by_id.get(submit.spec.id)) is not None:
+                effects += self.end(former, now)
+            judged = self._intake.judge(submit, batch, now)
+            if isinstance(judged, EngineRequest):
+                self._add(judged)
+                effects.append(Send(gateway, Accepted(judged.id, judged.epoch, self._standing.seq + 1)))
+            else:
+                effects.append(Send(gateway, judged))
+        return effects
 
-    def add(self, service: Service, request: EngineRequest, reserve_at: str | None) -> None:
-        """Take an accepted request. ``reserve_at``: the engine that is to keep blocks for it before it begins."""
+    def _newest_epoch(self, request: str) -> Epoch:
+        """Under which the request is here, or was when it ended."""
+        owned = self.by_id.get(request)
+        return self._ended.get(request, NO_EPOCH) if owned is None else owned.epoch
+
+    def _add(self, request: EngineRequest) -> None:
+        service = self._services[request.spec.service]
         self.by_id[request.id] = request
         self._standing.has_news = True
-        if request.is_filler or reserve_at is None:
+        if request.decode_engine is None:
             self._may_begin(service, request)
         else:
-            request.decode_engine = reserve_at
             service.queue.unreserved.append(request)
             self._adapters.expect(request.spec, service.adapter_sizes)
 
@@ -212,8 +237,7 @@ class OwnedRequests:
         service = self._services[request.spec.service]
         if request.finish is not None:
             self._final_statuses.remember(request)
-            if request.spec.expected:
-                service.early.ended(request, service.decode_step_s(), now)
+            service.ended(request, now)
         service.queue.remove(request)
         if self.by_id.get(request.id) is request:
             del self.by_id[request.id]
@@ -223,6 +247,15 @@ class OwnedRequests:
         outcomes += [*self._slicing.ended(request), *self._tiering.ended(request, now)]
         self.release(request)
         return self.resolve(outcomes, now) if outcomes else []
+
+    def cancel(self, message: Cancel, now: float) -> list[EngineOutcome]:
+        """End what is here, or on its way here, of a request under that epoch or an earlier one."""
+        request = self.by_id.get(message.request)
+        outcomes: list[EngineOutcome] = []
+        if request is not None and request.epoch <= message.epoch:
+            self._standing.num_cancelled += 1
+            outcomes += self.end(request, now)
+        return outcomes + self._handovers.arrivals.cancel(message.request, message.epoch, now)
 
     def give_back(self, request: EngineRequest, code: RefusalCode, reason: str, now: float) -> list[Effect]:
         """End the request here, so that its gateway dispatches it anew."""

@@ -4,7 +4,20 @@ from dataclasses import dataclass
 
 import structlog
 
-from mesh.wire.control import Announce, EnginePlace, ProcessState, Role, SetRole
+from mesh.wire.adapters import ExpectAdapter, ForgetAdapter
+from mesh.wire.control import (
+    Announce,
+    Drain,
+    EnginePlace,
+    LoadService,
+    ProcessState,
+    Role,
+    SetRole,
+    StageService,
+    UnloadService,
+)
+
+EngineOrder = SetRole | Drain | LoadService | StageService | UnloadService | Announce | ExpectAdapter | ForgetAdapter
 
 log = structlog.get_logger()
 
@@ -21,6 +34,7 @@ class Standing:
     role: Role
     keeps_role: bool = False
     state: ProcessState = ProcessState.READY
+    is_stopping: bool = False
     seq: int = 0  # of the last status
     num_cancelled: int = 0
     num_preempted: int = 0
@@ -30,6 +44,30 @@ class Standing:
     num_role_changes: int = 0
     place: EnginePlace | None = None  # in the newest plan that was announced
     has_news: bool = True
+
+    def hear(self, order: EngineOrder) -> bool:
+        """Note what an order changes of it. Return whether anything is left to obey."""
+        match order:
+            case SetRole():
+                return self.set_role(order)
+            case Announce():
+                return self.hear_plan(order)
+            case Drain():
+                return self._drain_or_undo(order)
+            case LoadService() | StageService() | UnloadService():
+                self.has_news = True
+        return True
+
+    def _drain_or_undo(self, order: Drain) -> bool:
+        if self.is_stopping:
+            return False
+        self.state = ProcessState.READY if order.undo else ProcessState.DRAINING
+        self.has_news = True
+        return True
+
+    def stop(self) -> None:
+        """It takes nothing new from now on, whatever it is told."""
+        self.state, self.is_stopping, self.has_news = ProcessState.DRAINING, True, True
 
     def set_role(self, message: SetRole) -> bool:
         """A matter of the next iterations: nothing is moved, flushed or loaded (Tropical). Return whether it is new."""

@@ -1,4 +1,4 @@
-"""Takes requests that gateways send to an engine: each is accepted, refused or found invalid, and queued."""
+"""Judges the requests that gateways send to an engine: each is accepted, refused or found invalid."""
 
 from collections.abc import Mapping
 
@@ -7,21 +7,18 @@ from msgspec.structs import replace
 from engines.adapters.room import AdapterRoom
 from engines.admission.acceptance import Admission, Refusal
 from engines.admission.validity import fault_of
-from engines.effects import Effect
 from engines.engine_request import EngineRequest
-from engines.requests import OwnedRequests
 from engines.scheduling.running_step import RunningStep
 from engines.scheduling.service import Service
 from engines.settings import EngineSettings
 from engines.standing import Standing
-from kvtransfer.protocol import Send
 from mesh.topology.schema import Scheduling
 from mesh.wire.control import PrefillMode, PrefillOrder, ProcessState
-from mesh.wire.requests import Accepted, Failed, FailureCode, RefusalCode, Refused, Submit, SubmitBatch
+from mesh.wire.requests import Failed, FailureCode, RefusalCode, Refused, Submit
 
 
 class Intake:
-    """Takes requests for one engine."""
+    """Judges the requests of one engine, as it stands."""
 
     def __init__(
         self,
@@ -30,7 +27,6 @@ class Intake:
         admission: Admission,
         standing: Standing,
         running: RunningStep,
-        requests: OwnedRequests,
         adapters: AdapterRoom,
     ) -> None:
         self._id = settings.id
@@ -40,36 +36,24 @@ class Intake:
         self._admission = admission
         self._standing = standing
         self._running = running
-        self._requests = requests
         self._adapters = adapters
-        self._num_batches = 0  # that came as such
 
     def __repr__(self) -> str:
         return f"<Intake of {self._id}>"
 
-    def take(self, gateway: str, message: Submit | SubmitBatch, now: float) -> list[Effect]:
-        """Take in the requests of a message."""
-        if isinstance(message, Submit):
-            return self._submit(gateway, message, now)
-        self._num_batches += 1
-        effects: list[Effect] = []
-        for submit in message.submits:
-            effects += self._submit(gateway, submit, now, self._num_batches)
-        return effects
-
-    def _submit(self, gateway: str, message: Submit, now: float, batch: int = 0) -> list[Effect]:
+    def judge(self, message: Submit, batch: int, now: float) -> EngineRequest | Refused | Failed:
+        """Return the request to queue, or the answer to its gateway. ``batch``: the number of the batch that it came
+        in; 0: it came alone.
+        """
         spec, epoch = message.spec, message.epoch
-        effects = self._requests.make_way(spec.id, epoch, now)
-        if effects is None:
-            return []  # it was sent twice
         refusal = self._refusal(message, now)
         if refusal is not None:
-            return [*effects, Send(gateway, Refused(spec.id, epoch, *refusal))]
+            return Refused(spec.id, epoch, *refusal)
         service = self._services[spec.service]
         if (fault := fault_of(spec, service)) is not None:
-            return [*effects, Send(gateway, Failed(spec.id, epoch, fault, FailureCode.INVALID))]
+            return Failed(spec.id, epoch, fault, FailureCode.INVALID)
         if (problem := self._adapters.why_not(spec, service.adapter_sizes, now)) is not None:
-            return [*effects, Send(gateway, Failed(spec.id, epoch, problem, FailureCode.ADAPTER))]
+            return Failed(spec.id, epoch, problem, FailureCode.ADAPTER)
         request = EngineRequest.of(spec, epoch, now, service.eos_token_ids, service.limit_of(spec), service.ttft_s)
         request.is_whole = service.whole_prompts
         if not self._is_continuous:  # else they are as they were made: chunks beside decodes
@@ -80,9 +64,9 @@ class Intake:
         request.uses_prefixes = self._uses_prefixes
         request.slice_tokens, request.batch = message.slice_tokens, batch
         request.stays, request.prefix_at = message.stays, message.prefix_at
-        decodes_here = message.decode_engine is None or message.decode_engine == self._id
-        self._requests.add(service, request, None if decodes_here else message.decode_engine)
-        return [*effects, Send(gateway, Accepted(spec.id, epoch, self._standing.seq + 1))]
+        if message.decode_engine != self._id and not spec.is_filler:
+            request.decode_engine = message.decode_engine
+        return request
 
     def _refusal(self, message: Submit, now: float) -> Refusal | None:
         if self._standing.state is not ProcessState.READY:

@@ -8,13 +8,11 @@ from engines.adapters.room import AdapterRoom
 from engines.engine_request import EngineRequest
 from engines.memory.residency import Residency
 from engines.scheduling.disciplines.profile import Lengths
-from engines.standing import Standing
+from engines.standing import EngineOrder, Standing
 from engines.transfers.moves import Moves
 from engines.transfers.outcomes import EngineOutcome
 from mesh.wire.adapters import ExpectAdapter, ForgetAdapter
-from mesh.wire.control import Announce, Drain, LoadService, ProcessState, SetRole, StageService, UnloadService
-
-EngineOrder = SetRole | Drain | LoadService | StageService | UnloadService | Announce | ExpectAdapter | ForgetAdapter
+from mesh.wire.control import Announce, Drain, LoadService, SetRole, StageService, UnloadService
 
 log = structlog.get_logger()
 
@@ -41,57 +39,37 @@ class EngineOrders:
         self._moves = moves
         self._requests = requests
         self._usual = usual
-        self._is_stopping = False
 
     def __repr__(self) -> str:
         return f"<EngineOrders of {self._engine}>"
 
     def obey(self, order: EngineOrder) -> list[EngineOutcome]:
+        if not self._standing.hear(order):
+            return []
         match order:
-            case SetRole() if self._standing.set_role(order):
+            case SetRole():
                 for request in self._requests.values():
                     request.stays = False  # it was to decode on an engine of the old role
-            case Drain():
-                self._drain_or_undo(order)
-            case Announce() if self._standing.hear_plan(order):
-                self._learn(order)
-                return [*self._residency.plan(order.place.services)]
-            case LoadService() | StageService() | UnloadService():
-                self._standing.has_news = True
-                return self._change_services(order)
-            case ExpectAdapter(service, adapter) if service in self._residency.services:
-                self._adapters.hint(adapter, service, self._residency.services[service].adapter_sizes)
-            case ForgetAdapter(service):
-                self._adapters.unload(service)
-        return []
-
-    def _learn(self, plan: Announce) -> None:
-        """What gateways have seen tells more than what was expected before."""
-        self._usual |= {
-            one.service: (max(1, one.prompt), max(1, one.answer))
-            for one in plan.lengths
-            if one.service in plan.place.services
-        }
-
-    def _change_services(self, order: LoadService | StageService | UnloadService) -> list[EngineOutcome]:
-        match order:
+            case Drain(undo):
+                self._moves.is_emptying = not undo
+                log.info("serves again" if undo else "drains: its requests move away", engine=self._engine)
+            case Announce(place=place, lengths=lengths):  # seen by gateways: that tells more than what was expected
+                seen = {one.service: (max(1, one.prompt), max(1, one.answer)) for one in lengths}
+                self._usual |= {service: usual for service, usual in seen.items() if service in place.services}
+                return [*self._residency.plan(place.services)]
             case LoadService(service):
                 return [*self._residency.load(service)]
             case StageService(service):
                 return [*self._residency.stage(service)]
             case UnloadService(service, pauses):
                 self._residency.unload(service, pauses=pauses)
+            case ExpectAdapter(service, adapter) if service in self._residency.services:
+                self._adapters.hint(adapter, service, self._residency.services[service].adapter_sizes)
+            case ForgetAdapter(service):
+                self._adapters.unload(service)
         return []
 
     def stop(self) -> None:
         """Take nothing new; what is here moves to other engines if there are any, else it ends here."""
-        self._standing.state, self._standing.has_news = ProcessState.DRAINING, True
-        self._is_stopping = self._moves.is_emptying = True
-
-    def _drain_or_undo(self, message: Drain) -> None:
-        if self._is_stopping:
-            return
-        self._moves.is_emptying = not message.undo
-        self._standing.state = ProcessState.READY if message.undo else ProcessState.DRAINING
-        self._standing.has_news = True
-        log.info("serves again" if message.undo else "drains: its requests move away", engine=self._engine)
+        self._standing.stop()
+        self._moves.is_emptying = True

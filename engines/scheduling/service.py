@@ -106,6 +106,11 @@ class Service:
             request.foretold = foretold = ForetoldPrefill(cost, num_tokens, num_computed, seconds)
         return foretold.seconds
 
+    def ended(self, request: EngineRequest, now: float) -> None:
+        """Note that an answer is whole, be it earlier than it was expected."""
+        if request.spec.expected:
+            self.early.ended(request, self.decode_step_s(), now)
+
     def chunk_s(self, num_tokens: int, num_before: int) -> float:
         """Predicted seconds of a prefill of ``num_tokens`` after ``num_before``."""
         return prefill_s(self.cost.current.prefill, num_tokens, num_before)

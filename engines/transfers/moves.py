@@ -17,13 +17,14 @@ from engines.scheduling.backlog import Backlog
 from engines.scheduling.running_step import RunningStep
 from engines.scheduling.service import Service
 from engines.settings import EngineSettings
+from engines.standing import Standing
 from engines.transfers.handover import Handovers
 from engines.transfers.outcomes import EngineOutcome
 from engines.transfers.peers import Peers
 from engines.transfers.rescheduling import OwnEngine, Rescheduler, Withdrawal
 from engines.transfers.room import Room
 from mesh.wire.control import Migrate, Role
-from mesh.wire.requests import RefusalCode
+from mesh.wire.requests import Recall, RefusalCode
 from mesh.wire.status import EngineStatus
 
 log = structlog.get_logger()
@@ -43,6 +44,7 @@ class Moves:
         peers: Peers,
         pace: Pace,
         running: RunningStep,
+        standing: Standing,
     ) -> None:
         self._settings = settings
         self._residency = residency
@@ -50,6 +52,7 @@ class Moves:
         self._departures = handovers.departures
         self._requests = requests
         self._peers = peers
+        self._standing = standing
         here = OwnEngine(
             settings.id,
             residency.services,
@@ -127,15 +130,26 @@ class Moves:
             )
         return effects
 
-    def migrate(self, message: Migrate, request: EngineRequest | None, now: float) -> list[EngineOutcome] | None:
-        """Begin a migration that somebody asked for. None: the request cannot move."""
+    def migrate(self, message: Migrate, now: float) -> list[EngineOutcome]:
+        """Begin a migration that somebody asked for, if the request can move."""
+        request = self._requests.by_id.get(message.request)
         obstacle = self._obstacle(message, request)
         if request is None or obstacle is not None:
             self._departures.tally.aborted(message.request, message.to, obstacle or "it is not here")
-            return None
+            self._standing.has_news = True
+            return []
         log.info("migrates a request", request=request.id, to=message.to, reason=message.reason)
         self._requests.settle()
         return self._departures.migrate(self._residency.services[request.spec.service], request, message.to, now)
+
+    def give_back_unbegun(self, message: Recall, now: float) -> list[EngineOutcome]:
+        """Give a request back that has not begun, as its gateway has a better engine for it."""
+        request = self._requests.by_id.get(message.request)
+        if request is None or request.epoch > message.epoch or request.num_generated:
+            return []
+        if request not in self._backlog.not_started(self._residency.services[request.spec.service]):
+            return []
+        return [*self._requests.give_back(request, RefusalCode.RECALLED, "another engine suits it better", now)]
 
     def _obstacle(self, message: Migrate, request: EngineRequest | None) -> str | None:
         """Why a request cannot migrate; None if it can."""

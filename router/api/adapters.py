@@ -9,10 +9,10 @@ from msgspec import Meta
 from mesh.wire.adapters import AddAdapter
 from router.adapters.adding import AddingError
 from router.adapters.orders import AdapterConflictError, AdapterExistsError, AdapterOrders, AdapterUnknownError
+from router.api.background import Background
 from router.api.errors import ApiError, bad_parameter
 from router.api.http.admission import BodyAdmission
 from router.api.http.callers import caller_of
-from router.api.openai.input.background import Background
 from router.api.openai.input.bodies import MAX_NAME, Body
 from router.api.openai.input.reading import read_body
 from router.api.openai.input.schema import body_schema

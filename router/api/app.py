@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from mesh.clock import Clock
 from router.api.adapters import AdapterRoutes, AdapterScope
+from router.api.background import Background
 from router.api.batches.batches import BatchRoutes
 from router.api.batches.files import FileRoutes
 from router.api.costs import CostRoutes, LearntRow
@@ -26,7 +27,6 @@ from router.api.metrics.gateway import GatewayMetrics
 from router.api.openai.body_reader import BodyReader
 from router.api.openai.chat.chat_calls import ChatCalls
 from router.api.openai.generate import GenerateRoutes
-from router.api.openai.input.background import Background
 from router.api.openai.input.intake import OrderIntake
 from router.api.openai.input.prompts import PromptReader
 from router.api.openai.models import Models

@@ -18,10 +18,10 @@ from mesh.suggestions import suggestion
 from mesh.topology.schema import PolicySpec
 from mesh.wire.control import Drain, LoadService, Parameter, PolicyChoice, ProcessState, UnloadService
 from mesh.wire.status import EngineStatus, ServiceStatus
+from router.api.background import Background
 from router.api.errors import ApiError, bad_parameter
 from router.api.http.admission import BodyAdmission
 from router.api.http.callers import caller_of
-from router.api.openai.input.background import Background
 from router.api.openai.input.bodies import MAX_NAME, Body
 from router.api.openai.input.reading import read_body
 from router.api.openai.input.schema import body_schema

@@ -132,10 +132,10 @@ class LengthPredictor:
 
     def predict(self, spec: RequestSpec, quantile: float | None = None) -> Prediction:
         """Predict an answer's length. With ``quantile``, steps are that quantile instead of the mean, each of those
-        that outgrew the one before.
+        that outgrew the one before. One without promises is taken to be as long as it may be.
         """
         limit, is_exact = self._asked(spec)
-        if is_exact:
+        if is_exact or spec.is_filler:
             return Prediction.exactly(limit)
         _, similar, distribution = self._known_of(spec)
         known = similar.kept.get((limit, quantile))

@@ -8,7 +8,7 @@ from typing import Final
 
 from engines.images.form import ImageForm
 from mesh.wire.images import PlacedImage
-from router.api.openai.input.background import Background
+from router.api.background import Background
 from router.generation import Overloaded
 from router.images.cutter import ImageCutter
 from router.images.messages import ImageCut, ImageRefused

@@ -33,28 +33,27 @@ from mesh.wire.requests import (
 )
 from mesh.wire.status import EngineStatus, GatewayStatus, Wanted
 from router.effects import Deliver, Effect, SendToEngine
-from router.history.lengths import LengthPredictor, Prediction
+from router.history.lengths import LengthPredictor
 from router.history.records import Outcome
 from router.history.timeline import RequestTimeline
 from router.history.timelines import Timelines
 from router.policies.capabilities import UsesLengths
 from router.policies.policy import Policy
 from router.requests.breakers import Breakers
-from router.requests.fairness import LAST_PLACES, Fairness
 from router.requests.in_flight_request import InFlightRequest
 from router.requests.in_flight_requests import InFlightRequests
 from router.requests.limits import DispatchLimits
 from router.requests.links import Links
+from router.requests.overload.fairness import Fairness
+from router.requests.overload.places import GatewayPlaces
 from router.requests.recovery import Recovery
 from router.requests.request_state import ANY_HOP, RequestPhase
 from router.requests.routing import Routing
-from router.requests.shedding import overloaded
 from router.requests.token_stream import Broken, Fence
 from router.view.canary_shares import Shares
 from router.view.monitor import Monitor
 
 MAX_LOCATED = 64
-FILLER_PLACES = 4  # requests without promises are at most one for so many with promises
 
 
 class Dispatcher:
@@ -78,12 +77,12 @@ class Dispatcher:
         self._limits = limits
         self.lengths = LengthPredictor() if lengths is None else lengths
         self._engine_lengths = engine_lengths
-        self._fairness = Fairness()
-        self._in_flight = InFlightRequests(limits, monitor, self.breakers, timelines, self.lengths, self._fairness)
+        fairness = Fairness()
+        self._in_flight = InFlightRequests(limits, monitor, self.breakers, timelines, self.lengths, fairness)
         self._links = links = Links()
-        shares, fairness = Shares(weights), self._fairness
+        self._places = GatewayPlaces(self._in_flight, limits, fairness, monitor)
         self._routing = Routing(
-            policy, self._in_flight, monitor, self.breakers, links, limits, timelines, fairness, shares
+            policy, self._in_flight, monitor, self.breakers, links, limits, timelines, fairness, Shares(weights)
         )
         self.prefixes = self._routing.prefixes
         self._recovery = Recovery(self._in_flight, monitor, self.breakers, links, limits)
@@ -134,57 +133,18 @@ class Dispatcher:
         """
         if spec.id in self._in_flight:
             raise ValueError(f"request {spec.id} is in flight already")
-        if spec.is_filler:
-            return self._submit_filler(spec, timeline, now, tenant)
-        is_of_newcomer = self._fairness.arrived(tenant, now)
-        effects = self._make_room(spec, tenant, now)
+        effects = self._places.make(spec, tenant, now)
         prediction = self.lengths.predict(spec)
-        spec = self._foretold(spec, prediction)
+        if not spec.is_filler and (asked := self._asked_lengths()) is not None:
+            spec = self.lengths.foretell(spec, prediction, asked.quantile, asked.least)
         request = InFlightRequest.of(spec, timeline, self._routing.grace_s, prediction, tenant)
         self._in_flight.add(request)
         self._recovery.probing.begin(now)
-        effects += self._routing.take(request, now, is_of_newcomer=is_of_newcomer)
-        self._in_flight.arm(request, now)
-        return effects
+        return [*effects, *self._routing.take(request, now)]
 
-    def _submit_filler(self, spec: RequestSpec, timeline: RequestTimeline, now: float, tenant: str) -> list[Effect]:
-        """It takes no place from requests with promises, and is no part of what tenants share."""
-        if self._in_flight.num_fillers >= max(1, self._limits.max_requests // FILLER_PLACES):
-            reason = f"{self._in_flight.num_fillers} lines of batches run"
-            raise overloaded(self._monitor.view(), spec.service, reason, now)
-        request = InFlightRequest.of(spec, timeline, 0.0, Prediction.exactly(spec.sampling.max_tokens), tenant)
-        self._in_flight.add(request)
-        self._recovery.probing.begin(now)
-        effects = self._routing.fill(now)
-        self._in_flight.arm(request, now)
-        return effects
-
-    def _foretold(self, spec: RequestSpec, prediction: Prediction) -> RequestSpec:
-        """The request with the length of its answer, if the policy or the engines ask for it."""
-        asks = self._routing.policy.offers(UsesLengths) or self._engine_lengths
-        return spec if asks is None else self.lengths.foretell(spec, prediction, asks.quantile, asks.least)
-
-    def _make_room(self, spec: RequestSpec, tenant: str, now: float) -> list[Effect]:
-        """Refuse the request where a bound is reached, or one of a tenant that has more than its share."""
-        if not (reason := self._why_full(tenant)):
-            return []
-        yielding = self._fairness.who_yields(tenant, tuple(self._in_flight.waiting))
-        if yielding is None:
-            raise overloaded(self._monitor.view(), spec.service, reason, now)
-        reason = f"{reason}, and others want their share"
-        error = overloaded(self._monitor.view(), yielding.spec.service, reason, now)
-        return [self._in_flight.fail(yielding, error, now)]
-
-    def _why_full(self, tenant: str) -> str | None:
-        num_places = self._limits.max_requests
-        if self._fairness.has_its_share(tenant, num_places):
-            num_places -= num_places // LAST_PLACES
-        num_requests = self.num_requests - self._in_flight.num_fillers
-        if num_requests >= num_places:
-            return f"{num_requests} requests are in flight"
-        if self.num_waiting >= self._limits.max_waiting:
-            return f"{self._limits.max_waiting} requests wait already"
-        return None
+    def _asked_lengths(self) -> UsesLengths | None:
+        """Return what the policy or the engines ask of answers' lengths."""
+        return self._routing.policy.offers(UsesLengths) or self._engine_lengths
 
     def cancel(
         self, request_id: str, now: float, outcome: Outcome = Outcome.CANCELLED, reason: str = "no longer wanted"
@@ -201,10 +161,14 @@ class Dispatcher:
     def switch(self, policy: Policy, now: float) -> list[Effect]:
         """Decide by this policy from now on, first about all that wait. What was sent stays where it is."""
         self._routing.adopt(policy)
+        asked = self._asked_lengths()
         for request in self._in_flight.promised:
             request.queue.reason = ""
             request.deadline.follow(request.spec.late, self._routing.grace_s)
-            request.foretell(self._foretold(request.spec, request.hints.answer))
+            spec = request.spec
+            if asked is not None:
+                spec = self.lengths.foretell(spec, request.hints.answer, asked.quantile, asked.least)
+            request.foretell(spec)
             self._in_flight.arm(request, now)
         return self._routing.try_waiting(now, self.num_waiting)
 

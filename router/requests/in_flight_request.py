@@ -52,6 +52,8 @@ class InFlightRequest:
     def of(
         cls, spec: RequestSpec, timeline: RequestTimeline, grace_s: float, prediction: Prediction, tenant: str = ""
     ) -> "InFlightRequest":
+        """A new one. ``grace_s``: by how much the policy lets first tokens be late; none of one without promises."""
+        grace_s = 0.0 if spec.is_filler else grace_s
         deadline = TokenDeadline(timeline.arrived_at + spec.slo_ttft_s, grace_s)
         deadline.follow(spec.late, grace_s)
         view = _view(spec, 0, timeline.arrived_at, deadline.at)

@@ -10,9 +10,9 @@ from router.history.records import Outcome
 from router.history.timelines import Timelines
 from router.requests.alarms import Alarms
 from router.requests.breakers import Breakers
-from router.requests.fairness import Fairness
 from router.requests.in_flight_request import InFlightRequest
 from router.requests.limits import DispatchLimits
+from router.requests.overload.fairness import Fairness
 from router.requests.waiting import WaitingQueue
 from router.view.monitor import Monitor
 

@@ -29,12 +29,12 @@ from router.policies.parts.least_filled import LeastFilled
 from router.policies.parts.own_part import OwnPart
 from router.policies.policy import Decision, Dispatch, GiveUp, Policy, Reject, Wait
 from router.requests.breakers import Breakers
-from router.requests.fairness import Fairness, SharedEngines
 from router.requests.in_flight_request import InFlightRequest
 from router.requests.in_flight_requests import InFlightRequests
 from router.requests.limits import DispatchLimits
 from router.requests.links import Links
-from router.requests.shedding import MIN_RETRY_AFTER_S, Shedding, overloaded
+from router.requests.overload.fairness import Fairness, SharedEngines
+from router.requests.overload.shedding import MIN_RETRY_AFTER_S, Shedding, overloaded
 from router.view.canary_shares import Shares
 from router.view.cluster_view import ClusterView
 from router.view.engine_view import RequestView
@@ -93,12 +93,18 @@ class Routing:
         self.grace_s = 0.0 if lateness is None else lateness.grace_s
         self._in_flight.on_left = None if follows is None else follows.left
 
-    def take(self, request: InFlightRequest, now: float, *, is_of_newcomer: bool) -> list[Effect]:
+    def take(self, request: InFlightRequest, now: float) -> list[Effect]:
         """A request came and waits: dispatch what can be, refuse who waits in vain, make way for a tenant that came."""
-        if self.policy.offers(UsesPrefixes) is not None and request.spec.pooling is None:
-            request.hints.prefix = prefix_names(request.spec.prompt, request.spec.prefix_salt)
-        effects = [*self.try_waiting(now), *self.shed(request.spec.service, now)]
-        return [*effects, *self._make_way(request.spec.service)] if is_of_newcomer else effects
+        if request.spec.is_filler:
+            effects = self.fill(now)
+        else:
+            if self.policy.offers(UsesPrefixes) is not None and request.spec.pooling is None:
+                request.hints.prefix = prefix_names(request.spec.prompt, request.spec.prefix_salt)
+            is_of_newcomer = self._fairness.has_one_only(request.charge.tenant)
+            effects = [*self.try_waiting(now), *self.shed(request.spec.service, now)]
+            effects += self._make_way(request.spec.service) if is_of_newcomer else []
+        self._in_flight.arm(request, now)
+        return effects
 
     def shed(self, service: str, now: float) -> list[Effect]:
         """Refuse those that wait for their deadlines in vain. What had begun, or may be late, is not among them."""

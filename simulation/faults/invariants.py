@@ -33,7 +33,7 @@ from router.history.timeline import RequestTimeline, Seen
 from router.history.timelines import TimelineReaders, Timelines
 from router.history.trace import RequestTrace
 from router.policies.policy import Decision, Dispatch
-from router.requests.dispatcher import FILLER_PLACES
+from router.requests.overload.places import FILLER_PLACES
 from simulation.engines.engine import SimulatedEngine
 from simulation.gateway import SimulatedGateway
 from simulation.kernel import Kernel

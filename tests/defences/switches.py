@@ -16,11 +16,12 @@ from kvtransfer.protocol import Imported
 from kvtransfer.receive import ReceiveState, ReceiveTransfer
 from kvtransfer.send import SendState, SendTransfer
 from mesh.membership.membership import Membership, Renewed, Restarted
+from mesh.wire.requests import Epoch
 from mesh.wire.transfers import Reserve
 from router.placement.change.changeover import Patience
 from router.requests import dispatcher
-from router.requests.dispatcher import Dispatcher
 from router.requests.in_flight_request import InFlightRequest
+from router.requests.overload.places import GatewayPlaces
 from router.requests.probing import Probing
 from router.requests.recovery import Recovery
 from router.requests.request_state import Losses, RequestPhase
@@ -127,7 +128,7 @@ def cancelling(patch: Patch) -> None:
 
 
 def bound_of_requests(patch: Patch) -> None:
-    patch.setattr(Dispatcher, "_why_full", lambda self, tenant: None)
+    patch.setattr(GatewayPlaces, "_why_full", lambda self, tenant: "")
 
 
 # --- membership -------------------------------------------------------------------------------------------------------
@@ -166,11 +167,7 @@ def leases(patch: Patch) -> None:
 def knowing_submits(patch: Patch) -> None:
     """Each Submit begins anew, whatever is here under its epoch or a later one."""
 
-    def make_way(self: OwnedRequests, request: str, _: Any, now: float) -> list[Any]:
-        owned = self.by_id.get(request)
-        return [] if owned is None else self.end(owned, now)
-
-    patch.setattr(OwnedRequests, "make_way", make_way)
+    patch.setattr(OwnedRequests, "_newest_epoch", lambda self, request: Epoch(-1))
 
 
 def remembering_what_ended(patch: Patch) -> None:

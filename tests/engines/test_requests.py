@@ -6,7 +6,8 @@ from engines.engine_request import EngineRequest
 from engines.requests import MOST_ENDED, REMIND_S, OwnedRequests
 from engines.scheduling.service import Service
 from kvtransfer.protocol import Send
-from mesh.wire.requests import Epoch, Failed, FailureCode, Held, RefusalCode, Refused
+from mesh.wire.messages import Message
+from mesh.wire.requests import Accepted, Epoch, Failed, FailureCode, Held, RefusalCode, Refused, Submit
 from tests.engines.conftest import MakeSpec
 from tests.engines.virtual import VirtualMesh
 from tests.engines.virtual_engine import VirtualEngine
@@ -29,8 +30,13 @@ class World:
 
     def add(self, name: str = "r", epoch: Epoch = FIRST, gateway: str = GATEWAY) -> EngineRequest:
         request = self.request(name, epoch, gateway)
-        self.owned.add(self.service, request, None)
+        self.owned._add(request)
         return request
+
+    def submit(self, name: str, epoch: Epoch) -> list[Message]:
+        """What the gateway hears of it."""
+        effects = self.owned.take(GATEWAY, Submit(self._make_spec(name), epoch), 0.0)
+        return [effect.message for effect in effects if isinstance(effect, Send)]
 
 
 @pytest.fixture
@@ -40,26 +46,36 @@ def world(make_spec: MakeSpec) -> World:
 
 def test_an_attempt_makes_way_for_a_later_one_alone(world: World):
     request = world.add(epoch=Epoch(2))
-    assert world.owned.make_way("r", Epoch(1), 0.0) is None
-    assert world.owned.make_way("r", Epoch(2), 0.0) is None
+    assert world.submit("r", Epoch(1)) == []
+    assert world.submit("r", Epoch(2)) == []
     assert not request.is_over
-    assert world.owned.make_way("r", Epoch(3), 0.0) == []
+    [accepted] = world.submit("r", Epoch(3))
+    assert isinstance(accepted, Accepted)
+    assert request.is_over
+    assert world.owned.by_id["r"].epoch == Epoch(3)
+
+
+def test_an_attempt_ends_though_the_later_one_is_refused(world: World):
+    request = world.add(epoch=Epoch(2))
+    world.engine.core.drain(0.0)
+    [refused] = world.submit("r", Epoch(3))
+    assert isinstance(refused, Refused)
     assert request.is_over
     assert world.owned.by_id == {}
 
 
 def test_what_has_ended_does_not_come_back(world: World):
     world.owned.end(world.add(epoch=Epoch(2)), 0.0)
-    assert world.owned.make_way("r", Epoch(2), 0.0) is None
-    assert world.owned.make_way("r", Epoch(2, 1), 0.0) == []
-    assert world.owned.make_way("another", Epoch(0), 0.0) == []
+    assert world.submit("r", Epoch(2)) == []
+    assert world.submit("r", Epoch(2, 1))
+    assert world.submit("another", Epoch(0))
 
 
 def test_no_more_ended_requests_are_remembered_than_may(world: World):
     for number in range(MOST_ENDED + 1):
         world.owned.end(world.add(f"r{number}"), 0.0)
-    assert world.owned.make_way("r0", Epoch(1), 0.0) == [], "it was the first to be forgotten"
-    assert world.owned.make_way("r1", Epoch(1), 0.0) is None
+    assert world.submit("r0", Epoch(1)), "it was the first to be forgotten"
+    assert world.submit("r1", Epoch(1)) == []
 
 
 def test_a_hand_over_of_an_attempt_that_was_given_up_is_not_taken(world: World):

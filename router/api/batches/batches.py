@@ -7,11 +7,11 @@ from typing import Annotated, Final
 from fastapi import FastAPI, Request, Response
 from msgspec import Meta
 
+from router.api.background import Background
 from router.api.batches.pages import ID, json_response, page, page_asked
 from router.api.errors import ApiError, bad_parameter
 from router.api.http.admission import BodyAdmission
 from router.api.http.callers import caller_of
-from router.api.openai.input.background import Background
 from router.api.openai.input.bodies import Body
 from router.api.openai.input.reading import read_body
 from router.batches.answering import LineAnswerer

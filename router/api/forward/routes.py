@@ -15,6 +15,7 @@ from mesh.clock import Clock
 from mesh.topology.schema import Task
 from mesh.wire.requests import RequestSpec, Sampling
 from router.api.access.promises import Promise, promise_of_vectors
+from router.api.background import Background
 from router.api.errors import ApiError, api_error
 from router.api.forward.answers import ForwardedChoice, ForwardingCall, forwarded_stream, forwarded_whole
 from router.api.forward.body import PATHS, WHOLE_PATHS, AskedCall, AskedFields, call_of, read_asked
@@ -25,7 +26,6 @@ from router.api.http.callers import Caller, caller_of
 from router.api.http.fast_path import Handler
 from router.api.http.headers import Wishes, headers_of
 from router.api.metrics.gateway import GatewayMetrics
-from router.api.openai.input.background import Background
 from router.api.openai.input.ids import CallId
 from router.api.openai.input.parsing import LARGE_BODY
 from router.api.openai.input.reading import read_bytes

@@ -6,9 +6,9 @@ from typing import TypeVar
 
 from starlette.requests import Request
 
+from router.api.background import Background
 from router.api.http.admission import AdmissionEntry, BodyAdmission
 from router.api.http.callers import caller_of
-from router.api.openai.input.background import Background
 from router.api.openai.input.bodies import Body
 from router.api.openai.input.parsing import LARGE_BODY, parse_body
 from router.api.openai.input.reading import read_body, read_bytes

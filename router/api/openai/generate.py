@@ -17,13 +17,14 @@ from router.api.openai.answers.stream import EventStream
 from router.api.openai.answers.whole import whole_response
 from router.api.openai.body_reader import BodyReader
 from router.api.openai.chat.chat_calls import ChatCalls
+from router.api.openai.input.answer_length import AnswerLength
 from router.api.openai.input.bodies import ChatBody, CompletionBody, SamplingBody
 from router.api.openai.input.grammar_checks import CheckedGrammar
 from router.api.openai.input.grammars import grammar_of
 from router.api.openai.input.ids import CallId
 from router.api.openai.input.intake import Order, OrderIntake
 from router.api.openai.input.prompts import PromptReader
-from router.api.openai.input.sampling import AnswerLength, check_completion
+from router.api.openai.input.sampling import check_completion
 from router.api.openai.input.schema import body_schema
 from router.api.openai.models import Models, ServedModel
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from router.api import background
+from router.api.background import Background
 from router.api.errors import ApiError
-from router.api.openai.input import background
-from router.api.openai.input.background import Background
 from router.api.openai.input.prompts import LONG_TEXT, PromptReader, encode_long
 from router.api.openai.input.turns import Line, LineLimits
 from router.api.openai.models import SLICE

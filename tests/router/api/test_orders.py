@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from mesh.topology.schema import PolicySpec
 from mesh.wire.control import Drain, LoadService, PolicyChoice, ProcessState, UnloadService
+from router.api.background import Background
 from router.api.http.admission import BodyAdmission
 from router.api.http.browsers import BrowserRules
 from router.api.http.callers import CallerCheck, ClientPeers, OpenCallers
 from router.api.http.outer_layer import OuterLayer, install_error_handlers
-from router.api.openai.input.background import Background
 from router.api.orders import MAX_BYTES, OrderRoutes, OrderScope
 from router.policies.in_force import PolicyInForce
 from router.policies.registry import policies, with_defaults

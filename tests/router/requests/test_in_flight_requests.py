@@ -10,10 +10,10 @@ from router.history.records import Outcome
 from router.history.timelines import Timelines
 from router.policies.policy import Dispatch
 from router.requests.breakers import Breakers
-from router.requests.fairness import Fairness
 from router.requests.in_flight_request import InFlightRequest
 from router.requests.in_flight_requests import InFlightRequests
 from router.requests.limits import DispatchLimits
+from router.requests.overload.fairness import Fairness
 from router.view.monitor import Monitor
 from tests.router.cluster import D0, P0, make_spec, make_status, sender_of
 

@@ -11,11 +11,11 @@ from router.history.records import Outcome
 from router.history.timelines import Timelines
 from router.policies.policy import Dispatch
 from router.requests.breakers import Breakers
-from router.requests.fairness import Fairness
 from router.requests.in_flight_request import InFlightRequest
 from router.requests.in_flight_requests import InFlightRequests
 from router.requests.limits import DispatchLimits
 from router.requests.links import Links
+from router.requests.overload.fairness import Fairness
 from router.requests.recovery import FAILURES, KEPT, NOBODYS_FAULT, Recovery
 from router.requests.request_state import ANY_HOP
 from router.view.monitor import Monitor

@@ -13,11 +13,11 @@ from router.history.timelines import Timelines
 from router.policies.capabilities import AllowsLateness, FollowsRequests, PlansRounds, RecallsRequests, ReordersQueue
 from router.policies.policy import Decision, Dispatch, GiveUp, Policy, Reject, Wait
 from router.requests.breakers import Breakers
-from router.requests.fairness import Fairness
 from router.requests.in_flight_request import InFlightRequest
 from router.requests.in_flight_requests import InFlightRequests
 from router.requests.limits import DispatchLimits
 from router.requests.links import Links
+from router.requests.overload.fairness import Fairness
 from router.requests.routing import RECALL_S, TRIES_PER_ROUND, Routing
 from router.view.cluster_view import ClusterView
 from router.view.engine_view import RequestView

@@ -66,20 +66,21 @@ class AnswerPlan(Struct, frozen=True):
         """
         if self.use is None:
             return None if (grammar := self._grammar(None)) is None else await check(grammar)
-        loosened = self.use.loosened()
-        exact = self._grammar(self.use)
-        assert exact is not None
-        if loosened == self.use:
-            return await check(_sized(exact))
-        try:
-            if len(exact.text) <= MAX_BYTES:
-                return await check(exact)
-        except ApiError as error:
-            if error.status != 400:
-                raise
-        loose = self._grammar(loosened)
-        assert loose is not None
-        return await check(_sized(loose))
+        grammar, loosened = self._grammar(self.use), self.use.loosened()
+        assert grammar is not None
+        if loosened != self.use:
+            try:
+                if len(grammar.text) <= MAX_BYTES:
+                    return await check(grammar)
+            except ApiError as error:
+                if error.status != 400:
+                    raise
+            grammar = self._grammar(loosened)
+            assert grammar is not None
+        if len(grammar.text) > MAX_BYTES:
+            most = f"their schemas can take at most {MAX_BYTES} characters in all"
+            raise bad_parameter(grammar.param, f"are too large: {most}")
+        return await check(grammar)
 
     def _grammar(self, use: ToolUse | None) -> Grammar | None:
         if use is None and (self.style.reasoning is None or (self.form is None and self.most_reasoning_tokens is None)):
@@ -102,11 +103,3 @@ class AnswerPlan(Struct, frozen=True):
             use=use,
             form=form,
         )
-
-
-def _sized(grammar: Grammar) -> Grammar:
-    if len(grammar.text) > MAX_BYTES:
-        raise bad_parameter(
-            grammar.param, f"are too large: their schemas can take at most {MAX_BYTES} characters in all"
-        )
-    return grammar

@@ -67,7 +67,8 @@ def asked_chat(body: ChatBody, style: ChatStyle) -> AskedChat:
     """Raise `ApiError` on what contradicts itself or what the model's template cannot show."""
     use = tool_use(body)
     tools = None if use is None or use.choosing is Choosing.NONE else body.tools
-    return AskedChat(chat_of(body.messages, body, style, tools), use, images_of(body.messages))
+    images = images_of(body.messages)
+    return AskedChat(chat_of(body.messages, body, style, tools), use, images)
 
 
 def chat_of(
@@ -82,15 +83,14 @@ def chat_of(
         raise bad_parameter("continue_final_message", "contradicts add_generation_prompt: an answer cannot do both")
     if continues and not plain[-1].get("content"):
         raise bad_parameter("continue_final_message", "needs a last message with content to continue")
-    if style.is_taught:
-        plain = taught(plain, tools, style.calls, keeps_calls=style.keeps_calls)
+    parameters = _parameters(wishes, style)
     return Chat(
-        plain,
+        taught(plain, tools, style.calls, keeps_calls=style.keeps_calls) if style.is_taught else plain,
         tools=None if style.is_taught else tools or None,
         documents=wishes.documents or None,
         add_generation_prompt=not continues and wishes.add_generation_prompt is not False,
         continues=continues,
-        parameters=_parameters(wishes, style),
+        parameters=parameters,
     )
 
 

@@ -13,11 +13,12 @@ from router.api.http.headers import Wishes, headers_of
 from router.api.openai.answers.call import Call, Envelope
 from router.api.openai.chat.answer_plan import AnswerPlan
 from router.api.openai.chat.asked import asked_chat
+from router.api.openai.input.answer_length import AnswerLength
 from router.api.openai.input.bodies import ChatBody
 from router.api.openai.input.ids import CallId
 from router.api.openai.input.intake import Order, OrderIntake
 from router.api.openai.input.prompts import PromptReader
-from router.api.openai.input.sampling import AnswerLength, check_chat
+from router.api.openai.input.sampling import check_chat
 from router.api.openai.models import Models, ServedModel
 
 

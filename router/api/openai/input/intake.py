@@ -19,10 +19,11 @@ from router.api.http.callers import Caller
 from router.api.metrics.gateway import GatewayMetrics
 from router.api.openai.answers.call import Call
 from router.api.openai.answers.choice import Choice, Prompt
+from router.api.openai.input.answer_length import AnswerLength
 from router.api.openai.input.bodies import CompletionBody, SamplingBody
 from router.api.openai.input.grammar_checks import CheckedGrammar
 from router.api.openai.input.ids import CallId
-from router.api.openai.input.sampling import AnswerLength, check_logprobs, derived_seed, sampling_of, stop_strings
+from router.api.openai.input.sampling import check_logprobs, derived_seed, sampling_of, stop_strings
 from router.api.openai.models import ServedModel
 from router.chat.answer_reader import AnswerReader
 from router.chat.channel_reader import ChannelReader

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any, Final, cast
 
 from engines.models.text.chat_template import Chat, ChatError
+from router.api.background import Background
 from router.api.errors import bad_parameter, text_too_long, too_long
 from router.api.openai.answers.choice import Prompt
-from router.api.openai.input.background import Background
 from router.api.openai.input.bodies import SHAPES, CompletionBody, PromptItem
 from router.api.openai.input.sampling import check_num_choices
 from router.api.openai.input.unsupported import unsupported

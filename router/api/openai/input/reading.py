@@ -7,12 +7,12 @@ from typing import Final, TypeVar
 from starlette.requests import Request
 from starlette.types import Receive
 
+from router.api.background import Background
 from router.api.errors import ApiError, ClientGoneError, body_too_large
 from router.api.http.admission import AdmissionEntry
 from router.api.http.callers import caller_of
 from router.api.http.eager import begin
 from router.api.http.headers import headers_of
-from router.api.openai.input.background import Background
 from router.api.openai.input.bodies import Body
 from router.api.openai.input.parsing import LARGE_BODY, parse_body
 

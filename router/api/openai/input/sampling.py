@@ -1,55 +1,20 @@
 """Turns the parameters of a request into the `Sampling` of each of its choices."""
 
 import os
-from dataclasses import dataclass
 from typing import Final
 
 from mesh.wire.requests import Sampling
-from router.api.errors import bad_parameter, too_long
+from router.api.errors import bad_parameter
 from router.api.openai.input.bodies import MAX_CHOICES, MAX_STOP_CHARACTERS, ChatBody, CompletionBody, SamplingBody
 from router.api.openai.input.unsupported import check_supported
 from router.api.openai.models import ServedModel
 
-DEFAULT_COMPLETION_TOKENS: Final = 16  # OpenAI's
 MAX_SEED: Final = 2**63
 MIN_TEMPERATURE: Final = 1e-5  # below it the likeliest token is taken: divided by it, logits could overflow
 MIN_TOP_P: Final = 1e-6  # of what a float of engines can tell from nothing
 MAX_WHOLE_LOGPROBS: Final = 262_144  # about 100 bytes each
 
 _GOLDEN: Final = 0x9E3779B97F4A7C15
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerLength:
-    """How many tokens are asked for; ``asked`` is None if the client leaves it to the service."""
-
-    param: str
-    asked: int | None
-    default: int | None  # None: as many as fit
-
-    @classmethod
-    def of_completion(cls, body: CompletionBody) -> "AnswerLength":
-        return cls("max_tokens", body.max_tokens, DEFAULT_COMPLETION_TOKENS)
-
-    @classmethod
-    def of_chat(cls, body: ChatBody) -> "AnswerLength":
-        if body.max_completion_tokens is not None:
-            return cls("max_completion_tokens", body.max_completion_tokens, None)
-        return cls("max_tokens", body.max_tokens, None)
-
-    def resolve(self, prompt_param: str, num_prompt: int, model: ServedModel) -> int:
-        """Raise `ApiError` if prompt and answer do not fit the model's context or the service's limit."""
-        room = model.max_context - num_prompt
-        limit = model.max_output_tokens or model.max_context
-        if self.asked is None:
-            if room < 1:
-                raise too_long(prompt_param, num_prompt, 1, model.max_context)
-            return min(room, limit, self.default or limit)
-        if self.asked > limit:
-            raise bad_parameter(self.param, f"must be at most {limit} for this model, not {self.asked}")
-        if max(1, self.asked) > room:
-            raise too_long(prompt_param, num_prompt, max(1, self.asked), model.max_context)
-        return max(1, self.asked)
 
 
 def check_completion(body: CompletionBody) -> None:
@@ -77,12 +42,12 @@ def check_chat(body: ChatBody) -> None:
 
 
 def _check_common(body: SamplingBody) -> None:
-    check_supported(body)
     _check_stops(stop_strings(body))
     if body.prompt_logprobs is not None and body.stream:
         raise bad_parameter("prompt_logprobs", "needs stream to be false")
     if body.stream_options is not None and not body.stream:
         raise bad_parameter("stream_options", "needs stream to be true")
+    check_supported(body)
 
 
 def _check_stops(stops: tuple[str, ...]) -> None:

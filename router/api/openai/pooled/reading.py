@@ -9,8 +9,8 @@ from itertools import chain
 from typing import Final, TypeVar, cast
 
 from engines.models.text.text_encoder import EncodedText
+from router.api.background import Background
 from router.api.errors import ApiError, bad_parameter, text_too_long
-from router.api.openai.input.background import Background
 from router.api.openai.input.bodies import SHAPES, PromptItem
 from router.api.openai.input.bounds import MAX_TEXTS
 from router.api.openai.pooled.bodies import EmbeddingBody, PooledBody

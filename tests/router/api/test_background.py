@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from mesh.process.freed_memory import give_back_freed_memory
-from router.api.openai.input import background
-from router.api.openai.input.background import Background
+from router.api import background
+from router.api.background import Background
 
 
 async def test_work_is_done_in_another_thread_and_its_memory_given_back_once(monkeypatch):

@@ -10,8 +10,8 @@ from router.history.timelines import Timelines
 from router.policies.policy import Dispatch
 from router.policies.registry import make_policy
 from router.requests.dispatcher import Dispatcher
-from router.requests.fairness import ABOUT_S, Fairness, SharedEngines
 from router.requests.limits import DispatchLimits
+from router.requests.overload.fairness import ABOUT_S, Fairness, SharedEngines
 from router.requests.request_state import RequestPhase
 from router.view.monitor import Monitor
 from tests.router.cluster import M0, M1, make_delta, make_in_flight, make_spec, make_status, sender_of, submit_to

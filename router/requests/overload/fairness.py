@@ -77,18 +77,17 @@ class Fairness:
 
     # --- events -------------------------------------------------------------------------------------------------------
 
-    def arrived(self, name: str, now: float) -> bool:
-        """Somebody wants something, be there room for it or not. Tell whether it has nothing else here."""
+    def arrived(self, name: str, now: float) -> None:
+        """Somebody wants something, be there room for it or not."""
         if now >= self._swept_at + SWEEP_S:
             self._sweep(now)
         tenant = self._tenants.get(name)
         if tenant is not None and tenant.num_in_flight:
             tenant.seen_at = now
-            return False
+            return
         served = self._former.pop(name, 0.0) if tenant is None else tenant.served
         least = min((one.served for one in self._tenants.values() if one.num_in_flight), default=self._floor)
         self._tenants[name] = _Tenant(max(served, least), now)
-        return True
 
     def add(self, request: InFlightRequest) -> None:
         """It is the gateway's from now on; its tenant arrived."""
@@ -193,6 +192,10 @@ class Fairness:
         return num_unbegun >= max(1, ceil(UNBEGUN_PER_ENGINE * parts)) and (
             _on(engines, tenant.unbegun_s) >= UNBEGUN_S * parts
         )
+
+    def has_one_only(self, name: str) -> bool:
+        """Return whether a tenant has a single request here."""
+        return self._tenants[name].num_in_flight == 1
 
     def has_its_share(self, name: str, num_places: int) -> bool:
         """Return whether a tenant has as many requests as are there for each."""

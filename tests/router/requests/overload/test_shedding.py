@@ -2,7 +2,7 @@ from random import Random
 
 import pytest
 
-from router.requests.shedding import (
+from router.requests.overload.shedding import (
     LEAST_BUSY_S,
     LEAST_WAITING,
     MAX_RETRY_AFTER_S,

@@ -6,13 +6,11 @@ from dataclasses import dataclass, replace
 from simulation.capacity import find_between
 from simulation.experiment import Experiment
 from simulation.loads.sources import DescribedLoad, LoadLevel, SyntheticLoad
-from simulation.reports.steadiness import Steadiness
 from simulation.reports.summary import Summary
 
 FIRST_REQUESTS = 1000  # of a run
 MOST_DOUBLINGS = 1  # of a run that leaves it open whether the promise is kept
 PRECISION = 0.1  # of the rate, relative
-BARELY = 1e-9  # below the promise: a load that piles up breaks it in the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +40,7 @@ class CapacitySearch:
             run = done[rate] = self._run(rate)
             if on_share is not None:
                 on_share(len(done) / (1 + len(done)))
-            if run.judgement is not None and run.judgement.steadiness is Steadiness.GROWING:
-                return min(run.attainment, self.attainment - BARELY)
-            return run.attainment
+            return run.attainment_for(self.attainment)
 
         find_between(attainment_at, self.attainment, self.lowest, self.highest, self.precision)
         return list(done.values())

@@ -34,6 +34,7 @@ from simulation.reports.timeline import Timeline
 
 STARTUP_S = 1.0  # before the first request can arrive: engines make themselves known
 SETTLE_S = 120.0  # for engines to end what is left of requests that ended at their gateway
+TOLD_EVERY_S = 60.0  # the time, to who wants to hear it
 KEPT_TIMELINES = 64  # of requests that ended: nobody asks for them
 
 
@@ -164,8 +165,16 @@ class Simulation:
         """Let the requests of a trace (in order of arrival) happen; every one ends with its record, exactly once."""
         self.play(service, OpenPlay(trace), on_record)
 
-    def play(self, service: str, load: LoadPlay, on_record: Callable[[Record], None]) -> None:
-        """Let a load happen; every request ends with its record, exactly once. Those that name none get ``service``."""
+    def play(
+        self,
+        service: str,
+        load: LoadPlay,
+        on_record: Callable[[Record], None],
+        on_time: Callable[[float], None] | None = None,
+    ) -> None:
+        """Let a load happen; every request ends with its record, exactly once. Those that name none get ``service``.
+        ``on_time`` hears now and then what time it is, also while no request ends.
+        """
         self._on_record = on_record
         self._load = load
         self._default = self._topology.service(service)
@@ -180,10 +189,16 @@ class Simulation:
         for supervisor in self.processes.supervisors.values() if self.processes is not None else ():
             supervisor.start(self.kernel.now)
         self._schedule_next(load.arrivals())
+        if on_time is not None:
+            self._tell_time(on_time)
         self.kernel.run()
         if self._timeline is not None:
             self._timeline.close(self.kernel.now)
         self._settle()
+
+    def _tell_time(self, on_time: Callable[[float], None]) -> None:
+        on_time(self.kernel.now)
+        self.kernel.after(TOLD_EVERY_S, self._tell_time, on_time)
 
     def leave(self, request: str) -> None:
         """Let a client go away."""

@@ -66,18 +66,23 @@ class Experiment:
         def hear(now: float, note: Note) -> None:
             notes.append(f"{now - Simulation.origin_s:.1f} s: {note.line}")
 
+        def tell(at_s: float) -> None:
+            if on_share is not None:
+                on_share(self.load.share_done(at_s, len(records)))
+
         def take(record: Record) -> None:
             records.append(record)
-            if on_share is not None:
-                on_share(self.load.share_done(record.arrived_s, len(records)))
+            tell(record.arrived_s)
 
         timeline = Timeline(Simulation.origin_s) if self.outputs is not None and self.outputs.has_timeline else None
-        self._simulate(take, hear, timeline)
+        self._simulate(take, tell, hear, timeline)
         if not records:
             raise UserError("no request arrives: give a longer --duration, a higher --rate or a larger --limit")
         judge = self._judge if self.is_judged else None
-        summary = summarize(self.name, records, self.level.rate, judge)
-        summary = replace(summary, notes=tuple(notes), num_clients=self.level.num_clients)
+        asked_per_s, num_clients = self.level.rate, self.load.num_clients_at(self.level)
+        requests_per_s, talks_per_s = (None, asked_per_s) if self.load.has_turns else (asked_per_s, None)
+        summary = summarize(self.name, records, requests_per_s, judge, is_closed=num_clients is not None)
+        summary = replace(summary, notes=tuple(notes), num_clients=num_clients, conversations_per_s=talks_per_s)
         if self.outputs is not None:
             self.outputs.write(records, timeline, f"{summary.policy}, {summary.rate:.2f} requests a second")
         return summary
@@ -85,12 +90,13 @@ class Experiment:
     def records(self) -> list[Record]:
         """Run it, and return what became of each request, in the order in which they ended."""
         records: list[Record] = []
-        self._simulate(records.append, None, None)
+        self._simulate(records.append, None, None, None)
         return records
 
     def _simulate(
         self,
         take: Callable[[Record], None],
+        on_time: Callable[[float], None] | None,
         hear: Callable[[float, Note], None] | None,
         timeline: Timeline | None,
     ) -> None:
@@ -107,7 +113,7 @@ class Experiment:
             on_note=hear,
         )
         with rare_collections(), quiet_engines():
-            simulation.play(self.service, self.load.play(self.level, self.seed, self.mix), take)
+            simulation.play(self.service, self.load.play(self.level, self.seed, self.mix), take, on_time)
 
     def runs(self, on_share: Callable[[float], None] | None = None) -> list[Summary]:
         """Run it, as one of several jobs."""
@@ -115,7 +121,7 @@ class Experiment:
 
     def _judge(self, records: Sequence[Record]) -> Judgement:
         """``records`` in order of arrival."""
-        if self.load.is_closed:
+        if self.load.num_clients_at(self.level) is not None:
             return judge_closed([_waited_s(record) for record in records])
         stays = stays_of(records)
         return judge(stays) if self.load.is_stationary else judge_trace(stays)

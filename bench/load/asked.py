@@ -249,7 +249,8 @@ def _described(load: LoadDescription, seed: int, mix: Mix) -> Plan:
     else:
         pace = Pace(tuple(request.at_s for request in requests), None, duration_s)
     shapes = tuple(shape_of(request, request.service or "") for request in requests)
-    return Plan(shapes, pace, is_stationary=load.is_stationary)
+    arrivals = load.table.arrivals
+    return Plan(shapes, pace, is_stationary=load.is_stationary, rate=None if arrivals is None else arrivals.rate)
 
 
 def _arrivals(options: argparse.Namespace) -> Arrivals | None:

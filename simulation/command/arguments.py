@@ -247,7 +247,13 @@ def _within_a_year(text: str) -> float:
 
 
 def _until_a_year(text: str) -> float:
-    return 0.0 if text == "0" else _within_a_year(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= LONGEST_S:
+        raise argparse.ArgumentTypeError(f"{text!r} does not fit; use seconds from 0 to {LONGEST_S:g}, a year")
+    return value
 
 
 def _share(text: str) -> float:

@@ -167,5 +167,5 @@ def _write(folder: Path, base: "Experiment", summaries: "Sequence[Summary]", att
 
 def _telling_level(summaries: "Sequence[Summary]", attainment: float) -> float:
     """The highest level at which some policy keeps the promise, or else the lowest."""
-    kept = [summary.level for summary in summaries if summary.attainment >= attainment]
+    kept = [summary.level for summary in summaries if summary.attainment_for(attainment) >= attainment]
     return max(kept) if kept else min(summary.level for summary in summaries)

@@ -7,6 +7,7 @@ from random import Random
 
 from mesh.errors import UserError
 from mesh.topology.schema import Topology
+from simulation.capacity_search import FIRST_REQUESTS
 from simulation.loads.arrival_processes import Arrivals, Process
 from simulation.loads.closed_loop import POOL
 from simulation.loads.described.description import read_description
@@ -65,6 +66,10 @@ def _check_search(options: argparse.Namespace) -> None:
     if not is_made or options.rates is None or len(options.rates) < 2:
         raise UserError(
             "--attainment: searches between two rates; give --lengths or --load and the rates, as in --rates 1:40"
+        )
+    if (options.limit or FIRST_REQUESTS) / options.rates[0] > LONGEST_S:
+        raise UserError(
+            f"--rates: at {options.rates[0]:g} a second a run would take years, and one is the most; give more"
         )
     if options.duration is not None:
         raise UserError("--attainment: makes runs as long as they need to be; leave --duration out")

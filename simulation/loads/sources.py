@@ -36,8 +36,8 @@ AS_IT_SAYS = LoadLevel()
 
 
 class LoadSource(Protocol):
-    """Makes the same requests for the same seed. ``is_stationary``: late ones are like early ones. ``is_closed``: its
-    clients wait for answers.
+    """Makes the same requests for the same seed. ``is_stationary``: late ones are like early ones. ``has_turns``: its
+    rates are of conversations.
     """
 
     @property
@@ -48,7 +48,10 @@ class LoadSource(Protocol):
     def is_stationary(self) -> bool: ...
 
     @property
-    def is_closed(self) -> bool: ...
+    def has_turns(self) -> bool: ...
+
+    def num_clients_at(self, level: LoadLevel) -> int | None:
+        """Return how many clients wait for answers; None: requests come whatever becomes of others."""
 
     def play(self, level: LoadLevel, seed: int, mix: Mix | None) -> LoadPlay:
         """Make its requests, for services drawn from the ``mix``; None: for those that they name."""
@@ -72,8 +75,11 @@ class TraceLoad:
         return False
 
     @property
-    def is_closed(self) -> bool:
+    def has_turns(self) -> bool:
         return False
+
+    def num_clients_at(self, level: LoadLevel) -> int | None:
+        return None
 
     def play(self, level: LoadLevel, seed: int, mix: Mix | None) -> LoadPlay:
         requests = self.trace if level.rate is None else at_rate(self.trace, level.rate)
@@ -101,8 +107,11 @@ class SyntheticLoad:
         return True
 
     @property
-    def is_closed(self) -> bool:
+    def has_turns(self) -> bool:
         return False
+
+    def num_clients_at(self, level: LoadLevel) -> int | None:
+        return None
 
     def with_requests(self, number: int) -> "SyntheticLoad":
         """Return the same for so many requests, however long they take to come."""
@@ -140,15 +149,18 @@ class ClosedLoad:
         return True
 
     @property
-    def is_closed(self) -> bool:
-        return True
+    def has_turns(self) -> bool:
+        return False
+
+    def num_clients_at(self, level: LoadLevel) -> int:
+        return level.num_clients or self.num_clients
 
     def play(self, level: LoadLevel, seed: int, mix: Mix | None) -> LoadPlay:
         def draw(random: Random) -> list[TraceRequest]:
             return random.choices(self.lengths, k=self.num_requests)
 
         requests = asked_requests(draw, self.think_s, mix, seed)
-        return ClosedPlay(ClosedLoop(requests, level.num_clients or self.num_clients, self.duration_s))
+        return ClosedPlay(ClosedLoop(requests, self.num_clients_at(level), self.duration_s))
 
     def share_done(self, at_s: float, num_ended: int) -> float:
         return min(1.0, num_ended / self.num_requests if self.duration_s is None else at_s / self.duration_s)
@@ -171,8 +183,12 @@ class DescribedLoad:
         return self.description.is_stationary
 
     @property
-    def is_closed(self) -> bool:
-        return self.description.table.clients is not None
+    def has_turns(self) -> bool:
+        return self.description.table.conversations is not None
+
+    def num_clients_at(self, level: LoadLevel) -> int | None:
+        clients = self.description.table.clients
+        return None if clients is None else level.num_clients or clients.count
 
     def with_requests(self, number: int) -> "DescribedLoad":
         """Return the same for so many requests. Only an open loop without phases can be of any length."""

@@ -29,7 +29,7 @@ def picture_of(summaries: Sequence[Summary], attainment: float, slo_s: tuple[flo
 def rates_picture(summaries: Sequence[Summary], attainment: float) -> Picture:
     """SLO attainment and goodput against rate, or against clients of closed loops, one line a policy."""
     runs = by_policy(summaries)
-    is_closed = summaries[0].num_clients is not None
+    is_closed, has_turns = summaries[0].num_clients is not None, summaries[0].conversations_per_s is not None
     rates = {policy: [run.level for run in of] for policy, of in runs.items()}
     met = [
         Series(policy, rates[policy], [100 * run.attainment for run in of], look=Look.MARKED)
@@ -37,11 +37,10 @@ def rates_picture(summaries: Sequence[Summary], attainment: float) -> Picture:
     ]
     good = [Series(policy, rates[policy], [run.goodput for run in of], look=Look.MARKED) for policy, of in runs.items()]
     highest = max(summary.rate for summary in summaries)
-    best = [] if is_closed else [Series("all of them", [0, highest], [0, highest], look=Look.GUIDE)]
-    x_label, goal = (
-        "clients of a closed loop" if is_closed else "arrivals, requests a second",
-        Limit(100 * attainment, f"promised: {attainment:.0%}", is_upright=False),
-    )
+    best = [] if is_closed or has_turns else [Series("all of them", [0, highest], [0, highest], look=Look.GUIDE)]
+    arrivals = "conversations a second" if has_turns else "arrivals, requests a second"
+    x_label = "clients of a closed loop" if is_closed else arrivals
+    goal = Limit(100 * attainment, f"promised: {attainment:.0%}", is_upright=False)
     return Picture(
         f"Attainment and goodput against {'clients' if is_closed else 'rate'}",
         (

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from router.history.records import Outcome, Record
 from simulation.reports.intervals import Interval, batch_means, share_interval
 from simulation.reports.over_time import Moment, over_time
-from simulation.reports.steadiness import Judgement, Stay
+from simulation.reports.steadiness import Judgement, Stay, Steadiness
 
 STEPS = 200  # quantiles kept of each distribution
 Judge = Callable[[Sequence[Record]], Judgement]  # of records in order of arrival
@@ -39,7 +39,7 @@ class Summary:
     """Attainments are fractions of all requests, also of those that were rejected. Goodput is what met its SLOs."""
 
     policy: str  # its name, with the parameters that it was given, and numbers of engines that are not the topology's
-    rate: float  # requests that arrived, each second
+    rate: float  # requests that arrived, each second; in a closed loop, those that were answered
     num_requests: int
     num_rejected: int
     num_failed: int
@@ -59,6 +59,7 @@ class Summary:
     services: Mapping[str, "Summary"] = field(default_factory=dict)  # each one's part, if there are several
     batch_tokens_per_s: float = 0.0  # of answers to lines of batches, for which nothing is promised
     num_clients: int | None = None  # in a closed loop
+    conversations_per_s: float | None = None  # that were to begin, where requests belong to some
     notes: tuple[str, ...] = ()  # what the placement daemon said, and when
     judgement: Judgement | None = None  # None: nobody judged whether the run was steady
     attainment_interval: Interval | None = None  # these three only of runs that were steady
@@ -67,8 +68,19 @@ class Summary:
 
     @property
     def level(self) -> float:
-        """What its load is measured by: clients of a closed loop, or requests a second."""
-        return self.rate if self.num_clients is None else float(self.num_clients)
+        """What its load is measured by: clients of a closed loop, or conversations or requests a second."""
+        if self.num_clients is not None:
+            return float(self.num_clients)
+        return self.rate if self.conversations_per_s is None else self.conversations_per_s
+
+    @property
+    def is_growing(self) -> bool:
+        """Did more requests arrive than end?"""
+        return self.judgement is not None and self.judgement.steadiness is Steadiness.GROWING
+
+    def attainment_for(self, promised: float) -> float:
+        """Return the attainment, 0 if ``promised`` is kept only because the run ended: what piles up breaks it."""
+        return 0.0 if self.is_growing and self.attainment >= promised else self.attainment
 
     def is_clear(self, attainment: float) -> bool:
         """Was the run steady, and do the bounds of its attainment not hold this one?"""
@@ -90,29 +102,38 @@ def stays_of(records: Iterable[Record]) -> list[Stay]:
     return sorted(Stay(record.arrived_s, record.arrived_s + (record.e2e_s or 0.0)) for record in records)
 
 
-def summarize(policy: str, records: Sequence[Record], wanted_rate: float | None, judge: Judge | None = None) -> Summary:
+def summarize(
+    policy: str,
+    records: Sequence[Record],
+    wanted_rate: float | None,
+    judge: Judge | None = None,
+    *,
+    is_closed: bool = False,
+) -> Summary:
     """Summarise at least one record; lines of batches count apart. ``wanted_rate``: that the run was asked for; None:
-    what came. With a ``judge``, the figures leave out what it says is warm-up.
+    what came. ``is_closed``: requests came because others had been answered. With a ``judge``, the figures leave out
+    what it says is warm-up.
     """
     lines = [record for record in records if record.is_filler]
     if lines and len(lines) < len(records):
         promised = [record for record in records if not record.is_filler]
-        return replace(summarize(policy, promised, wanted_rate, judge), batch_tokens_per_s=_tokens_per_s(lines))
+        summary = summarize(policy, promised, wanted_rate, judge, is_closed=is_closed)
+        return replace(summary, batch_tokens_per_s=_tokens_per_s(lines))
     if judge is not None:
-        return _judged(policy, sorted(records, key=lambda record: record.arrived_s), wanted_rate, judge)
-    summary = _summarize(policy, records, wanted_rate)
-    names = sorted({record.service for record in records})
-    if len(names) == 1:
-        return summary
-    parts = {name: [record for record in records if record.service == name] for name in names}
-    shares = {name: summary.rate * len(part) / len(records) for name, part in parts.items()}
-    return replace(summary, services={name: _summarize(policy, parts[name], shares[name]) for name in names})
+        return _judged(policy, sorted(records, key=lambda record: record.arrived_s), wanted_rate, judge, is_closed)
+    rate = _answered_per_s(records) if is_closed else wanted_rate or _arrived_per_s(records)
+    return _with_services(policy, records, rate, rate)
 
 
-def _judged(policy: str, ordered: Sequence[Record], wanted_rate: float | None, judge: Judge) -> Summary:
+def _judged(
+    policy: str, ordered: Sequence[Record], wanted_rate: float | None, judge: Judge, is_closed: bool
+) -> Summary:
     judgement = judge(ordered)
     kept = ordered[judgement.num_warm_up :]
-    summary = replace(summarize(policy, kept, wanted_rate), judgement=judgement)
+    rate = _answered_per_s(kept) if is_closed else wanted_rate or _arrived_per_s(kept)
+    is_growing = judgement.steadiness is Steadiness.GROWING
+    summary = _with_services(policy, kept, rate, _answered_per_s(kept) if is_growing else rate)
+    summary = replace(summary, judgement=judgement)
     if not judgement.has_intervals:
         return summary
     return replace(
@@ -125,12 +146,39 @@ def _judged(policy: str, ordered: Sequence[Record], wanted_rate: float | None, j
     )
 
 
-def _summarize(policy: str, records: Sequence[Record], wanted_rate: float | None) -> Summary:
-    num_requests, num_good = len(records), sum(record.meets_slo for record in records)
+def _arrived_per_s(records: Sequence[Record]) -> float:
+    """Requests that came at once came as fast as they were answered."""
     arrivals = [record.arrived_s for record in records]
     span_s = max(arrivals) - min(arrivals)
-    rate = wanted_rate or ((num_requests - 1) / span_s if span_s > 0 else 1.0)
-    ended_s = max(record.arrived_s + (record.e2e_s or 0.0) for record in records) - min(arrivals)
+    return (len(records) - 1) / span_s if span_s > 0 else _answered_per_s(records)
+
+
+def _answered_per_s(records: Sequence[Record]) -> float:
+    """All of them, by the time from the first one's arrival until the last one had ended."""
+    span_s = _span_s(records)
+    return len(records) / span_s if span_s > 0 else 1.0
+
+
+def _span_s(records: Sequence[Record]) -> float:
+    ended_s = max(record.arrived_s + (record.e2e_s or 0.0) for record in records)
+    return ended_s - min(record.arrived_s for record in records)
+
+
+def _with_services(policy: str, records: Sequence[Record], rate: float, served: float) -> Summary:
+    """``served``: the requests a second whose good ones are the goodput."""
+    summary = _summarize(policy, records, rate, served)
+    names = sorted({record.service for record in records})
+    if len(names) == 1:
+        return summary
+    parts = {name: [record for record in records if record.service == name] for name in names}
+    shares = {name: len(part) / len(records) for name, part in parts.items()}
+    services = {name: _summarize(policy, parts[name], rate * shares[name], served * shares[name]) for name in names}
+    return replace(summary, services=services)
+
+
+def _summarize(policy: str, records: Sequence[Record], rate: float, served: float) -> Summary:
+    num_requests, num_good = len(records), sum(record.meets_slo for record in records)
+    span_s = _span_s(records)
     finished = [record for record in records if record.outcome is Outcome.FINISHED]
     return Summary(
         policy=policy,
@@ -141,8 +189,8 @@ def _summarize(policy: str, records: Sequence[Record], wanted_rate: float | None
         attainment=num_good / num_requests,
         ttft_attainment=sum(record.meets_ttft for record in records) / num_requests,
         tpot_attainment=sum(record.meets_tpot for record in records) / num_requests,
-        goodput=rate * num_good / num_requests,
-        output_tokens_per_s=sum(record.output_tokens for record in finished) / ended_s if ended_s > 0 else 0.0,
+        goodput=served * num_good / num_requests,
+        output_tokens_per_s=sum(record.output_tokens for record in finished) / span_s if span_s > 0 else 0.0,
         ttft=Distribution.of(record.ttft_s for record in records),
         tpot=Distribution.of(record.tpot_s for record in finished),
         e2e=Distribution.of(record.e2e_s for record in finished),
@@ -155,8 +203,7 @@ def _summarize(policy: str, records: Sequence[Record], wanted_rate: float | None
 
 
 def _tokens_per_s(lines: Sequence[Record]) -> float:
-    ended_s = [record.arrived_s + (record.e2e_s or 0.0) for record in lines]
-    span_s = max(ended_s) - min(record.arrived_s for record in lines)
+    span_s = _span_s(lines)
     finished = [record for record in lines if record.outcome is Outcome.FINISHED]
     return sum(record.output_tokens for record in finished) / span_s if span_s > 0 else 0.0
 

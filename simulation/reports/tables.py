@@ -26,7 +26,7 @@ def tables(summaries: Sequence[Summary], attainment: float, width: int) -> list[
         return [_headline(summary), latency_table(summary), *parts, *_placement(summary), *_warnings(summaries)]
     shown: list[RenderableType] = [comparison_table(summaries, width)]
     is_closed = any(summary.num_clients is not None for summary in summaries)
-    if not is_closed and len({run.rate for run in summaries}) > 1:
+    if not is_closed and len({run.level for run in summaries}) > 1:
         shown.append(capacity_table(summaries, attainment))
     return [*shown, *_warnings(summaries)]
 
@@ -85,7 +85,9 @@ def _headline(summary: Summary) -> str:
     good = f"goodput {summary.goodput:.2f} req/s, {summary.output_tokens_per_s:.0f} output tokens/s"
     why = f"\nfirst failure: {summary.first_failure}" if summary.first_failure else ""
     clients = "" if summary.num_clients is None else f" of {summary.num_clients} clients"
-    at = f"{summary.policy} at {summary.rate:.2f} req/s{clients}"
+    talks = summary.conversations_per_s
+    of = clients if talks is None else f" of {talks:g} conversations/s"
+    at = f"{summary.policy} at {summary.rate:.2f} req/s{of}"
     return f"{at}: {lost}{_left_out(summary)}{why}\nSLO attainment: {met}\n{good}"
 
 
@@ -102,17 +104,25 @@ def _placement(summary: Summary) -> list[Text]:
 def comparison_table(summaries: Sequence[Summary], width: int) -> Table:
     """Many runs, one a row, and below it one for each service, if there are several."""
     is_closed = any(run.num_clients is not None for run in summaries)
+    level = _level_heading(summaries)
     table = _table(f"policies against {'clients' if is_closed else 'rates'}; TTFT in s, TPOT in ms")
-    _add_columns(table, "policy", width, is_closed=is_closed)
+    _add_columns(table, "policy", width, level)
     for policy, runs in by_policy(summaries).items():
         for number, run in enumerate(runs):
             name = policy if width >= WIDE else policy.replace(":", "\n  ")
-            clients = [str(run.num_clients)] if is_closed else []
-            table.add_row("" if number else name, *clients, *_cells(run, width))
+            own = [f"{run.level:g}"] if level else []
+            table.add_row("" if number else name, *own, *_cells(run, width))
             for service, part in run.services.items():
-                table.add_row(f"  {service}", *([""] if is_closed else []), *_cells(part, width), style="dim")
+                table.add_row(f"  {service}", *([""] if level else []), *_cells(part, width), style="dim")
         table.add_section()
     return table
+
+
+def _level_heading(summaries: Sequence[Summary]) -> str | None:
+    """What runs are told apart by; None: by the requests a second that all of them have."""
+    if any(run.num_clients is not None for run in summaries):
+        return "clients"
+    return "conv/s" if any(run.conversations_per_s is not None for run in summaries) else None
 
 
 def services_table(summary: Summary, width: int) -> Table:
@@ -132,10 +142,10 @@ def _percentiles(width: int) -> Sequence[int]:
     return PERCENTILES if width >= WIDE else PERCENTILES[1:2]
 
 
-def _add_columns(table: Table, first: str, width: int, *, is_closed: bool = False) -> None:
+def _add_columns(table: Table, first: str, width: int, level: str | None = None) -> None:
     table.add_column(first, overflow="fold")
     percentiles = [f"p{percent}" for percent in _percentiles(width)]
-    for heading in (*(["clients"] if is_closed else []), "req/s", "both SLOs", "goodput"):
+    for heading in (*([level] if level else []), "req/s", "both SLOs", "goodput"):
         table.add_column(heading, justify="right", no_wrap=True)
     for name in ("TTFT", "TPOT"):
         for number, percentile in enumerate(percentiles):
@@ -163,14 +173,14 @@ def capacity_table(summaries: Sequence[Summary], attainment: float) -> Table:
     """Each policy's rate at the promised attainment, beside the best of the others."""
     table = _table(f"rate served at {attainment:.0%} attainment")
     table.add_column("policy", overflow="fold")
-    table.add_column("req/s", justify="right")
+    table.add_column(_level_heading(summaries) or "req/s", justify="right")
     table.add_column("beside the best other", justify="right")
     grouped = by_policy(summaries)
     sure = {policy: _sure(runs, attainment) for policy, runs in grouped.items()}
     if any(sure.values()):
         table.add_column("95 % sure")
     founds = {
-        policy: crossing([Trial(run.rate, run.attainment) for run in runs], attainment)
+        policy: crossing([Trial(run.level, run.attainment_for(attainment)) for run in runs], attainment)
         for policy, runs in grouped.items()
     }
     for policy, found in founds.items():
@@ -184,8 +194,8 @@ def capacity_table(summaries: Sequence[Summary], attainment: float) -> Table:
 def _sure(runs: Sequence[Summary], attainment: float) -> str:
     """Between which rates the capacity lies by the bounds of the runs' attainments."""
     clear = [run for run in runs if run.is_clear(attainment)]
-    kept = max((run.rate for run in clear if run.attainment >= attainment), default=0.0)
-    broken = min((run.rate for run in clear if run.attainment < attainment and run.rate > kept), default=None)
+    kept = max((run.level for run in clear if run.attainment >= attainment), default=0.0)
+    broken = min((run.level for run in clear if run.attainment < attainment and run.level > kept), default=None)
     bounds = [f"at least {kept:.3g}"] if kept else []
     bounds += [f"below {broken:.3g}"] if broken is not None else []
     return ", ".join(bounds)

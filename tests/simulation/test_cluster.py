@@ -14,6 +14,7 @@ from router.history.records import Outcome
 from router.policies.registry import policies
 from simulation.faults.faults import Loss
 from simulation.loads.arrival_processes import Arrivals, Process, synthesize
+from simulation.loads.play import OpenPlay
 from simulation.loads.trace_request import TraceRequest
 from simulation.reports.summary import summarize
 from tests.seeds import each_seed
@@ -165,3 +166,10 @@ def test_engines_are_known_when_the_first_requests_come_though_statuses_are_rare
     )
     records = run(what, [TraceRequest(0.1 * number, 100, 4) for number in range(10)], seed=seed)
     assert all(record.queued_s < 0.01 for record in records)
+
+
+def test_it_tells_the_time_while_nothing_ends():
+    told: list[float] = []
+    trace = [TraceRequest(0.0, 10, 2), TraceRequest(1000.0, 10, 2)]
+    simulation(pair()).play(SERVICE, OpenPlay(trace), lambda record: None, told.append)
+    assert len([at_s for at_s in told if 10 < at_s < 990]) == 16

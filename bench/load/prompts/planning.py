@@ -71,12 +71,13 @@ def _alone(request: TraceRequest, model: str) -> Shape:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A whole run. ``pace.due_s`` has a time for each shape, or is None. ``is_stationary``: what comes late is like
-    what comes early, as in no trace.
+    what comes early, as in no trace. ``rate``: requests or conversations a second, where a described load says so.
     """
 
     shapes: tuple[Shape, ...]
     pace: Pace
     is_stationary: bool = True
+    rate: float | None = None
 
     def part(self, index: int, num_parts: int) -> "Plan":
         """What one of several processes sends: every ``num_parts``-th request, and its share of the slots."""

@@ -44,10 +44,11 @@ class Result:
 def make_result(
     asked: Asked, crew: Crew, label: str, skip_s: float | None, rate: float | None, now: datetime
 ) -> Result:
-    """``rate``: what was asked for; None in a closed loop. ``skip_s``: what was due before does not count; None: what
-    was due before the run was steady.
+    """``rate``: what was asked for; None in a closed loop, or where the plan says it. ``skip_s``: what was due before
+    does not count; None: what was due before the run was steady.
     """
     outcomes = sorted(crew.outcomes, key=lambda one: one.number)
+    rate = asked.plan.rate if rate is None else rate
     judged = Judged.of(outcomes, asked.plan, skip_s)
     counted = judged.counted
     window = Window.of(counted, judged.begin_s)

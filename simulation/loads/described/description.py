@@ -10,10 +10,11 @@ import msgspec
 
 from mesh.errors import UserError
 from simulation.loads.arrival_processes import LEAST_CV, MOST_CV, Process
+from simulation.loads.trace_request import LONGEST_S
 
 MOST_REQUESTS: Final = 10_000_000  # of a load: all are made before it begins
-Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
-Thinking = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=LONGEST_S)]
+Thinking = Annotated[float, msgspec.Meta(ge=0, le=LONGEST_S)]
 Rate = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
 RateOrPause = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=MOST_REQUESTS)]
@@ -61,12 +62,14 @@ class TokensTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Tokens of prompts and answers: from a file beside this one (or by name), or evenly between two numbers."""
 
     lengths: str | None = None
-    input: Count | Range = 256
-    output: Count | Range = 64
+    input: Count | Range | None = None
+    output: Count | Range | None = None
 
 
 class ConversationsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``turns`` on average, geometrically distributed; ``think_s`` on average between an answer and the next turn."""
+    """``turns`` on average, geometrically distributed up to ``most_turns``; ``think_s`` on average between an answer
+    and the next turn.
+    """
 
     turns: Annotated[float, msgspec.Meta(ge=1, le=1000)]
     think_s: Thinking = 0.0
@@ -91,6 +94,14 @@ class LoadTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return sum(phase.num_expected for phase in self.phases)
         rate = None if self.arrivals is None else self.arrivals.rate
         return (rate or 0.0) * (self.duration_s or 0.0)
+
+    @property
+    def span_s(self) -> float:
+        """How long requests of an open loop are to be expected to come; 0 of a closed one."""
+        if self.phases:
+            return sum(phase.for_s for phase in self.phases)
+        rate = None if self.arrivals is None else self.arrivals.rate
+        return self.duration_s or (0.0 if rate is None else (self.requests or 0) / rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +138,9 @@ class LoadDescription:
         else:
             assert arrivals is not None, "who asks has been checked"
             found = self._with(arrivals=msgspec.structs.replace(arrivals, rate=rate))
-        if found.table.num_expected > MOST_REQUESTS:
-            raise UserError(f"--load: {self.path}: at {rate:g} requests a second {_too_many(found.table)}")
+        for words, is_there in _excesses(found.table).items():
+            if is_there:
+                raise UserError(f"--load: {self.path}: at {rate:g} requests a second {words}")
         return found
 
     def with_clients(self, count: int) -> "LoadDescription":
@@ -167,8 +179,15 @@ def _mean_rate(phases: Sequence[PhaseTable]) -> float:
     return sum(phase.num_expected for phase in phases) / sum(phase.for_s for phase in phases)
 
 
-def _too_many(table: LoadTable) -> str:
-    return f"about {table.num_expected:.3g} requests would come; ask for {MOST_REQUESTS:,} at most"
+def _excesses(table: LoadTable) -> dict[str, bool]:
+    """What is more than anybody can wait for."""
+    years = table.span_s / LONGEST_S
+    return {
+        f"about {table.num_expected:.3g} requests would come; ask for {MOST_REQUESTS:,} at most": (
+            table.num_expected > MOST_REQUESTS
+        ),
+        f"requests would come for about {years:.3g} years, and one is the most": years > 1,
+    }
 
 
 def _fault(table: LoadTable) -> str | None:
@@ -178,8 +197,10 @@ def _fault(table: LoadTable) -> str | None:
         arrivals is not None and arrivals.rate is not None,
         arrivals is not None and arrivals.process is Process.BURST,
     )
+    talks = table.conversations
+    turns, most_turns = ("", 0) if talks is None else (f"{talks.turns:g}", talks.most_turns)
     faults = {
-        _too_many(table): table.num_expected > MOST_REQUESTS,
+        **_excesses(table),
         "who asks? Give [arrivals] or [[phases]] (open loop), or [clients] (closed loop)": (
             (arrivals is not None or bool(phases)) == (table.clients is not None)
         ),
@@ -195,6 +216,12 @@ def _fault(table: LoadTable) -> str | None:
         ),
         "when does it end? Give requests or duration_s, one of them": (
             not phases and (table.requests is None) == (table.duration_s is None)
+        ),
+        "tokens.lengths: the file says both lengths; leave input and output out, or the file": (
+            table.tokens.lengths is not None and not (table.tokens.input is None and table.tokens.output is None)
+        ),
+        f"conversations.turns: {turns} on average cannot be {most_turns} at most; give a higher most_turns, or fewer": (
+            talks is not None and talks.turns > talks.most_turns
         ),
         **{
             f"tokens.{name}: {bounds} is no range; write it like [64, 256]": True

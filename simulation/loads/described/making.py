@@ -13,6 +13,8 @@ from simulation.loads.mix import Mix
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.traces import load_lengths
 
+NUM_INPUT, NUM_OUTPUT = 256, 64  # tokens of a prompt and an answer, where the file says nothing
+HALVINGS = 50  # of a range of probabilities
 DrawOne = Callable[[Random], TraceRequest]
 
 
@@ -23,10 +25,11 @@ def described_requests(load: LoadDescription, seed: int, mix: Mix | None) -> lis
     table, draw_one = load.table, _lengths(load)
     due_s = None if table.clients is not None else _due_s(table, Random(f"{seed}/times"))
     number = len(due_s) if due_s is not None else table.requests or POOL
-    talking = Random(f"{seed}/turns")
+    talking, talks = Random(f"{seed}/turns"), table.conversations
+    going_on = 0.0 if talks is None else _going_on(talks.turns, talks.most_turns)
 
     def draw(random: Random) -> list[TraceRequest]:
-        return [_conversation(table.conversations, lambda: draw_one(random), talking) for _ in range(number)]
+        return [_conversation(talks, going_on, lambda: draw_one(random), talking) for _ in range(number)]
 
     think_s = 0.0 if table.clients is None else table.clients.think_s
     requests = asked_requests(draw, think_s, mix, seed)
@@ -40,7 +43,7 @@ def _lengths(load: LoadDescription) -> DrawOne:
     if load.lengths is not None:
         pool = load_lengths(load.lengths)
         return lambda random: replace(random.choice(pool), at_s=0.0)
-    inputs, outputs = (_bounds(one) for one in (tokens.input, tokens.output))
+    inputs, outputs = _bounds(tokens.input or NUM_INPUT), _bounds(tokens.output or NUM_OUTPUT)
     return lambda random: TraceRequest(0.0, random.randint(*inputs), random.randint(*outputs))
 
 
@@ -51,13 +54,15 @@ def _bounds(given: int | list[int]) -> tuple[int, int]:
 # --- turns ------------------------------------------------------------------------------------------------------------
 
 
-def _conversation(table: ConversationsTable | None, draw: Callable[[], TraceRequest], random: Random) -> TraceRequest:
+def _conversation(
+    table: ConversationsTable | None, going_on: float, draw: Callable[[], TraceRequest], random: Random
+) -> TraceRequest:
     """Each prompt is the one before it, as many tokens as its answer had, and what is drawn."""
     first = draw()
     if table is None:
         return first
     turns: list[TraceRequest] = [replace(first, blocks=())]
-    for _ in range(_num_turns(table, random) - 1):
+    for _ in range(_num_turns(going_on, table.most_turns, random) - 1):
         last, drawn = turns[-1], draw()
         think_s = random.expovariate(1 / table.think_s) if table.think_s else 0.0
         num_input = last.num_input + last.num_output + drawn.num_input
@@ -65,12 +70,25 @@ def _conversation(table: ConversationsTable | None, draw: Callable[[], TraceRequ
     return replace(turns[0], then=tuple(turns[1:]))
 
 
-def _num_turns(table: ConversationsTable, random: Random) -> int:
-    """Geometrically distributed, 1 at least."""
-    if table.turns == 1:
-        return 1
-    drawn = 1 + int(log(1 - random.random()) / log(1 - 1 / table.turns))
-    return min(drawn, table.most_turns)
+def _num_turns(going_on: float, most: int, random: Random) -> int:
+    """Geometrically distributed, from 1 to ``most``."""
+    if going_on in {0.0, 1.0}:
+        return most if going_on else 1
+    return min(1 + int(log(1 - random.random()) / log(going_on)), most)
+
+
+def _going_on(mean: float, most: int) -> float:
+    """The probability of one more turn with which ``most`` turns at most are ``mean`` on average."""
+    if mean in {1.0, float(most)}:
+        return float(mean > 1)
+    low, high = 0.0, 1.0
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        if (1 - middle**most) / (1 - middle) < mean:
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 # --- times ------------------------------------------------------------------------------------------------------------

@@ -98,6 +98,16 @@ def test_a_run_prints_its_block_and_writes_its_files(url: str, tmp_path: Path, c
     assert "<link" not in page
 
 
+def test_the_rate_that_a_file_describes_is_the_one_that_was_configured(url: str, tmp_path: Path):
+    load, figures = tmp_path / "load.toml", tmp_path / "figures.json"
+    load.write_text("requests = 4\n[arrivals]\nrate = 50\n[tokens]\ninput = 9\noutput = 2\n")
+    asked = ("--url", url, "--model", "fast", "--quiet", "--load", str(load), "--json", str(figures))
+    assert bench(*asked) == 0
+    assert json.loads(figures.read_text())["request_rate"] == 50
+    assert bench(*asked, "--rate", "80") == 0
+    assert json.loads(figures.read_text())["request_rate"] == 80
+
+
 def test_a_run_and_a_sweep_are_drawn(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     load = ("--url", url, "--requests", "8", "--output-tokens", "3", "--model", "fast", "--quiet")
     files = ("--plot", str(tmp_path / "a.svg"), "--html", str(tmp_path / "a.html"))

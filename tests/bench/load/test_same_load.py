@@ -153,6 +153,17 @@ def test_prompts_of_a_conversation_grow_by_answers_and_by_what_is_new(lengths: P
     assert [turn.num_input for turn in long.then[:3]] == [256 * 2 + 7, 256 * 3 + 14, 256 * 4 + 21]
 
 
+@pytest.mark.parametrize(("turns", "most"), [(10, 20), (19, 20), (2.5, 3), (4, 4), (1, 20)])
+def test_the_mean_of_turns_is_kept_although_no_conversation_is_longer_than_the_most(tmp_path: Path, turns, most):
+    path = tmp_path / "load.toml"
+    text = "requests = 4000\n[clients]\ncount = 2\n[conversations]\n"
+    path.write_text(f"{text}turns = {turns}\nmost_turns = {most}\n")
+    requests = described_requests(read_description(path), 3, Mix.even([SERVICE]))
+    numbers = [1 + len(request.then) for request in requests]
+    assert sum(numbers) / len(numbers) == pytest.approx(turns, rel=0.03)
+    assert max(numbers) <= most
+
+
 @pytest.mark.parametrize(
     ("text", "options", "level"),
     [
@@ -215,7 +226,11 @@ def test_phases_ramp_and_pause(lengths: Path):
         ("[[phases]]\nfor_s = 1\nrate = 1\nto = inf", "to"),
         ("requests = 3\n[clients]\ncount = 2\nthink_s = inf", "think_s"),
         ("requests = 3\n[clients]\ncount = 2\n[conversations]\nturns = inf", "turns"),
-        ("duration_s = 1e8\n[arrivals]\nrate = 10", r"about 1e\+09 requests would come; ask for 10,000,000 at most"),
+        ("duration_s = 1e7\n[arrivals]\nrate = 10", r"about 1e\+08 requests would come; ask for 10,000,000 at most"),
+        ("duration_s = 1e8\n[arrivals]\nrate = 1e-6", "duration_s"),
+        ("requests = 3\n[arrivals]\nrate = 1e-9", "would come for about 94.9 years, and one is the most"),
+        ("requests = 3\n[clients]\ncount = 2\n[conversations]\nturns = 50", "50 on average cannot be 20 at most"),
+        ('requests = 3\n[clients]\ncount = 2\n[tokens]\nlengths = "a.csv"\ninput = 9', "leave input and output out"),
     ],
 )
 def test_faults_of_a_description_are_one_line(tmp_path: Path, text: str, words: str):

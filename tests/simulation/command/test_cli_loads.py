@@ -5,7 +5,7 @@ import json
 import pytest
 
 from mesh.errors import UserError
-from tests.simulation.command.commands import main, simulate
+from tests.simulation.command.commands import TOPOLOGY, main, simulate
 
 
 def test_clients_of_a_closed_loop_wait_for_their_answers(files, tmp_path, capsys):
@@ -75,6 +75,38 @@ def test_a_described_load_comes_at_several_rates(files, tmp_path, capsys):
     assert {run["judgement"]["num_requests"] for run in runs} <= {10, 20}
 
 
+def test_rates_of_conversations_are_told_beside_those_of_their_requests(files, tmp_path, capsys):
+    load = tmp_path / "load.toml"
+    load.write_text(
+        "requests = 100\n[arrivals]\nrate = 9\n[tokens]\ninput = 10\noutput = 2\n"
+        "[conversations]\nturns = 4\nmost_turns = 4\n"
+    )
+    assert main(files[0], "--load", str(load), "--rates", "0.5,1", "--jobs", "1", "--out", str(tmp_path / "out")) == 0
+    assert "conv/s" in capsys.readouterr().out
+    runs = json.loads((tmp_path / "out" / "summaries.json").read_text())
+    assert [run["conversations_per_s"] for run in runs] == [0.5, 1.0]
+    for run, rate in zip(runs, (2, 4), strict=True):
+        assert run["rate"] == pytest.approx(rate, rel=0.25)
+        assert run["goodput"] == run["rate"]
+    assert main(files[0], "--load", str(load), "--rate", "0.5") == 0
+    assert f"{runs[0]['rate']:.2f} req/s of 0.5 conversations/s" in capsys.readouterr().out
+
+
+def test_a_rate_at_which_requests_pile_up_is_not_served_however_patient_their_promise(files, tmp_path, capsys):
+    topology, lengths = tmp_path / "patient.toml", tmp_path / "long.csv"
+    topology.write_text(TOPOLOGY.replace("2000", "3600000").replace("_ms = 100", "_ms = 3600000"))
+    lengths.write_text("input_tokens,output_tokens\n1000,2\n")
+    options = ("--compare", "least_loaded", "--rates", "2,40", "--limit", "120", "--jobs", "1")
+    assert main(str(topology), "--lengths", str(lengths), *options) == 0
+    served = capsys.readouterr().out.split("rate served at")[1]
+    assert 2 < float(served.split("least_loaded")[1].split()[0]) < 10
+
+
+def test_nobody_needs_to_think(files, capsys):
+    assert simulate(files, "--concurrency", "2", "--think", "0.0", "--limit", "4") == 0
+    assert "of 2 clients" in capsys.readouterr().out
+
+
 def test_a_described_closed_loop_has_several_numbers_of_clients(files, tmp_path, capsys):
     load = tmp_path / "load.toml"
     load.write_text("requests = 40\n[clients]\ncount = 7\n[tokens]\ninput = 100\noutput = 4\n")
@@ -89,6 +121,8 @@ def test_a_described_closed_loop_has_several_numbers_of_clients(files, tmp_path,
         ("requests = 9\n[arrivals]\nrate = 2\n", ("--concurrency", "2"), "instead of --concurrency give a rate"),
         ("[[phases]]\nfor_s = 2\nrate = 3\n", ("--rates", "1:2", "--attainment", "0.9"), "describe [arrivals]"),
         ("duration_s = 1\n[arrivals]\nrate = 1e-6\n", (), "no request comes; give a longer duration_s"),
+        ("requests = 9\n[arrivals]\nrate = 1\n", ("--rate", "1e-9"), "at 1e-09 requests a second requests would come"),
+        ("requests = 9\n[arrivals]\nrate = 1\n", ("--rates", "1e-9:1", "--attainment", "0.9"), "--rates: at 1e-09"),
         ("duration_s = 1e6\n[arrivals]\nrate = 1\n", ("--rates", "1,99"), "at 99 requests a second about 9.9e+07"),
     ],
 )

@@ -2,11 +2,13 @@ import pytest
 
 from router.history.records import Outcome, Record, write_records
 from simulation.loads.traces import load_trace
+from simulation.reports.steadiness import Judgement, Steadiness
 from simulation.reports.summary import Distribution, summarize
 
 
-def record(number, *, ttft_s=0.5, tpot_s=0.05, outcome=Outcome.FINISHED):
-    return Record(f"r{number}", float(number), "s", 10, 20, 1.0, 0.1, outcome, ttft_s=ttft_s, tpot_s=tpot_s, e2e_s=2.0)
+def record(number, *, at_s=None, ttft_s=0.5, tpot_s=0.05, outcome=Outcome.FINISHED):
+    at_s = float(number if at_s is None else at_s)
+    return Record(f"r{number}", at_s, "s", 10, 20, 1.0, 0.1, outcome, ttft_s=ttft_s, tpot_s=tpot_s, e2e_s=2.0)
 
 
 def test_attainment_counts_everything_that_arrived():
@@ -19,6 +21,35 @@ def test_attainment_counts_everything_that_arrived():
     assert summary.goodput == 0.25
     assert summary.output_tokens_per_s == pytest.approx(60 / 5)
     assert summarize("tropical", records, 4.0).goodput == 1.0
+
+
+def together(*arrivals):
+    """Requests of 2 s each."""
+    return [record(number, at_s=at_s) for number, at_s in enumerate(arrivals)]
+
+
+def test_a_closed_loop_is_as_fast_as_it_answers():
+    """Four clients twice. By the times of arrivals alone they would ask 3.5 times a second."""
+    summary = summarize("tropical", together(0, 0, 0, 0, 2, 2, 2, 2), None, is_closed=True)
+    assert (summary.rate, summary.goodput, summary.output_tokens_per_s) == (2.0, 2.0, 40.0)
+
+
+def test_requests_that_come_at_once_come_as_fast_as_they_are_answered():
+    assert summarize("tropical", together(0, 0, 0, 0), None).rate == 2.0
+
+
+def test_what_piles_up_is_no_goodput_and_keeps_no_promise():
+    """Eight in a second that take 3 s in all: the promise is kept only because the run ends."""
+    growing = summarize(
+        "tropical",
+        together(*(number / 8 for number in range(8))),
+        8.0,
+        lambda records: Judgement(Steadiness.GROWING, len(records), growth=5.0),
+    )
+    assert (growing.rate, growing.attainment, growing.attainment_for(0.9)) == (8.0, 1.0, 0.0)
+    assert growing.goodput == pytest.approx(8 / (7 / 8 + 2))
+    steady = summarize("tropical", together(0, 1, 2), 1.0, lambda records: Judgement(Steadiness.STEADY, len(records)))
+    assert (steady.goodput, steady.attainment_for(0.9)) == (1.0, 1.0)
 
 
 def test_one_token_has_no_tpot_to_miss():

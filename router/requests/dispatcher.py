@@ -9,7 +9,7 @@ sockets, no clock.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from mesh.membership.membership import Joined, Restarted, Stale
@@ -18,11 +18,7 @@ from mesh.wire.frames import Sender
 from mesh.wire.messages import EngineAnswer
 from mesh.wire.requests import (
     Accepted,
-    Cancel,
-    Delta,
-    Epoch,
     Failed,
-    FinishReason,
     Held,
     Moved,
     NotHeld,
@@ -32,7 +28,7 @@ from mesh.wire.requests import (
     StepTokens,
 )
 from mesh.wire.status import EngineStatus, GatewayStatus, Wanted
-from router.effects import Deliver, Effect, SendToEngine
+from router.effects import Effect
 from router.history.lengths import LengthPredictor
 from router.history.records import Outcome
 from router.history.timeline import RequestTimeline
@@ -46,10 +42,10 @@ from router.requests.limits import DispatchLimits
 from router.requests.links import Links
 from router.requests.overload.fairness import Fairness
 from router.requests.overload.places import GatewayPlaces
+from router.requests.ownership import Ownership
 from router.requests.recovery import Recovery
-from router.requests.request_state import ANY_HOP, RequestPhase
+from router.requests.request_state import RequestPhase
 from router.requests.routing import Routing
-from router.requests.token_stream import Broken, Fence
 from router.view.canary_shares import Shares
 from router.view.monitor import Monitor
 
@@ -79,13 +75,14 @@ class Dispatcher:
         self._engine_lengths = engine_lengths
         fairness = Fairness()
         self._in_flight = InFlightRequests(limits, monitor, self.breakers, timelines, self.lengths, fairness)
-        self._links = links = Links()
+        links = Links()
         self._places = GatewayPlaces(self._in_flight, limits, fairness, monitor)
         self._routing = Routing(
             policy, self._in_flight, monitor, self.breakers, links, limits, timelines, fairness, Shares(weights)
         )
         self.prefixes = self._routing.prefixes
         self._recovery = Recovery(self._in_flight, monitor, self.breakers, links, limits)
+        self._ownership = Ownership(self._in_flight, monitor, self.breakers, links, timelines, self._recovery)
 
     def __repr__(self) -> str:
         return f"<Dispatcher {self._in_flight!r}>"
@@ -208,116 +205,26 @@ class Dispatcher:
         """A message from the engine ``sender``."""
         match message:
             case StepTokens():
-                return self._take_tokens(sender, message.deltas, now)
+                holds_back = self._routing.holds_back
+                effects, may_go = self._ownership.take_tokens(sender, message.deltas, now, holds_back=holds_back)
             case Accepted():
-                return self._accept(sender, message, now)
-            case Refused():
-                return self._refuse(sender, message, now)
-            case Moved() | SlicesEnded():
-                return self._move(message, now) if isinstance(message, Moved) else self._end_slices(message, now)
-            case Held() | NotHeld():
-                return self._hear_answer(sender, message, now)
+                effects, may_go = self._ownership.accept(sender, message, now), False
+            case Moved():
+                effects, may_go = self._ownership.move(message, now)
+            case SlicesEnded():
+                effects, may_go = self._ownership.end_slices(message, now), True
+            case Held():
+                effects, may_go = self._recovery.hold(sender, message, now), False
+            case NotHeld():
+                effects, may_go = self._recovery.deny(sender, message, now), True
             case Failed():
-                return [*self._recovery.fail(sender, message, now), *self._routing.try_waiting(now)]
-
-    def _refuse(self, engine: str, message: Refused, now: float) -> list[Effect]:
-        if (request := self._recovery.refuse(engine, message, now)) is None:
-            return []
-        self.prefixes.refused(request.spec.service, request.hints.brought)
-        return self._routing.try_waiting(now)
-
-    def _hear_answer(self, engine: str, message: Held | NotHeld, now: float) -> list[Effect]:
-        """To a question about requests that were silent."""
-        if isinstance(message, Held):
-            return self._recovery.hold(engine, message, now)
-        return [*self._recovery.deny(engine, message, now), *self._routing.try_waiting(now)]
-
-    def _take_tokens(self, sender: str, deltas: Iterable[Delta], now: float) -> list[Effect]:
-        effects: list[Effect] = []
-        num_waiting, has_begun = self.num_waiting, False
-        for delta in deltas:
-            request = self._in_flight.get(delta.request)
-            if request is None:
-                effects += _stop_stranger(sender, delta)
-            elif not request.assignment.is_waiting:
-                is_first = not request.has_begun
-                effects += self._take_delta(request, sender, delta, now)
-                has_begun |= is_first
-        was_interrupted = self.num_waiting > num_waiting
-        may_go = has_begun and self._routing.holds_back
-        return effects + self._routing.try_waiting(now) if was_interrupted or may_go else effects
-
-    def _take_delta(self, request: InFlightRequest, sender: str, delta: Delta, now: float) -> list[Effect]:
-        stream = request.stream
-        epoch = stream.epoch
-        if delta.finish is FinishReason.CANCELLED and delta.epoch >= epoch:
-            return self._recovery.interrupt(request, f"{sender} cancelled it unasked", (sender,), now, failed=(sender,))
-        taken = stream.take(delta, now)
-        if isinstance(taken, Fence):
-            return [SendToEngine(sender, Cancel(delta.request, taken.epoch))]
-        if isinstance(taken, Broken):
-            return self._recovery.interrupt(
-                request, f"tokens of {sender}: {taken.reason}", (sender,), now, failed=(sender,)
-            )
-        if stream.epoch != epoch or request.assignment.phase is RequestPhase.SENT:
-            self._own(request, sender, now)
-        if not request.assignment.is_proven:
-            request.assignment.is_proven = True
-            if sender in request.engines:
-                request.timeline.resume(sender, now)
-            self.breakers.succeeded(request.id, sender, now)
-        request.contact.progress_at = now
-        effects: list[Effect] = []
-        if stream.gap_since is not None:
-            self._in_flight.arm(request, now)
-            effects += self._recovery.probing.fill(request, now)
-        for batch in taken:
-            self.timelines.delivered(request.timeline, batch, sender, now)
-            if batch.finish is not None:
-                self._in_flight.finish(request, batch.finish, now)
-            effects.append(Deliver(delta.request, batch))
-        return effects
-
-    def _own(self, request: InFlightRequest, engine: str, now: float) -> None:
-        """Tokens came from a new owner: it has the request, and its statuses count it."""
-        before = request.engines
-        if request.assignment.own(engine):
-            if engine in before[1:]:
-                self._links.succeeded(before[0], engine)
-            request.timeline.change_owner(engine, now)
-        self._monitor.began(request.id)
-
-    def _move(self, message: Moved, now: float) -> list[Effect]:
-        """A migration has ended: should the new owner die before its first token comes, this is how that is noticed."""
-        request = self._in_flight.placed(message.request)
-        if request is None or message.epoch.attempt != request.assignment.attempt:
-            return self._recovery.stop_moved(message)
-        if request.engines == (message.to,) or message.epoch < request.stream.epoch:
-            return []
-        if not self._monitor.is_alive(message.to):
-            effects = self._recovery.interrupt(request, f"{message.to} was lost", (message.to,), now)
-            return [*effects, *self._routing.try_waiting(now)]
-        self._own(request, message.to, now)
-        return []
-
-    def _end_slices(self, message: SlicesEnded, now: float) -> list[Effect]:
-        """What has not ended waits for its next slice, with its tokens."""
-        for request_id, epoch in message.requests:
-            request = self._in_flight.placed(request_id)
-            if request is not None and epoch.attempt == request.assignment.attempt and epoch >= request.stream.epoch:
-                self._in_flight.wait_again(request, (), now, has_slice_ended=True)
-        return self._routing.try_waiting(now)
-
-    def _accept(self, engine: str, message: Accepted, now: float) -> list[Effect]:
-        request = self._in_flight.placed(message.request)
-        if request is None or message.epoch.attempt != request.assignment.attempt:
-            return [SendToEngine(engine, Cancel(message.request, Epoch(message.epoch.attempt, ANY_HOP)))]
-        if request.assignment.phase is RequestPhase.SENT:
-            request.assignment.phase, request.contact.progress_at = RequestPhase.RUNNING, now
-            self._monitor.accepted(request.id, engine, message.status_seq)
-            request.timeline.accept(engine, now)
-            self._in_flight.arm(request, now)
-        return []
+                effects, may_go = self._recovery.fail(sender, message, now), True
+            case Refused():
+                request = self._recovery.refuse(sender, message, now)
+                effects, may_go = [], request is not None
+                if request is not None:
+                    self.prefixes.refused(request.spec.service, request.hints.brought)
+        return [*effects, *self._routing.try_waiting(now)] if may_go else effects
 
     # --- events of time -----------------------------------------------------------------------------------------------
 
@@ -354,10 +261,3 @@ class Dispatcher:
     def check_invariants(self) -> None:
         """Check the state of all parts, for tests."""
         self._in_flight.check_invariants()
-
-
-def _stop_stranger(sender: str, delta: Delta) -> list[Effect]:
-    """Tokens of a request that is over here: its owner has not heard of it yet."""
-    if delta.finish is not None:
-        return []
-    return [SendToEngine(sender, Cancel(delta.request, Epoch(delta.epoch.attempt, ANY_HOP)))]

@@ -125,10 +125,10 @@ class Monitor:
 
     def began(self, request: str) -> None:
         """Tokens of the request came: its engines count it, from their next statuses on where those may wait."""
-        if self.may_be_late:
-            self._reservations.count_from_next(request, self._seq_of)
-        else:
+        if not self.may_be_late:
             self.release(request)
+        else:
+            self._reservations.count_from_next(request, self._seq_of)
 
     def _seq_of(self, engine: str) -> int | None:
         heard = self._heard.get(engine)

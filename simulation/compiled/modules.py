@@ -102,6 +102,7 @@ COMPILED = (
     "router.requests.overload.fairness",
     "router.requests.overload.places",
     "router.requests.overload.shedding",
+    "router.requests.ownership",
     "router.requests.probing",
     "router.requests.recovery",
     "router.requests.request_state",

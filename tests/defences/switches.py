@@ -19,7 +19,7 @@ from mesh.membership.membership import Membership, Renewed, Restarted
 from mesh.wire.requests import Epoch
 from mesh.wire.transfers import Reserve
 from router.placement.change.changeover import Patience
-from router.requests import dispatcher
+from router.requests import ownership
 from router.requests.in_flight_request import InFlightRequest
 from router.requests.overload.places import GatewayPlaces
 from router.requests.probing import Probing
@@ -120,7 +120,7 @@ def backing_off(patch: Patch) -> None:
 
 
 def stopping_strangers(patch: Patch) -> None:
-    patch.setattr(dispatcher, "_stop_stranger", lambda sender, delta: [])
+    patch.setattr(ownership, "_stop_stranger", lambda sender, delta: [])
 
 
 def cancelling(patch: Patch) -> None:

@@ -54,7 +54,10 @@ class Peers:
         self._avoided: dict[str, float] = {}  # until when
 
     def observe(self, engine: str, status: EngineStatus) -> None:
-        self._statuses[engine] = status
+        """Take a status, unless a newer one overtook it."""
+        known = self._statuses.get(engine)
+        if known is None or status.seq >= known.seq:
+            self._statuses[engine] = status
 
     def lose(self, engine: str) -> None:
         self._statuses.pop(engine, None)

@@ -46,7 +46,7 @@ class Renewed(msgspec.Struct, frozen=True):
 
 
 class Stale(msgspec.Struct, frozen=True):
-    """A beacon of an old incarnation: ignore it and what it says."""
+    """A beacon of an old incarnation, or one that a newer one overtook: ignore what it says."""
 
     sender: Sender
 

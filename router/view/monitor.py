@@ -56,17 +56,20 @@ class Monitor:
         return self._heard
 
     def observe(self, sender: Sender, status: EngineStatus, now: float) -> Observation:
-        """Take a status. Statuses of old incarnations, and those that were overtaken by a newer one, change nothing."""
+        """Take a status. Those of old incarnations are `Stale`, and so are those that a newer one overtook; these are
+        still signs of life.
+        """
         observation = self._membership.observe(sender, now)
         if isinstance(observation, Stale):
             return observation
         if isinstance(observation, Restarted):
             self._forget(sender.process)
         known = self._heard.get(sender.process)
-        if known is None or isinstance(observation, Joined) or status.seq >= known.status.seq:
-            self._heard[sender.process] = HeardStatus(status, now)
-            self._reservations.settle(sender.process, status.seq)
-            self._changed.add(sender.process)
+        if known is not None and not isinstance(observation, Joined) and status.seq < known.status.seq:
+            return Stale(sender)
+        self._heard[sender.process] = HeardStatus(status, now)
+        self._reservations.settle(sender.process, status.seq)
+        self._changed.add(sender.process)
         return observation
 
     def hear_gateway(self, sender: Sender, status: GatewayStatus, now: float) -> None:

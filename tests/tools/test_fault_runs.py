@@ -182,3 +182,7 @@ def test_a_cancel_that_is_lost_is_told_again_to_an_engine_where_another_service_
 
 def test_the_next_round_of_slices_does_not_wait_for_an_engine_that_lost_its_service():
     assert play(draw(1021651)).failure is None
+
+
+def test_a_late_copy_of_a_status_takes_no_request_from_an_engine_that_goes_on():
+    assert play(draw(3100557)).failure is None

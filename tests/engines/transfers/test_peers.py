@@ -42,6 +42,17 @@ def test_engines_that_are_ready_and_have_the_service_are_known():
     assert known.for_service(service(), []) == []
 
 
+def test_a_status_that_was_overtaken_tells_nothing():
+    engine, known = VirtualMesh().add("other"), Peers(HEADROOM)
+    before, after = engine.core.status(0.0), engine.core.status(1.0)
+    known.observe("other", after)
+    known.observe("other", before)
+    assert known._statuses["other"] is after
+    known.lose("other")
+    known.observe("other", before)
+    assert known._statuses["other"] is before, "it begins anew"
+
+
 def test_what_is_on_its_way_there_is_taken_off():
     here, known = service(), peers("a", "b")
     free, promised = known.for_service(here, [("b", request(10))])

@@ -12,7 +12,7 @@ from mesh.wire.requests import (
 )
 from router.generation import Fault
 from router.requests.request_state import ANY_HOP
-from tests.router.cluster import M0, M1, P0, sender_of
+from tests.router.cluster import M0, M1, P0, make_status, sender_of
 from tests.router.requests.dispatching import STOP, World, cancels, only_failure, only_submit, running_on, submits
 
 
@@ -79,6 +79,14 @@ def test_requests_stay_with_an_engine_that_hangs_if_there_is_no_other():
     assert world.status(at, state=ProcessState.STUCK) == []
     world.status(M1)
     assert only_submit(world.status(at, state=ProcessState.STUCK))[0] == M1
+
+
+def test_a_status_that_was_overtaken_takes_no_request_from_an_engine_that_goes_on():
+    world, at = running_on(M0, M1)
+    hung = make_status(at, world.seq, state=ProcessState.STUCK, error="a step of chat has been running for 9.0 s")
+    world.status(at)
+    assert world.dispatcher.observe(sender_of(at), hung, world.now) == []
+    assert world.dispatcher._in_flight.get("r").engines == (at,)
 
 
 # --- circuit breakers

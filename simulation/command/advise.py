@@ -69,8 +69,8 @@ def register(subparsers: "Subparsers") -> None:
         "--attainment",
         type=_share,
         metavar="X",
-        help="the share of promises that is to be kept, as 0.9 (default: 0.9). With --rate: simulate how many engines "
-        "keep it, as --plot and --html do; takes a minute or so",
+        help="the share of promises that is to be kept, as 0.9 or 90%% (default: 0.9). With --rate: simulate how many "
+        "engines keep it, as --plot and --html do; takes a minute or so",
     )
     parser.add_argument(
         "--link-gb-s", type=_positive, metavar="GB", help="devices exchange activations at so many GB/s"
@@ -133,7 +133,9 @@ def _whole(text: str) -> int:
 
 
 def _share(text: str) -> float:
-    share = _positive(text)
+    """``0.9`` or ``90%``."""
+    number = text.removesuffix("%")
+    share = _positive(number) / (1 if number == text else 100)
     if share > 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a share; use a number above 0, up to 1")
     return share

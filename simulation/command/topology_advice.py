@@ -50,6 +50,8 @@ def run_search(options: argparse.Namespace, presets: Mapping[str, EngineProfile]
     space = SearchSpace(offers, policies, options.chunks or CHUNKS, options.most or MOST_ENGINES)
     candidates = _candidates(space, requests, loosest)
     goal = options.attainment or attainment
+    if goal == 1.0:
+        raise UserError("--attainment: must be below 1; no number of requests tells more")
     effort = SearchEffort(goal, options.confidence or CONFIDENCE, len(requests), _least(requests, loosest))
     _remark(effort, len(requests))
     services = {
@@ -61,7 +63,12 @@ def run_search(options: argparse.Namespace, presets: Mapping[str, EngineProfile]
     report = SearchReport(candidates, halving, effort)
     _tell(options, report, showing)
     if report.best is None:
-        raise CommandError(f"{next(report.sentences())}; try --most with more engines, --compare, or other promises")
+        instead = (
+            "a longer recording, or a lower --attainment or --confidence"
+            if report.is_open
+            else ("--most with more engines, --compare, or other promises")
+        )
+        raise CommandError(f"{next(report.sentences())}; try {instead}")
     if options.out is not None:
         about = [f"Found by `mesh advise --simulate` for {options.trace.name}.", *report.sentences()]
         options.out.write_text(write_document(report.best, services, about), encoding="utf-8")
@@ -144,7 +151,7 @@ def _least(requests: Sequence[TraceRequest], promise: LatencyPromise) -> int:
 def _remark(effort: SearchEffort, num_requests: int) -> None:
     least = effort.least_requests * effort.num_samples
     if num_requests < least:
+        are_few = "1 request is few" if num_requests == 1 else f"{num_requests} requests are few"
         sys.stderr.write(
-            f"{num_requests} requests are few: samples end before the mesh is as full as it will be; "
-            f"a recording of {least} would show more\n"
+            f"{are_few}: samples end before the mesh is as full as it will be; a recording of {least} would show more\n"
         )

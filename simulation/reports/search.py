@@ -40,18 +40,19 @@ class SearchReport:
     def sentences(self) -> Iterator[str]:
         """Say the answer, how sure it is, and what it took."""
         best, effort, halving = self.halving.best, self.effort, self.halving
-        goal = f"{effort.goal:.0%}"
+        goal = f"{100 * effort.goal:.4g}%"
         if best is None:
             most = max(halving.tried, key=lambda tried: tried.attainment if tried.results else 0.0)
             name = self.candidates[halving.tried.index(most)].words()
-            yield f"none of {len(self.candidates)} topologies keeps {goal}; {name} kept {most.attainment:.1%}"
+            keeps = "is sure to keep" if self.is_open else "keeps"
+            yield f"none of {_topologies(len(self.candidates))} {keeps} {goal}; {name} kept {most.attainment:.1%}"
         else:
             own = self.candidates[best]
             yield f"cheapest that keeps {goal}: {own.words()}, at {own.price:g}"
             found = halving.tried[best]
             yield (
                 f"it kept {found.attainment:.1%} on {len(found.results)} samples of {found.num_requests} requests; "
-                f"confidence {effort.confidence:.0%}"
+                f"confidence {100 * effort.confidence:.4g}%"
             )
         if equals := halving.equals:
             yield f"as good at that price, as far as samples tell: {'; '.join(self._name(one) for one in equals)}"
@@ -59,9 +60,14 @@ class SearchReport:
             yield f"cheaper and not ruled out: {self._name(one)}, at {self.candidates[one].price:g}"
         share = halving.num_simulated / (len(self.candidates) * effort.num_requests)
         yield (
-            f"{halving.num_simulated} requests simulated for {len(self.candidates)} topologies, {share:.1%} of all on "
-            f"all, in {halving.cpu_s:.0f} s of CPU"
+            f"{halving.num_simulated} requests simulated for {_topologies(len(self.candidates))} in "
+            f"{halving.cpu_s:.0f} s of CPU: {share:.3g} times what each of them on the whole recording takes"
         )
+
+    @property
+    def is_open(self) -> bool:
+        """Is there one that samples do not tell from the goal?"""
+        return Keeping.OPEN in self.halving.keeping.values()
 
     def _open_and_cheaper(self) -> list[int]:
         best = self.best
@@ -157,3 +163,7 @@ class SearchReport:
         goal = Limit(100 * self.effort.goal, f"goal: {self.effort.goal:.0%}", is_upright=False)
         panel = Curves("Requests that keep both promises", "price", "%", curves, [goal], spots, y_range=(0, 105))
         return Picture(title, (panel,))
+
+
+def _topologies(number: int) -> str:
+    return "1 topology" if number == 1 else f"{number} topologies"

@@ -188,7 +188,7 @@ class Halving:
         return [one for one in self._asked if self.keeping[one] is Keeping.OPEN and self._prices[one] < price]
 
     def _judge(self, one: int) -> Keeping:
-        return judge(self.tried[one].attainments, self._effort.goal, self._effort.risk)
+        return judge(self.tried[one].results, self._effort.goal, self._effort.risk)
 
     def _cheapest_with_room(self, among: Iterable[int]) -> float:
         """Return its price; of none, infinity."""

@@ -26,7 +26,7 @@ def test_it_is_said_in_a_table_and_sentences(recording, capsys):
     assert search(recording) == 0
     said = capsys.readouterr().out
     assert "cheapest that keeps 90%: 1 x a100-llama2-13b-tp1, elastic, chunks of 512, at 1.5" in said
-    assert "it kept 100.0% on 6 samples of 6 requests; confidence 95%" in said
+    assert "it kept 100.0% on 12 samples of 6 requests; confidence 95%" in said
     assert "as good at that price, as far as samples tell: 1 x a100-llama2-13b-tp1, elastic, chunks of 2048" in said
     assert [line.split()[1] for line in said.splitlines() if line.startswith("* ")] == ["1.5"]
 
@@ -68,10 +68,18 @@ def test_presets_of_a_model_cost_their_devices(recording, capsys):
 
 
 def test_promises_that_nothing_keeps_are_an_error(recording):
-    with pytest.raises(CommandError, match=r"^none of \d+ topologies keeps 90%; .* kept .*%; try --most"):
+    with pytest.raises(CommandError, match=r"^none of 1 topology keeps 90%; .* kept .*%; try --most"):
         search(recording, "--ttft", "0.033", "--chunks", "512", "--most", "1")
     with pytest.raises(CommandError, match=r"^no engine can keep this promise: a100-llama2-13b-tp1: TPOT"):
         search(recording, "--tpot", "0.001")
+
+
+def test_few_requests_are_sure_of_nothing(tmp_path):
+    few = tmp_path / "few.csv"
+    few.write_text("arrival_s,input_tokens,output_tokens\n0,10,9\n1,10,9\n")
+    words = ("--ttft", "1", "--tpot", "0.1", "--chunks", "512", "--attainment", "99%")
+    with pytest.raises(CommandError, match=r"^none of 3 topologies is sure to keep 99%; .* kept 100.0%; try a longer"):
+        search(str(few), *words)
 
 
 @pytest.mark.parametrize(
@@ -81,6 +89,7 @@ def test_promises_that_nothing_keeps_are_an_error(recording):
         (["--out", "/nowhere/found.toml"], "--out: /nowhere/found.toml cannot be written; name a file in a folder"),
         (["--engine", "a100-llama2-13b-tp1=-2"], "does not fit; write it like h100-llama2-70b-tp4=12.5"),
         (["--engine", "a100-lama=2"], "--engine: "),
+        (["--attainment", "100%"], "--attainment: must be below 1"),
         (["--compare", "elastik"], "--compare: elastik: "),
         (["--profile", "x"], "--profile: is of a server that is not ours"),
         (["--rate", "3"], "--rate: is for MODEL and DEVICE alone"),

@@ -3,24 +3,35 @@ from math import inf
 import pytest
 
 from router.history.records import Outcome, Record
-from simulation.search.evidence import Keeping, is_better, judge, samples_for, weigh_records
+from simulation.search.evidence import Keeping, SampleResult, is_better, judge, samples_for, weigh_records
 
 
 def record(ttft_s, tpot_s=0.05, outcome=Outcome.FINISHED):
     return Record("r", 0.0, "s", 10, 10, 1.0, 0.1, outcome, ttft_s=ttft_s, tpot_s=tpot_s)
 
 
+def samples(*attainments, num_requests=200):
+    return [SampleResult(attainment, 0.5, 1.0, num_requests) for attainment in attainments]
+
+
+def test_requests_must_be_enough_for_the_goal_however_samples_agree():
+    """Who keeps 99 % keeps all of 40 requests in two samples of three, and so in six of six once in eleven times."""
+    assert judge(samples(*[1.0] * 6, num_requests=40), 0.99, 0.02) is Keeping.OPEN
+    assert judge(samples(*[1.0] * 24, num_requests=40), 0.99, 0.02) is Keeping.KEEPS
+    assert judge(samples(*[1.0] * 6, num_requests=1), 0.9, 0.02) is Keeping.OPEN
+
+
 def test_samples_are_enough_to_rule_chance_out():
     for risk in (0.2, 0.05, 0.05 / 3, 0.001):
         count = samples_for(risk)
-        assert judge([1.0] * count, 0.9, risk) is Keeping.KEEPS
-        assert judge([1.0] * (count - 1), 0.9, risk) is Keeping.OPEN
+        assert judge(samples(*[1.0] * count), 0.9, risk) is Keeping.KEEPS
+        assert judge(samples(*[1.0] * (count - 1)), 0.9, risk) is Keeping.OPEN
 
 
 def test_the_mean_is_told_from_the_goal_only_if_samples_agree():
-    assert judge([0.95, 0.96, 0.93, 0.94, 0.95, 0.97], 0.9, 0.02) is Keeping.KEEPS
-    assert judge([0.5, 0.6, 0.4, 0.8, 0.7, 0.89], 0.9, 0.02) is Keeping.BREAKS
-    assert judge([1.0, 0.5, 1.0, 1.0, 0.9, 1.0], 0.9, 0.02) is Keeping.OPEN
+    assert judge(samples(0.95, 0.96, 0.93, 0.94, 0.95, 0.97), 0.9, 0.02) is Keeping.KEEPS
+    assert judge(samples(0.5, 0.6, 0.4, 0.8, 0.7, 0.89), 0.9, 0.02) is Keeping.BREAKS
+    assert judge(samples(1.0, 0.5, 1.0, 1.0, 0.9, 1.0), 0.9, 0.02) is Keeping.OPEN
 
 
 def test_the_same_samples_tell_which_is_better():

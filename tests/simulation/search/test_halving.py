@@ -22,7 +22,7 @@ class World:
         own = Random(f"{self.seed}/{seed}/{num_requests}/{one}").gauss(0, self.noise / 3)
         share = max(0.0, 1 - num_requests / EFFORT.lengths(1)[-1])
         use = self.uses[one] * (1 + shared + own) * (1 - self.flattery * share)
-        return SampleResult(min(1.0, max(0.0, GOAL + (1 - use) * 0.3)), use, 1.0)
+        return SampleResult(min(1.0, max(0.0, GOAL + (1 - use) * 0.3)), use, 1.0, num_requests)
 
 
 def search(prices, world, effort=EFFORT):

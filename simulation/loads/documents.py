@@ -27,19 +27,22 @@ def is_document(first: str) -> bool:
     return isinstance(found, dict) and not MARKS.isdisjoint(found)
 
 
-def read_document(path: Path, file: TextIO) -> tuple[TraceFormat, list[TraceRequest]]:
-    """Raise `TraceError`."""
+def read_document(path: Path, file: TextIO) -> tuple[TraceFormat, list[TraceRequest], int]:
+    """Return also how many requests are in it, those that are left out among them. Raise `TraceError`."""
     try:
         document = json.loads(file.read(MOST_BYTES))
     except json.JSONDecodeError as error:
         raise TraceError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
     if isinstance(document, dict) and "input_lens" in document:
         requests = _vllm(path, document)
-        return _form("vllm bench serve", bool(document.get("start_times"))), requests
+        form = _form("vllm bench serve", has_times=bool(document.get("start_times")))
+        return form, requests, len(document["input_lens"])
     if isinstance(document, dict) and isinstance(document.get("benchmarks"), list):
-        return _form("guidellm", has_times=True), _guidellm(path, document["benchmarks"])
+        requests = _guidellm(path, document["benchmarks"])
+        return _form("guidellm", has_times=True), requests, len(requests)
     if isinstance(document, list) and any(isinstance(one, dict) and turns_of(one) for one in document):
-        return _form("ShareGPT", has_times=False), share_gpt(one for one in document if isinstance(one, dict))
+        requests = share_gpt(one for one in document if isinstance(one, dict))
+        return _form("ShareGPT", has_times=False), requests, len(requests)
     what = ", ".join(list(document)[:6]) if isinstance(document, dict) else "a list of something else"
     hint = (
         "; with --save-detailed it would have each request"

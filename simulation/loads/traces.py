@@ -92,11 +92,12 @@ def _load(path: Path) -> tuple[TraceFormat, list[TraceRequest]]:
                 raise TraceError(f"{path}:1: empty; a trace begins with its columns or its first request")
             file.seek(0)
             if is_document(first):
-                return read_document(path, file)
-            is_json = first.lstrip().startswith("{")
-            form = _json_format(path, first) if is_json else _csv_format(path, first)
-            rows = list(_rows(form, path, file, is_json))
-            requests = form.read(rows)
+                form, requests, num_rows = read_document(path, file)
+            else:
+                is_json = first.lstrip().startswith("{")
+                form = _json_format(path, first) if is_json else _csv_format(path, first)
+                rows = list(_rows(form, path, file, is_json))
+                requests, num_rows = form.read(rows), len(rows)
     except FileNotFoundError:
         raise TraceError(f"{path}: no such file") from None
     except (OSError, UnicodeDecodeError, EOFError, csv.Error) as error:
@@ -105,8 +106,8 @@ def _load(path: Path) -> tuple[TraceFormat, list[TraceRequest]]:
         raise TraceError(f"{path}: what it holds is not as its format has it: {str(error)[:200]}") from None
     if not requests:
         raise TraceError(f"{path}:1: no request follows; a trace needs one at least")
-    if form.left_out and (num_left_out := len(rows) - len(requests)):
-        sys.stderr.write(f"{path}: {num_left_out} of {len(rows)} requests left out: each {form.left_out}\n")
+    if form.left_out and (num_left_out := num_rows - len(requests)):
+        sys.stderr.write(f"{path}: {num_left_out} of {num_rows} requests left out: each {form.left_out}\n")
     return form, requests
 
 

@@ -176,3 +176,22 @@ def test_documents_of_another_shape_are_told_in_one_line(tmp_path, document):
     with pytest.raises(TraceError) as caught:
         load_trace(written(tmp_path, json.dumps(document)), Random(1))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [{"benchmarks": []}, {"input_lens": []}, {"input_lens": [5], "output_lens": [0], "start_times": [1.0]}],
+)
+def test_documents_without_a_request_are_told_in_one_line(tmp_path, document):
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(document))
+    for read in (lambda: load_trace(path, Random(0)), lambda: load_lengths(path)):
+        with pytest.raises(TraceError, match=r"no request follows|no column of times"):
+            read()
+
+
+def test_requests_of_a_result_that_failed_are_left_out_with_a_word(tmp_path, capsys):
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps({"input_lens": [5, 6], "output_lens": [0, 7], "start_times": [1.0, 2.0]}))
+    assert [(one.num_input, one.num_output) for one in load_trace(path, Random(0))] == [(6, 7)]
+    assert "1 of 2 requests left out: each has no token" in capsys.readouterr().err

@@ -95,6 +95,11 @@ class Decoder:
         self.use(pool)
         self._workspace = torch.empty(0, dtype=self._dtype, device=self._device)
 
+    @property
+    def attends_in_place(self) -> bool:
+        """Return whether our kernels for processors compute the attention of decodes."""
+        return self._device.type == "cpu" and attends(self._dtype, self.config.head_dim)
+
     def use(self, pool: KVPool) -> None:
         """Keep KV there from now on."""
         self._pool = pool

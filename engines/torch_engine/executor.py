@@ -18,10 +18,10 @@ from engines.models.tasks import check_task, pooling_of
 from engines.scheduling.batch import Batch, Chunk, ChunkResult, StepResult
 from engines.speculation.drafting import write_drafts
 from engines.speculation.verification import compute_verified
-from engines.torch_engine.acceleration import Acceleration, cuda_acceleration
+from engines.torch_engine.acceleration import Acceleration, cpu_acceleration, cuda_acceleration
 from engines.torch_engine.adapters.adapted import Adapters
-from engines.torch_engine.decode_graphs import DecodeGraphs
 from engines.torch_engine.decoder import Decoder
+from engines.torch_engine.graphs.decode_graphs import DecodeGraphs
 from engines.torch_engine.kv_pool import KVPool
 from engines.torch_engine.layers.paged_attention import PagedAttention
 from engines.torch_engine.pooled.models import PooledDecoder, PooledEncoder
@@ -68,8 +68,9 @@ class TorchExecutor:
     ) -> None:
         self._device = torch.device(device)
         self.threads = ThreadSetter(threads)
-        is_gpu = acceleration is None and self._device.type == "cuda"
-        self._acceleration = cuda_acceleration(self._device) if is_gpu else acceleration
+        if acceleration is None:
+            acceleration = cuda_acceleration(self._device) if self._device.type == "cuda" else cpu_acceleration()
+        self._acceleration = acceleration
         self._models: dict[str, ExecutableModel] = {}
         for service in services:
             self.add(service)
@@ -151,7 +152,7 @@ class ExecutableModel(Protocol):
 
 
 def _model(
-    service: TorchService, device: torch.device, acceleration: Acceleration | None, threads: ThreadSetter
+    service: TorchService, device: torch.device, acceleration: Acceleration, threads: ThreadSetter
 ) -> ExecutableModel:
     """Load the service's model for its task."""
     folder, config, pool = service.folder, service.config, _pool(service, device)
@@ -165,16 +166,16 @@ def _model(
     return PooledDecoder(folder, config, service.dtype, pool, pooling, paged, service.read)
 
 
-def _paged(config: ModelConfig, pool: KVPool, acceleration: Acceleration | None) -> PagedAttention | None:
+def _paged(config: ModelConfig, pool: KVPool, acceleration: Acceleration) -> PagedAttention | None:
     is_capped = config.attention_softcap is not None  # no kernel for GPUs has that
-    return None if acceleration is None or is_capped else acceleration.paged(pool.shape)
+    return None if is_capped else acceleration.paged(pool.shape)
 
 
 class _Model:
     """A service that generates."""
 
     def __init__(
-        self, service: TorchService, device: torch.device, acceleration: Acceleration | None, threads: ThreadSetter
+        self, service: TorchService, device: torch.device, acceleration: Acceleration, threads: ThreadSetter
     ) -> None:
         self.pool = _pool(service, device)
         self._acceleration = acceleration
@@ -208,10 +209,13 @@ class _Model:
 
     def _new_graphs(self) -> DecodeGraphs | None:
         """Those of a pool: they have its addresses."""
-        acceleration = self._acceleration
-        if acceleration is None or self._decoder.config.experts is not None:  # the router's choice is not in a graph
+        decoder, acceleration = self._decoder, self._acceleration
+        if decoder.config.experts is not None:  # the router's choice is not in a graph
             return None
-        return DecodeGraphs(self._decoder, self.pool, self._paged, acceleration.capture)
+        by_kernels = acceleration.by_kernels
+        if by_kernels and not decoder.attends_in_place:
+            return None
+        return DecodeGraphs(decoder, self.pool, self._paged, acceleration.capture, by_kernels=by_kernels)
 
     def step(self, chunks: Sequence[Chunk]) -> list[ChunkResult]:
         if not chunks:

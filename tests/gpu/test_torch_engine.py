@@ -7,9 +7,9 @@ from bench.models.random_llama import SMALL, write_random_llama
 from engines.models.files.model_config import ModelConfig
 from engines.scheduling.batch import Batch, Chunk, Draw
 from engines.torch_engine.acceleration import Acceleration, cuda_acceleration
-from engines.torch_engine.decode_graphs import capture_cuda
 from engines.torch_engine.executor import TorchExecutor, TorchService
 from engines.torch_engine.gpu_memory import pages_tensor
+from engines.torch_engine.graphs.decode_graphs import capture_cuda
 from engines.torch_engine.layers.paged_attention import Paging, flash_attention
 from engines.torch_engine.shape import kv_shape
 from kvtransfer.gpu.device_memory import DeviceMemory

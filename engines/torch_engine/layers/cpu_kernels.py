@@ -6,7 +6,10 @@ decodes reads KV where it lies, and no copy of it is made. Without a compiler at
 the same from float32.
 """
 
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,6 +40,35 @@ def kernel_sets() -> list[str]:
 
 
 KERNELS = next(iter(kernel_sets()), "")  # that engines use
+
+Call = tuple[str | Callable[..., object], tuple[Any, ...]]  # of a kernel, by its name, or of anything else
+_noted = threading.local()  # ``calls``: where this thread's calls of kernels are noted
+
+
+@contextmanager
+def noting(calls: list[Call]) -> Iterator[None]:
+    """Note this thread's calls of kernels meanwhile."""
+    _noted.calls = calls
+    try:
+        yield
+    finally:
+        del _noted.calls
+
+
+def call_all(calls: Sequence[Call]) -> None:
+    """Make calls again, of kernels over the same addresses."""
+    kernels = _kernels
+    for function, arguments in calls:
+        if isinstance(function, str):
+            getattr(kernels, function)(*arguments)
+        else:
+            function(*arguments)
+
+
+def _call(kernel: str, *arguments: Any) -> None:
+    getattr(_kernels, kernel)(*arguments)
+    if (calls := getattr(_noted, "calls", None)) is not None:
+        calls.append((kernel, arguments))
 
 
 def keeps_codes(dtype: str, device: str) -> bool:
@@ -115,7 +147,8 @@ class _Run:
 
     def compute(self, x: Tensor, out: int, stride: int, adds: bool) -> None:
         """To the address ``out``, whose rows are ``stride`` floats apart."""
-        _kernels.product(
+        _call(
+            "product",
             self._kernels,
             self._form,
             self._address,
@@ -157,7 +190,8 @@ def attend_in_place(
     """
     num_requests, num_heads, head_dim = queries.shape
     out = torch.empty((num_requests, num_heads * head_dim))
-    _kernels.attend(
+    _call(
+        "attend",
         kernels,
         queries.data_ptr(),
         queries.stride(0),
@@ -195,7 +229,8 @@ def attend_chunk_in_place(
     """
     num_tokens, num_heads, head_dim = queries.shape
     out = torch.empty((num_tokens, num_heads * head_dim))
-    _kernels.attend_chunk(
+    _call(
+        "attend_chunk",
         kernels,
         queries.data_ptr(),
         queries.stride(0),
@@ -227,7 +262,8 @@ def store(kv: Tensor, tokens: Tensor, index: Tensor, kernels: str = KERNELS) -> 
     whatever dtype these are.
     """
     num, heads, dim = kv.shape
-    _kernels.store(
+    _call(
+        "store",
         kernels,
         KV_KINDS[tokens.dtype],
         kv.data_ptr(),
@@ -251,7 +287,8 @@ def normalised(x: Tensor, weight: Tensor, epsilon: float, kernels: str = KERNELS
     [rows, size], for a weight [size].
     """
     out = torch.empty(x.shape)
-    _kernels.normalise(
+    _call(
+        "normalise",
         kernels,
         x.contiguous().data_ptr(),
         weight.data_ptr(),
@@ -273,7 +310,7 @@ def turn(heads: Tensor, angles: Tensor, kernels: str = KERNELS) -> None:
     assert to_next == head_dim, "heads lie one after the other"
     num_dims, threads = 2 * angles.shape[-1], torch.get_num_threads()
     at, by = heads.data_ptr(), angles.data_ptr()
-    _kernels.rotate(kernels, at, stride, num_rows, num_heads, head_dim, num_dims, by, threads)
+    _call("rotate", kernels, at, stride, num_rows, num_heads, head_dim, num_dims, by, threads)
 
 
 def gates(x: Tensor) -> bool:
@@ -287,5 +324,5 @@ def gated(x: Tensor, kernels: str = KERNELS) -> Tensor:
     """
     num_rows, width = x.shape
     out = torch.empty((num_rows, width // 2))
-    _kernels.gate(kernels, x.data_ptr(), out.data_ptr(), num_rows, width // 2, torch.get_num_threads())
+    _call("gate", kernels, x.data_ptr(), out.data_ptr(), num_rows, width // 2, torch.get_num_threads())
     return out

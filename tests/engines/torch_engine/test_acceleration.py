@@ -9,8 +9,8 @@ from torch.nn import functional
 
 from engines.models.files.model_config import ModelConfig
 from engines.torch_engine.acceleration import Acceleration
-from engines.torch_engine.decode_graphs import bucket
 from engines.torch_engine.executor import TorchExecutor
+from engines.torch_engine.graphs.decode_graphs import bucket
 from engines.torch_engine.layers.paged_attention import takes
 from mesh.wire.requests import Sampling
 from mesh.wire.transfers import KVShape

@@ -1,8 +1,9 @@
-"""Decode steps as CUDA graphs: a step of many small kernels costs the processor one launch.
+"""Decode steps as graphs: a step of many small kernels costs the processor one launch, or one list of calls.
 
 A graph computes what it was captured with: the same kernels over the same addresses. So batches are filled up to a
 bucket of requests and of blocks of context, and there is a graph for each pair that was met, captured when it is met
-first. Rows that fill up repeat the last request: they compute and store just what it does, at the same places.
+first. Rows that fill up repeat the last request: they compute and store just what it does, at the same places. On
+processors each row takes its time, so batches are not filled up there. Room for blocks costs nothing: it is not read.
 """
 
 from collections import OrderedDict
@@ -15,11 +16,13 @@ from torch import Tensor
 from engines.scheduling.batch import Chunk
 from engines.torch_engine.decoder import Decoder
 from engines.torch_engine.kv_pool import KVPool
-from engines.torch_engine.layers.attention import DecodeGroup, GroupedLayout, Layout, decode_mask
+from engines.torch_engine.layers.attention import DecodeGroup, DecodesInPlace, GroupedLayout, Layout, decode_mask
 from engines.torch_engine.layers.attention_kind import AttentionKind
 from engines.torch_engine.layers.paged_attention import PagedAttention, PagedLayout, Paging, padded
+from engines.torch_engine.threads import FEW_ROWS
 
 MOST_REQUESTS = 256
+MOST_BY_KERNELS = FEW_ROWS - 1  # requests: steps of more may change their threads from layer to layer
 MOST_GRAPHS = 64
 
 Replay = Callable[[], None]
@@ -30,6 +33,11 @@ def bucket(number: int) -> int:
     """The smallest of 1, 2, 3, 4, 6, 8, 12, 16, 24 ... that is not below: at most a third is computed in vain."""
     power = 1 << (number - 1).bit_length()
     return power * 3 // 4 if power >= 4 and number <= power * 3 // 4 else power
+
+
+def coarse_bucket(number: int) -> int:
+    """The smallest of 1, 4, 16, 64 ... that is not below."""
+    return 1 << ((number - 1).bit_length() + 1) // 2 * 2
 
 
 def capture_cuda(run: Callable[[], Tensor]) -> tuple[Replay, Tensor]:
@@ -56,7 +64,7 @@ class Inputs:
     positions: Tensor
     write_index: Tensor
     lengths: Tensor
-    tables: Tensor  # [requests, blocks] in place, else `KVPool.read_index`
+    tables: Tensor  # [requests, blocks] of what reads in place, else `KVPool.read_index`
     masks: Mapping[int | None, Tensor]  # [requests, 1, 1, tokens], of what is gathered, by windows of layers
 
 
@@ -69,13 +77,25 @@ class Graph:
 
 
 class DecodeGraphs:
-    """Captured decode steps of one model. ``paged`` as the model has it."""
+    """Captured decode steps of one model. ``paged`` as the model has it. ``by_kernels``: our kernels for processors
+    compute them, and read KV in place.
+    """
 
-    def __init__(self, decoder: Decoder, pool: KVPool, paged: PagedAttention | None, capture: Capture) -> None:
+    def __init__(
+        self,
+        decoder: Decoder,
+        pool: KVPool,
+        paged: PagedAttention | None,
+        capture: Capture,
+        *,
+        by_kernels: bool = False,
+    ) -> None:
         self._decoder = decoder
         self._pool = pool
         self._paged = paged
         self._capture = capture
+        self._by_kernels = by_kernels
+        self._most_requests = MOST_BY_KERNELS if by_kernels else MOST_REQUESTS
         self._dtype: torch.dtype = getattr(torch, pool.shape.dtype)
         self._graphs: OrderedDict[tuple[int, int], Graph] = OrderedDict()
 
@@ -86,10 +106,13 @@ class DecodeGraphs:
         """Return the logits of each chunk [chunks, vocabulary], valid until the next call; None if the batch is not all
         decodes.
         """
-        if len(chunks) > MOST_REQUESTS or not all(_is_decode(chunk) for chunk in chunks):
+        if len(chunks) > self._most_requests or not all(_is_decode(chunk) for chunk in chunks):
             return None
         size = self._pool.shape.block_size
-        key = bucket(len(chunks)), bucket(max(-(-(chunk.start + 1) // size) for chunk in chunks))
+        num_blocks = max(-(-(chunk.start + 1) // size) for chunk in chunks)
+        key = bucket(len(chunks)), bucket(num_blocks)
+        if self._by_kernels:
+            key = len(chunks), coarse_bucket(num_blocks)
         values = self._values([*chunks, *[chunks[-1]] * (key[0] - len(chunks))], key[1])
         graph = self._graphs.get(key)
         if graph is None:
@@ -107,13 +130,15 @@ class DecodeGraphs:
         rows = [[chunk.tokens[0], chunk.start, chunk.blocks[chunk.start // size]] for chunk in chunks]
         tokens, positions, blocks = torch.tensor(rows).t().contiguous().to(pool.device)
         tables = [padded(chunk.blocks, width) for chunk in chunks]
-        lengths = positions + 1
+        lengths, write_index = positions + 1, pool.write_index(blocks, positions % size)
+        if self._by_kernels:
+            return Inputs(tokens, positions, write_index, lengths, pool.first_rows(torch.tensor(tables)), {})
         windows = self._decoder.windows if self._paged is None else ()
         masks = {window: decode_mask(lengths[:, None], width * size, window, self._dtype) for window in windows}
         places = pool.read_index(tables)
         if self._paged is not None:
             places = pool.first_rows(torch.tensor(tables, device=pool.device)).int()
-        return Inputs(tokens, positions, pool.write_index(blocks, positions % size), lengths.int(), places, masks)
+        return Inputs(tokens, positions, write_index, lengths.int(), places, masks)
 
     def _make(self, inputs: Inputs, most_keys: int) -> Graph:
         layout = self._layout(inputs, most_keys)
@@ -128,6 +153,8 @@ class DecodeGraphs:
 
     def _layout(self, inputs: Inputs, most_keys: int) -> Layout:
         number = len(inputs.tokens)
+        if self._by_kernels:
+            return GroupedLayout(range(number), [DecodesInPlace(inputs.tables, inputs.lengths)], 0)
         if self._paged is not None:
             starts = torch.arange(number + 1, dtype=torch.int32, device=self._pool.device)
             paging = Paging(starts, inputs.lengths, inputs.tables, 1, most_keys)

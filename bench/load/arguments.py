@@ -12,6 +12,7 @@ from simulation.loads.mix import parse_mix
 
 T = TypeVar("T")
 DEFAULT_URL = "http://127.0.0.1:8000"
+SEEDS_APART = 1000  # of runs: prompts of one are not in caches because of another
 NUM_REQUESTS, NUM_INPUT, NUM_OUTPUT, NUM_SLOTS = 100, (256, 256), (64, 64), 8
 
 
@@ -51,9 +52,9 @@ def add_load(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--concurrency",
         "--max-concurrency",
-        type=count,
-        metavar="N",
-        help=f"closed loop: N at a time (default: {NUM_SLOTS}); with --rate or --trace: N at most",
+        type=_counts,
+        metavar="N[,M]",
+        help=f"closed loop: N at a time (default: {NUM_SLOTS}), then M in another run; with --rate or --trace: at most",
     )
     group.add_argument(
         "--think", type=_seconds, metavar="S", help="closed loop: a client waits S on average before each request"
@@ -198,6 +199,10 @@ def count(text: str) -> int:
     if _whole(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} does not fit; use a whole number of at least 1")
     return int(text)
+
+
+def _counts(text: str) -> list[int]:
+    return sorted({count(part) for part in text.split(",")})
 
 
 def _whole(text: str) -> int:

@@ -7,7 +7,7 @@ from random import Random
 
 import msgspec
 
-from bench.load.arguments import NUM_INPUT, NUM_OUTPUT, NUM_REQUESTS, NUM_SLOTS
+from bench.load.arguments import NUM_INPUT, NUM_OUTPUT, NUM_REQUESTS, NUM_SLOTS, SEEDS_APART
 from bench.load.client.fetch import served_models
 from bench.load.client.http import Address, HttpClient
 from bench.load.generator.wire import Assignment, Pace, Shape
@@ -47,6 +47,12 @@ class Asked:
     def assignments(self) -> list[Assignment]:
         return self._assignments(self.plan, self.prompting)
 
+    def with_other_prompts(self, number: int) -> "Asked":
+        """Return the same with prompts of the same lengths, which no server has in its cache; 0 returns it as it is."""
+        recipe = self.prompting.recipe
+        recipe = msgspec.structs.replace(recipe, seed=recipe.seed + SEEDS_APART * number)
+        return replace(self, prompting=replace(self.prompting, recipe=recipe))
+
     def warm_up(self, num_requests: int) -> list[Assignment]:
         """Some of its requests one by one, with other prompts."""
         recipe = msgspec.structs.replace(self.prompting.recipe, seed=-1 - self.prompting.recipe.seed)
@@ -80,6 +86,14 @@ class Asked:
             return shape
         promise = self.promises.common.override(shape.promise).override(self.promises.services.get(shape.model))
         return msgspec.structs.replace(shape, promise=promise, then=tuple(self._promised(turn) for turn in shape.then))
+
+
+def runs_of(options: argparse.Namespace) -> dict[str, argparse.Namespace]:
+    """What each run is asked for, by its name; the only one needs none."""
+    numbers = options.concurrency or [None]
+    names = [""] if len(numbers) == 1 else [f"{number}-clients" for number in numbers]
+    runs = (argparse.Namespace(**(vars(options) | {"concurrency": number})) for number in numbers)
+    return dict(zip(names, runs, strict=True))
 
 
 async def asked(options: argparse.Namespace) -> Asked:

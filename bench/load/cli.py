@@ -3,8 +3,9 @@
 import argparse
 import asyncio
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bench.load import sweep_cli
 from bench.load.arguments import add_generator, add_load, add_promises, add_prompts, add_server, share
@@ -22,6 +23,7 @@ Latencies of an open loop count from when a request was due, not from when it co
 EPILOG = """\
 examples:
   mesh bench --concurrency 16 --requests 200 --input-tokens 512
+  mesh bench --concurrency 1,8,64 --think 2 --requests 200
   mesh bench --rate 4 --duration 60 --goodput ttft:500 tpot:50 --plot it.svg
   mesh bench --url http://gpu:8000 --trace mooncake.jsonl --speed 2 --workers 4
   mesh bench report before/result.json after/result.json --html both.html
@@ -56,23 +58,49 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure; print the summary; write files where asked."""
-    from bench.load.asked import asked
-    from bench.load.generator.running import run as measure
-    from bench.load.results.block import block
+    """Measure; print the summary; write files where asked. Several numbers of clients are as many runs."""
+    from bench.load.asked import runs_of
     from bench.load.results.report import report_page
     from bench.load.results.result import write_all, write_result
     from mesh.errors import UserError
 
     if options.fail_under is not None and not options.goodput and not options.trace:
         raise UserError("--fail-under: needs promises; give --goodput, such as ttft:500 tpot:50")
+    runs = runs_of(options)
+    if len(runs) > 1 and options.json is not None:
+        raise UserError("--json: is of one run; for several numbers of clients give --out, where each has a folder")
     showing = Showing.of(options)
     if options.out is not None:
         _make_folder(options.out)
+    done: dict[str, Ended] = {}
+    for name, asked_for in runs.items():
+        ended = done[name] = _measured(asked_for, len(done))
+        if options.json is not None:
+            write_result(options.json, ended.result.json)
+        if options.out is not None:
+            folder = options.out / name
+            _make_folder(folder)
+            write_all(folder, ended.result)
+            sys.stdout.write(f"written to {folder}\n")
+        if ended.was_interrupted:
+            break
+    results = {name or "this run": ended.result.json for name, ended in done.items()}
+    if len(done) > 1:
+        _print_comparison(results)
+    if any(result["completed"] for result in results.values()):
+        showing.put(lambda: report_page(results))
+    return max(_exit_code(ended, options.fail_under) for ended in done.values())
+
+
+def _measured(options: argparse.Namespace, number: int) -> "Ended":
+    """Run it, and print what it came to. ``number``: of runs before, whose prompts the server has seen."""
+    from bench.load.asked import asked
+    from bench.load.generator.running import run as measure
+    from bench.load.results.block import block
 
     async def whole() -> "Ended":
         return await measure(
-            await asked(options),
+            (await asked(options)).with_other_prompts(number),
             options.label,
             num_warmups=options.warmup,
             skip_s=options.skip,
@@ -81,18 +109,18 @@ def run(options: argparse.Namespace) -> int:
         )
 
     ended = asyncio.run(whole())
-    result = ended.result
-    sys.stdout.write(block(result.json) + "\n")
-    for warning in result.warnings:
+    sys.stdout.write(block(ended.result.json) + "\n")
+    for warning in ended.result.warnings:
         sys.stderr.write(f"note: {warning}\n")
-    if options.json is not None:
-        write_result(options.json, result.json)
-    if options.out is not None:
-        write_all(options.out, result)
-        sys.stdout.write(f"written to {options.out}\n")
-    if result.json["completed"]:
-        showing.put(lambda: report_page({"this run": result.json}))
-    return _exit_code(ended, options.fail_under)
+    return ended
+
+
+def _print_comparison(results: "Mapping[str, Mapping[str, Any]]") -> None:
+    from rich.console import Console
+
+    from bench.load.results.block import comparison
+
+    Console(width=None if sys.stdout.isatty() else 160, highlight=False).print(comparison(results))
 
 
 def _make_folder(folder: Path) -> None:
@@ -136,14 +164,11 @@ def _register_report(commands: "argparse._SubParsersAction[argparse.ArgumentPars
 
 
 def run_report(options: argparse.Namespace) -> int:
-    from rich.console import Console
-
-    from bench.load.results.block import comparison
     from bench.load.results.report import names_of, report_page, write
     from bench.load.results.result import read_result
 
     results = dict(zip(names_of(options.files), map(read_result, options.files), strict=True))
-    Console(width=None if sys.stdout.isatty() else 160, highlight=False).print(comparison(results))
+    _print_comparison(results)
     if options.html is not None:
         write(options.html, report_page(results))
         sys.stdout.write(f"written to {options.html}\n")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.load.arguments import (
+    SEEDS_APART,
     add_arrivals,
     add_generator,
     add_promises,
@@ -36,7 +37,6 @@ examples:
   mesh bench sweep --goodput ttft:500 tpot:50 --attainment 90% --requests 300
   mesh bench sweep --topology one.toml two.toml --lengths llumnix:sharegpt
 """
-SEEDS_APART = 1000  # of trials: prompts of one are not in caches because of another
 FEELERS = 3  # requests that tell where to begin
 RATES_ARE_FOUND: Mapping[str, None] = dict.fromkeys(
     ("rate", "concurrency", "think", "trace", "load", "speed", "duration", "skip")

@@ -11,6 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from bench.load.asked import asked as asked_of
+from bench.load.asked import runs_of
 from bench.load.cli import register
 from mesh.cli.entry import command_parser
 from mesh.errors import CommandError, UserError
@@ -96,6 +98,30 @@ def test_a_run_prints_its_block_and_writes_its_files(url: str, tmp_path: Path, c
     assert "http://www.w3.org" in page  # namespaces are all that it names
     assert "src=" not in page
     assert "<link" not in page
+
+
+def test_several_numbers_of_clients_are_as_many_runs(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    asked = ("--url", url, "--model", "fast", "--quiet", "--requests", "6", "--output-tokens", "2")
+    assert bench(*asked, "--concurrency", "3,1", "--out", str(tmp_path)) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("Successful requests:                     6") == 2
+    assert "runs beside each other" in printed
+    results = [json.loads((tmp_path / name / "result.json").read_text()) for name in ("1-clients", "3-clients")]
+    assert [result["max_concurrency"] for result in results] == [1, 3]
+    with pytest.raises(UserError, match="--json: is of one run"):
+        bench(*asked, "--concurrency", "1,3", "--json", str(tmp_path / "figures.json"))
+
+
+def test_prompts_of_later_runs_are_in_no_cache(url: str):
+    parser = argparse.ArgumentParser()
+    register(parser.add_subparsers())
+    options = parser.parse_args(["bench", "--url", url, "--model", "fast", "--requests", "3", "--concurrency", "2"])
+    [alone] = runs_of(options).values()
+    first = asyncio.run(asked_of(alone))
+    later = first.with_other_prompts(1)
+    assert later.plan == first.plan
+    assert later.prompting.recipe.seed != first.prompting.recipe.seed
+    assert first.with_other_prompts(0) == first
 
 
 def test_the_rate_that_a_file_describes_is_the_one_that_was_configured(url: str, tmp_path: Path):

@@ -22,6 +22,12 @@ def test_special_tokens_tools_and_parameters_are_variables():
     assert rendered == '<s>[{"type": "function", "function": {"name": "<f>"}}]calmFalse'
 
 
+def test_what_templates_may_call_is_a_plain_dictionary_as_it_is_copied_for_each_text():
+    template = ChatTemplate({"default": "{{ namespace(a=1).a }}"}, {}, Path("m"))
+    assert template.render(Chat([])) == "1"
+    assert {type(one.globals) for one in template._templates.values()} == {dict}
+
+
 def test_white_space_and_loop_controls_are_those_of_hugging_face():
     source = (
         "{% for m in messages %}\n    {% if loop.first %}\n{% continue %}\n{% endif %}\n{{ m.content }}\n{% endfor %}"

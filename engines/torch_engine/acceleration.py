@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from engines.torch_engine.graphs.decode_graphs import MOST_BY_KERNELS, Capture, capture_cuda
+from engines.torch_engine.graphs.decode_graphs import Capture, capture_cuda
 from engines.torch_engine.graphs.recorded import StepRecorder
 from engines.torch_engine.layers.paged_attention import PagedAttention, flash_attention, takes
 from mesh.wire.transfers import KVShape
@@ -29,4 +29,4 @@ def cuda_acceleration(device: torch.device) -> Acceleration:
 
 
 def cpu_acceleration() -> Acceleration:
-    return Acceleration(StepRecorder(MOST_BY_KERNELS), lambda shape: None, by_kernels=True)
+    return Acceleration(StepRecorder(), lambda shape: None, by_kernels=True)

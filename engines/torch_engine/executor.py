@@ -179,6 +179,7 @@ class _Model:
     ) -> None:
         self.pool = _pool(service, device)
         self._acceleration = acceleration
+        self._threads = threads
         self._paged = _paged(service.config, self.pool, acceleration)
         self._decoder = Decoder(
             service.folder,
@@ -221,7 +222,9 @@ class _Model:
         if not chunks:
             return []
         self._sampler.expect([chunk.draw for chunk in chunks if chunk.draw is not None])
-        logits = None if self._graphs is None else self._graphs.logits(chunks)
+        logits = None
+        if self._graphs is not None and not self._threads.has_extra:  # which may go from layer to layer
+            logits = self._graphs.logits(chunks)
         if logits is not None:
             draws = [chunk.draw for chunk in chunks if chunk.draw is not None]
             return [_result(sampled, None) for sampled in sample_tokens(self._sampler, logits, draws)]

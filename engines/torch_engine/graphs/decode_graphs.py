@@ -19,11 +19,11 @@ from engines.torch_engine.kv_pool import KVPool
 from engines.torch_engine.layers.attention import DecodeGroup, DecodesInPlace, GroupedLayout, Layout, decode_mask
 from engines.torch_engine.layers.attention_kind import AttentionKind
 from engines.torch_engine.layers.paged_attention import PagedAttention, PagedLayout, Paging, padded
-from engines.torch_engine.threads import FEW_ROWS
 
 MOST_REQUESTS = 256
-MOST_BY_KERNELS = FEW_ROWS - 1  # requests: steps of more may change their threads from layer to layer
+MOST_BY_KERNELS = 32  # requests: beside more, what is between kernels counts little
 MOST_GRAPHS = 64
+MOST_LISTS = 128  # of graphs that are lists of calls
 
 Replay = Callable[[], None]
 Capture = Callable[[Callable[[], Tensor]], tuple[Replay, Tensor]]
@@ -96,6 +96,7 @@ class DecodeGraphs:
         self._capture = capture
         self._by_kernels = by_kernels
         self._most_requests = MOST_BY_KERNELS if by_kernels else MOST_REQUESTS
+        self._most_graphs = MOST_LISTS if by_kernels else MOST_GRAPHS
         self._dtype: torch.dtype = getattr(torch, pool.shape.dtype)
         self._graphs: OrderedDict[tuple[int, int], Graph] = OrderedDict()
 
@@ -117,7 +118,7 @@ class DecodeGraphs:
         graph = self._graphs.get(key)
         if graph is None:
             graph = self._graphs[key] = self._make(values, key[1] * size)
-            if len(self._graphs) > MOST_GRAPHS:
+            if len(self._graphs) > self._most_graphs:
                 self._graphs.popitem(last=False)
         self._graphs.move_to_end(key)
         for place, value in zip(_tensors(graph.inputs), _tensors(values), strict=True):

@@ -23,10 +23,10 @@ _WITHOUT_CONTENT = (
 
 
 class StepRecorder:
-    """A `decode_graphs.Capture` for processors, of steps of up to ``most_rows`` rows."""
+    """A `decode_graphs.Capture` for processors."""
 
-    def __init__(self, most_rows: int) -> None:
-        self._memory = StepMemory(most_rows)
+    def __init__(self) -> None:
+        self._memory = StepMemory()
 
     def __call__(self, run: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
         """Run once, and record it."""
@@ -52,22 +52,21 @@ class RecordedStep:
 
 
 class StepMemory:
-    """Memory that a step writes to, in the order in which it asks for it."""
+    """Memory that a step writes to, in the order in which it asks for it. It grows twofold as steps have more rows."""
 
-    def __init__(self, most_rows: int) -> None:
+    def __init__(self) -> None:
         self.num_taken = 0
-        self._most_rows = most_rows
         self._taken: list[Tensor] = []
 
     def take(self, shape: Sequence[int]) -> Tensor:
-        """Return floats [rows, ...] in memory for the most rows."""
+        """Return floats [rows, ...]."""
         number, size = self.num_taken, torch.Size(shape).numel()
         self.num_taken += 1
         if number == len(self._taken):
             self._taken.append(torch.empty(0))
         if len(self._taken[number]) < size:
-            num_rows = max(1, shape[0]) if shape else self._most_rows
-            self._taken[number] = torch.empty(max(size, size // num_rows * self._most_rows))
+            num_rows = max(1, shape[0]) if shape else 1
+            self._taken[number] = torch.empty(size // num_rows * (1 << (num_rows - 1).bit_length()))
         return self._taken[number][:size].view(tuple(shape))
 
 

@@ -20,6 +20,7 @@ DRIFT = NOISE / 90  # of a factor a step: in the end a step counts for a tenth
 COMMON = 0.85  # correlation of the two factors of one cost
 NUM_RECENT = 64
 FEW = 8
+RUN = 16  # steps of decodes: few answers are shorter
 
 
 @dataclass(slots=True)
@@ -54,17 +55,23 @@ class _Factors:
 
 @dataclass(slots=True)
 class _Recent:
-    """Relative errors of the last steps, also in order of size."""
+    """Sizes of relative errors of late, also in order. Each is of the mean over a ``run`` of steps."""
 
+    run: int = 1
+    of_run: deque[float] = field(default_factory=deque)
     errors: deque[float] = field(default_factory=deque)
     ordered: list[float] = field(default_factory=list)
     p90: float | None = None  # None: too few
 
     def add(self, error: float) -> None:
+        self.of_run.append(error)
+        if len(self.of_run) > self.run:
+            self.of_run.popleft()
+        size = abs(sum(self.of_run)) / len(self.of_run)
         if len(self.errors) == NUM_RECENT:
             del self.ordered[bisect_left(self.ordered, self.errors.popleft())]
-        self.errors.append(error)
-        insort(self.ordered, error)
+        self.errors.append(size)
+        insort(self.ordered, size)
         if len(self.ordered) >= FEW:
             self.p90 = self.ordered[9 * (len(self.ordered) - 1) // 10]
 
@@ -75,7 +82,7 @@ class LearntCost:
     def __init__(self, initial: StepCost) -> None:
         self._initial = initial
         self._prefill, self._decode = _Factors(), _Factors()
-        self._prefill_recent, self._decode_recent = _Recent(), _Recent()
+        self._prefill_recent, self._decode_recent = _Recent(), _Recent(RUN)
         self.current = initial
         self.num_steps = 0
 
@@ -93,7 +100,9 @@ class LearntCost:
 
     @property
     def decode_error(self) -> float | None:
-        """The same of steps of decodes alone."""
+        """The same of runs of `RUN` steps of decodes alone: what is promised a token is a mean over an answer, in which
+        errors of single steps cancel out.
+        """
         return self._decode_recent.p90
 
     def recall(self, errors: "LearntCost") -> None:
@@ -109,7 +118,7 @@ class LearntCost:
         self.num_steps += 1
         recent = self._prefill_recent if load.chunks else self._decode_recent
         error = measured_s / predicted_s - 1
-        recent.add(abs(error))
+        recent.add(error)
         self._update(parts, predicted_s, min(max(error, 1 / OUTLIER - 1), OUTLIER - 1))
 
     def _update(self, parts: Parts, predicted_s: float, innovation: float) -> None:

@@ -26,6 +26,7 @@ from router.policies.capabilities import AllowsLateness, StaysOutOfLine, UsesPre
 from router.policies.parts.candidates import find_candidates, route
 from router.policies.parts.feasible import FeasibleFirst
 from router.policies.parts.outlook import alone_s, look_ahead, own_work_s, prefill_speed
+from router.policies.parts.promises import Margins, errors_of
 from router.policies.parts.roles import RoleBalancer
 from router.policies.parts.soonest import could_have_made_it, own_works_s, soonest_first
 from router.policies.policy import Decision, GiveUp, Policy, PolicyEntry, Wait
@@ -39,13 +40,15 @@ class ElasticParameters(msgspec.Struct, frozen=True):
     """``watermark``: the fraction of KV blocks in use from which a decode engine takes nothing new.
 
     ``headroom``: the fraction of a TPOT promise that a decode step may take once another request has joined it.
+    ``margin``: steps are taken to be longer by this share at least, and by what predictions were wrong of late.
     ``depth``: prefills that may come before its own on an engine; behind more of them it waits in the gateway.
     ``grace_s``: how long after its deadline a request may still wait for an engine that prefills nothing else.
     ``flips``: engines change roles where one phase runs short while the other has engines to spare.
     """
 
     watermark: Fraction = 0.9
-    headroom: Fraction = 0.9
+    headroom: Fraction = 1.0
+    margin: Annotated[float, msgspec.Meta(ge=0, le=0.5)] = 0.02
     depth: Annotated[int, msgspec.Meta(ge=1)] = 2
     grace_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     flips: bool = False
@@ -62,6 +65,7 @@ class _Option(msgspec.Struct, frozen=True):
 class Elastic(Policy, FeasibleFirst, UsesPrefixes, StaysOutOfLine):
     def __init__(self, parameters: ElasticParameters) -> None:
         self._parameters = parameters
+        self._margins = Margins(parameters.watermark, parameters.headroom, parameters.margin)
         self.grace_s = parameters.grace_s
         lateness = AllowsLateness(parameters.grace_s)
         self.capabilities = (lateness, RoleBalancer()) if parameters.flips else (lateness,)
@@ -154,14 +158,15 @@ class Elastic(Policy, FeasibleFirst, UsesPrefixes, StaysOutOfLine):
         An engine that decodes nothing takes any; and who is late already finds no promise in its way but others'.
         """
         pool = engine.services[request.service]
-        if pool.watermark >= self._parameters.watermark or not pool.can_hold(request.num_tokens + 1):
+        if pool.watermark >= self._margins.watermark or not pool.can_hold(request.num_tokens + 1):
             return False
         if not engine.has_place(request.service):
             return False
         if not engine.num_running and not engine.coming_steps_s(request.service):
             return True
         promise_s = engine.tpot_slo_s if now > request.deadline else min(engine.tpot_slo_s, request.tpot_slo_s)
-        return engine.joined_step_s(request.service, request.num_tokens) <= self._parameters.headroom * promise_s
+        step_s = engine.joined_step_s(request.service, request.num_tokens)
+        return step_s * errors_of(engine, request.service, self._margins).step <= self._margins.headroom * promise_s
 
     @staticmethod
     def _dispatch(request: RequestView, option: _Option, now: float) -> Decision:

@@ -10,6 +10,7 @@ from engines.costs.named_profiles import load_profile
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, Scheduling, ServiceSpec, Slo, Topology
 from mesh.wire.control import Role
 from router.history.records import Outcome
+from simulation.engines.physics import Physics
 from simulation.loads.trace_request import TraceRequest
 
 PROFILE, SERVICES = "a100-llama2-70b-tp4", ("a", "b", "c", "d")  # a decode step takes 27 ms
@@ -17,7 +18,7 @@ ROLES = {"prefill": Role.PREFILL, "m0": Role.MULTIPLEX, "m1": Role.MULTIPLEX}
 SLO = Slo(1.0, 0.06)
 
 
-def serve_by(policy, roles, requests, slo, **settings):
+def serve_by(policy, roles, requests, slo, noise=0.0, **settings):
     """Those of `SERVICES` that are asked for, on engines that hold all."""
     names = tuple(sorted({request.service for request in requests}))
     engines = [
@@ -26,18 +27,21 @@ def serve_by(policy, roles, requests, slo, **settings):
     services = [ServiceSpec(name, PROFILE, slo) for name in names]
     gateways = (GatewaySpec("gateway"),)
     topology = Topology("turns", Path(), tuple(services), tuple(engines), gateways, policy=policy)
-    return serve(make_simulation(topology, load_profile(PROFILE), 0, coasts=True), names[0], requests)
+    simulation = make_simulation(topology, load_profile(PROFILE), 0, physics=Physics(noise=noise), coasts=True)
+    return serve(simulation, names[0], requests)
 
 
-@pytest.mark.parametrize("policy", [PolicySpec("tropical"), PolicySpec("elastic", {"headroom": 1.0})], ids=str)
-def test_engines_decode_no_more_services_than_promises_leave_time_for(policy):
-    """Two, in turns."""
+@pytest.mark.parametrize(
+    ("policy", "noise"), [("tropical", 0.0), ("elastic", 0.0), ("elastic", 0.1), ("foresight", 0.1)]
+)
+def test_engines_decode_no_more_services_than_promises_leave_time_for(policy, noise):
+    """Two, in turns: they take 54 of 60 ms. That steps take longer and shorter, one by one, makes no answer late."""
     random = Random(0)
     requests = [
         TraceRequest(0.25 * number, random.randint(64, 192), random.randint(64, 192), service=random.choice(SERVICES))
         for number in range(80)
     ]
-    assert attainment(serve_by(policy, ROLES, requests, SLO)) >= 0.8
+    assert attainment(serve_by(PolicySpec(policy), ROLES, requests, SLO, noise)) >= 0.8
 
 
 @pytest.mark.parametrize("policy", ["foresight", "packing", "elastic"])

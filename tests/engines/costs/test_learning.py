@@ -132,6 +132,16 @@ def test_exact_steps_change_nothing():
     assert learnt.prefill_error == pytest.approx(0.0, abs=1e-9)
 
 
+def test_errors_of_single_steps_cancel_out_in_what_is_told_of_decodes_and_those_of_all_do_not():
+    draw, noisy, slow = random.Random(0), LearntCost(MEASURED), LearntCost(MEASURED)
+    for number in range(64):
+        noisy.observe(load := decodes(draw), time_s(noisy.current, load) * (0.85 if number % 2 else 1.15))
+        slow.observe(load, time_s(slow.current, load) * 1.15)
+    assert noisy.decode_error is not None
+    assert noisy.decode_error < 0.05
+    assert slow.decode_error == pytest.approx(0.15)
+
+
 loads = st.builds(
     StepLoad,
     st.lists(st.tuples(st.integers(1, 4096), st.integers(0, 4096)), max_size=3),

@@ -88,10 +88,17 @@ def test_decodes_go_where_steps_stay_shortest():
 
 
 def test_no_decode_joins_where_promises_would_break():
-    slow = make_engine(M0, **{**DECODING, "decode_step_s": 0.095})
+    slow = make_engine(M0, **{**DECODING, "decode_step_s": 0.099})
     assert where(decide(make_request(100), make_engine(P0), slow)) == (P0, P0), "it stays where it was prefilled"
     assert isinstance(decide(make_request(100), slow), Wait)
-    assert where(decide(make_request(100), slow, headroom=1.0, now=0.0)) == (M0, M0)
+    assert where(decide(make_request(100), slow, margin=0.0, now=0.0)) == (M0, M0)
+
+
+def test_steps_are_as_much_longer_as_the_engine_was_wrong_of_late():
+    engine = make_engine(M0, **{**DECODING, "decode_step_s": 0.08})
+    assert where(decide(make_request(100), engine)) == (M0, M0)
+    pool = msgspec.structs.replace(engine.services[SERVICE], decode_error=0.3)
+    assert isinstance(decide(make_request(100), msgspec.structs.replace(engine, services={SERVICE: pool})), Wait)
 
 
 def test_an_engine_that_decodes_nothing_takes_what_can_keep_no_promise():

@@ -14,7 +14,7 @@ import msgspec
 
 from engines.costs.host import HostCost, with_host
 from engines.costs.profiles import EngineProfile, ProfileError, ServerTraits, decode_toml
-from mesh.suggestions import suggestion
+from mesh.suggestions import one_of, suggestion
 from mesh.topology.schema import EngineSpec, Scheduling
 
 MANY_WAITING = 2**20  # prefills: these systems refuse nobody
@@ -73,9 +73,13 @@ class ServingSystem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def serving_system(name: str) -> ServingSystem:
     """Raise `ProfileError` if there is none of that name."""
     systems = _systems()
-    if name not in systems:
-        raise ProfileError(f"unknown serving system {name!r}; {suggestion(name, systems)}")
-    return systems[name]
+    if name in systems:
+        return systems[name]
+    kind = name.partition("-")[0]
+    measured = [one for one in systems if systems[one].kind == kind]
+    if measured:
+        raise ProfileError(f"{name!r} was not measured; of {kind}, use {one_of(measured)}")
+    raise ProfileError(f"unknown serving system {name!r}; {suggestion(name, systems)}")
 
 
 def serving_system_names() -> list[str]:

@@ -44,6 +44,12 @@ def test_an_unknown_name_is_answered_with_the_nearest():
         serving_system("vlm-0.12")
 
 
+@pytest.mark.parametrize("name", ["vllm-0.19", "vllm-1.0", "vllm"])
+def test_a_version_that_was_not_measured_is_answered_with_those_that_were(name):
+    with pytest.raises(ProfileError, match=rf"^'{name}' was not measured; of vllm, use vllm-0.12 or vllm-0.18$"):
+        serving_system(name)
+
+
 @pytest.mark.parametrize("name", serving_system_names())
 def test_every_system_is_named_for_its_kind_and_version(name):
     system = serving_system(name)

@@ -46,11 +46,12 @@ from router.traces.call_trace import CallFacts, CallTrace
 MAX_HEADER_BYTES: Final = 16_384  # that are passed on
 PREFIXES: Final = {CHAT: "chatcmpl-", COMPLETIONS: "cmpl-"}  # of ids of answers; others keep the server's
 OPERATIONS: Final = {CHAT: "chat", COMPLETIONS: "text_completion"}
+TRACE: Final = "traceparent"
 NOT_FORWARDED: Final = frozenset({
     "accept-encoding", "authorization", "connection", "content-encoding", "content-length", "content-type", "cookie",
     "expect", "forwarded", "host", "keep-alive", "origin", "proxy-authenticate", "proxy-authorization",
     "proxy-connection", "referer", "te", "trailer", "transfer-encoding", "upgrade", "via", "x-api-key", "x-priority",
-    "x-late", "x-request-id", "x-slo-tpot-ms", "x-slo-ttft-ms", "traceparent", "x-gateway-inference-fairness-id",
+    "x-late", "x-request-id", "x-slo-tpot-ms", "x-slo-ttft-ms", "x-gateway-inference-fairness-id",
     "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip",
 })  # fmt: skip
 
@@ -260,8 +261,10 @@ def _passed(headers: Mapping[str, str], call_id: CallId, trace: CallTrace | None
         raise ApiError(
             431, f"The headers for the server can have at most {MAX_HEADER_BYTES} bytes", code="headers_size"
         )
-    own = [("x-request-id", call_id.request_id)]
-    return (*passed, *own) if trace is None else (*passed, *own, ("traceparent", trace.header))
+    own = ("x-request-id", call_id.request_id)
+    if trace is None:  # who makes no traces hands on the client's
+        return (*passed, own)
+    return (*[field for field in passed if field[0] != TRACE], own, (TRACE, trace.header))
 
 
 def _facts(call_id: CallId, path: str, asked: AskedFields, model: ForwardedModel, num_choices: int) -> CallFacts:

@@ -91,11 +91,13 @@ class ServiceQueue:
         return min(len(request.tokens) + num_new, self.pool.num_blocks * self.pool.block_size)
 
     def slice_ends(self, request: EngineRequest) -> Sequence[int | None]:
-        """Return what `slice_end` says, and the ends of shorter slices, each half as long, for when memory is short."""
-        longest = self.slice_end(request)
-        if longest is None:
-            return (None,)
-        num_tokens = len(request.tokens)
+        """Return what `slice_end` says, and the ends of shorter slices, each half as long, for when memory is short.
+
+        There is one at least: a request that fills the memory has no tokens left, and ends with its next one.
+        """
+        longest, num_tokens = self.slice_end(request), len(request.tokens)
+        if longest is None or longest <= num_tokens:
+            return (longest,)
         return [num_tokens + (longest - num_tokens) // part for part in PARTS_OF_SLICES if longest - num_tokens >= part]
 
     def fitting_end(

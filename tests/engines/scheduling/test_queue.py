@@ -87,3 +87,14 @@ def test_those_on_their_way_back_take_places_and_all_that_are_away_count(
     queue.offloaded.append(gone)
     queue.restoring.append(coming)
     assert (queue.num_taken, queue.num_away, queue.away) == (2, 3, [going, gone, coming])
+
+
+def test_one_whose_answer_fills_the_memory_is_no_hindrance_to_one_that_waits(
+    queue: ServiceQueue, make_sequence: MakeSequence
+):
+    queue.slice_tokens = SLICE
+    longest = make_sequence("a", num_prompt=queue.pool.num_blocks * queue.pool.block_size, max_tokens=100)
+    queue.running.append(longest)
+    longest.blocks, longest.granted = queue.pool.allocate(queue.pool.num_blocks), len(longest.tokens)
+    waiting = make_sequence("b", num_prompt=8, max_tokens=100)
+    assert queue.fitting_end(waiting, lambda end: False, 0) == (False, 9)

@@ -74,6 +74,7 @@ class EngineCore:
     ) -> None:
         self._settings = settings
         self._standing = standing = Standing(settings.role, keeps_role=settings.scheduling.is_static)
+        self.hang: str | None = None  # why the running step counts as one that hangs, as far as its node has seen
         pace = Pace()
         self.residency = residency = Residency(services, settings.limits, settings.loadable)
         services, schedulers = residency.services, residency.schedulers
@@ -191,7 +192,9 @@ class EngineCore:
     def _why_declined(self) -> Refusal | None:
         if self._settings.scheduling.is_static:
             return RefusalCode.NO_MEMORY, "it runs static batches, which nobody joins"
-        return None if self.state is ProcessState.READY else (RefusalCode.DRAINING, "draining")
+        if self.state is not ProcessState.READY:
+            return RefusalCode.DRAINING, "draining"
+        return None if self.hang is None else (RefusalCode.FULL, self.hang)
 
     def exported(self, transfer: str, event: Exported, now: float) -> list[Effect]:
         return self._finish_event(self._handovers.exported(transfer, event, now), now)

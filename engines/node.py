@@ -86,7 +86,6 @@ class EngineNode:
         self._failures = StepFailures()
         self._step: Step | None = None  # that the shell computes
         self._error = self._first_line = ""  # of that step, which failed
-        self._is_stuck = False
         self._will_end_turn = False
         self._has_listener = False  # that has not heard a status yet
         self._core_due_at: float | None = None  # None: to be asked for again, as something may have changed it
@@ -131,13 +130,16 @@ class EngineNode:
 
     def status(self, now: float) -> EngineStatus:
         """The next status to publish. It says so if the running step hangs."""
-        status, hang = self.core.status(now), self._watch.look(now)
-        if hang is not None and not self._is_stuck:
-            log.error("stuck", reason=hang)
-        elif hang is None and self._is_stuck:
-            log.warning("not stuck any more")
-        self._is_stuck = hang is not None
+        status, hang = self.core.status(now), self._look_for_hang(now)
         return status if hang is None else msgspec.structs.replace(status, state=ProcessState.STUCK, error=hang)
+
+    def _look_for_hang(self, now: float) -> str | None:
+        """Return why the running step counts as one that hangs, and let the core know."""
+        hang = self._watch.look(now)
+        if (hang is None) != (self.core.hang is None):
+            log.warning("not stuck any more") if hang is None else log.error("stuck", reason=hang)
+        self.core.hang = hang
+        return hang
 
     def _publish(self, now: float) -> list[NodeEffect]:
         """Tell who listens how it stands, and gateways which prefixes came and went, and what waits."""
@@ -167,6 +169,7 @@ class EngineNode:
             effects += observed
         if isinstance(message, Reserve):  # one of its gateway, which could die before it was ever heard here
             self._membership.expect(message.spec.gateway, now)
+            self._look_for_hang(now)
         answers = self.core.receive(sender.process, message, payload, now)
         if answers or not isinstance(message, Probe):  # a question changes nothing that others should hear of
             effects += self._after(answers)

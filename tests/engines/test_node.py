@@ -15,7 +15,7 @@ from mesh.wire.control import Drain, ProcessState, Role, SetRole
 from mesh.wire.frames import Sender
 from mesh.wire.requests import Cancel, Epoch, Failed, Held, Holding, Probe, ProbeQuestion, RefusalCode, Refused, Submit
 from mesh.wire.status import ChildStatus, SupervisorStatus
-from mesh.wire.transfers import Reserve
+from mesh.wire.transfers import Declined, Reserve, Reserved
 from tests.engines.conftest import MakeSpec
 from tests.engines.node_driver import GATEWAY, OTHER, SUPERVISOR, TIMING, TOPOLOGY, NodeDriver, messages, those
 from tests.engines.virtual import VirtualMesh
@@ -273,6 +273,21 @@ def test_a_step_that_hangs_is_told(computing: tuple[NodeDriver, Compute]):
     assert status.error is not None
     engine.finish(compute)
     assert engine.status().state is ProcessState.READY
+
+
+def test_while_a_step_hangs_nobody_hands_a_request_over(computing: tuple[NodeDriver, Compute], make_spec: MakeSpec):
+    engine, compute = computing
+    memory = VirtualMesh().add("other").core._services[SERVICE].memory
+    for _ in range(2000):
+        engine.now += TIMING.heartbeat_s
+        engine.status()
+    reserve = Reserve("t", make_spec("moved"), Epoch(1, 1), 8, SHAPE, memory, deadline_s=60.0)
+    [declined] = messages(engine.receive(reserve, OTHER))
+    assert isinstance(declined, Declined)
+    assert declined.code is RefusalCode.FULL
+    assert "has been running for" in declined.reason
+    engine.finish(compute)
+    assert isinstance(messages(engine.receive(reserve, OTHER))[0], Reserved)
 
 
 def test_a_step_that_fails_lets_the_device_recover_first(computing: tuple[NodeDriver, Compute]):

@@ -186,3 +186,7 @@ def test_the_next_round_of_slices_does_not_wait_for_an_engine_that_lost_its_serv
 
 def test_a_late_copy_of_a_status_takes_no_request_from_an_engine_that_goes_on():
     assert play(draw(3100557)).failure is None
+
+
+def test_an_engine_that_hangs_is_given_no_request():
+    assert play(draw(3104140)).failure is None

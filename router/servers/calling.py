@@ -215,11 +215,11 @@ class Calling:
             self._ends.refused(reason, _retry_after(self._headers.get("retry-after", "")))
         elif status == 404 and misses_model(body):
             self._ends.lacks_model(reason)
-        elif status in (401, 403, 404, 407) or status in AGAIN or status < 400:
+        elif status in (401, 403, 407) or status in AGAIN or status < 400:
             self._ends.failed(reason, FailureCode.BROKEN)
-        else:
+        else:  # a path that one server lacks another one may have
             self._call.answer = ServerAnswer(status, self._passed(), body)
-            self._ends.failed(reason, FailureCode.INVALID if status < 500 else FailureCode.STEP)
+            self._ends.failed(reason, FailureCode.STEP if status == 404 or status >= 500 else FailureCode.INVALID)
 
     def _take_whole(self, body: bytes) -> None:
         """Raise `BadStreamError` on what is no object of JSON, such as the page of somebody's proxy."""

@@ -301,8 +301,8 @@ def test_what_is_no_answer_fails(monkeypatch):
 def test_errors_are_the_servers_or_the_clients(form):
     codes = {
         (400, 413, 422, 499): FailureCode.INVALID,
-        (500, 502): FailureCode.STEP,
-        (301, 401, 403, 404, 407, 408, 425): FailureCode.BROKEN,
+        (404, 500, 502): FailureCode.STEP,
+        (301, 401, 403, 407, 408, 425): FailureCode.BROKEN,
     }
     for statuses, code in codes.items():
         for status in statuses:
@@ -316,7 +316,7 @@ def test_errors_are_the_servers_or_the_clients(form):
 def test_a_model_that_is_not_found_is_told_from_a_path():
     for body, is_model in ((b'{"error": "no model m"}', True), (b'{"detail": "Not Found"}', False)):
         run = whole(404, body)
-        assert (run.ends.has_no_model, run.ends.code) == (is_model, None if is_model else FailureCode.BROKEN)
+        assert (run.ends.has_no_model, run.ends.code) == (is_model, None if is_model else FailureCode.STEP)
         assert not whole(403, body).ends.has_no_model
 
 

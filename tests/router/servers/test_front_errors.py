@@ -43,6 +43,20 @@ async def test_the_servers_own_refusal_is_the_clients(tmp_path):
     assert len(server.asked) == 4, "what fails a server is tried twice"
 
 
+async def test_a_path_that_no_server_has_is_not_found(tmp_path):
+    lacks = says(whole({"detail": "Not Found"}, "404 Not Found"))
+    async with serving(lacks) as [server], front_of(tmp_path, server, metrics="off") as front:
+        for _ in range(5):
+            response = await front.client.post("/v1/embeddings", json={"model": CHAT, "input": "hello"})
+            assert (response.status_code, response.json()) == (404, {"detail": "Not Found"})
+        assert len(server.asked) == 10, "each is tried twice"
+        server.behaviour = answer
+        assert (await front.chat(max_tokens=1)).status_code == 200
+    async with serving(lacks, answer) as servers, front_of(tmp_path, *servers, metrics="off") as front:
+        for _ in range(4):
+            assert (await front.chat(max_tokens=1)).status_code == 200
+
+
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
 async def test_a_server_that_sends_what_is_no_answer_is_a_bad_gateway(tmp_path, stream, path):

@@ -21,6 +21,7 @@ from engines.costs.step_cost import StepLoad
 from engines.effects import Copied, Effect
 from engines.engine_request import EngineRequest
 from engines.filling.filling import Filling
+from engines.memory.pages import PagePool
 from engines.memory.residency import Residency
 from engines.requests import OwnedRequests
 from engines.scheduling.backlog import Backlog
@@ -374,8 +375,10 @@ class EngineCore:
     def check_invariants(self) -> None:
         """Raise AssertionError unless every held block is accounted for."""
         self._running.settle()
+        checked: set[PagePool] = set()  # all services have the same, which takes as long as all pools
         for service in self._services.values():
-            service.pool.check_invariants()
+            service.pool.check_invariants(with_pages=service.pool.pages not in checked)
+            checked.add(service.pool.pages)
             service.queue.check_invariants(self._requests)
         self._slicing.check_invariants()
         self.tiering.check_invariants()

@@ -73,7 +73,7 @@ class BlockPool:
         num_all = pages.num_pages * self.slots
         self.num_blocks = num_all if quota is None else min(num_all, quota * self.slots)  # that can be had at most
         self.block_size = block_size
-        self._pages = pages
+        self.pages = pages
         self._content = content
         self._free = pages.free
         self._cached = CachedBlocks(num_all)
@@ -95,8 +95,8 @@ class BlockPool:
     def num_free(self) -> int:
         """Blocks that can be allocated now: free ones, cached ones, and those of pages that others would evict."""
         num_all, num_of_quota = len(self._free) + self._cached.num, self.num_blocks - self._num_here
-        if self._pages.is_shared:
-            num_all += self._pages.num_idle_beside(self)
+        if self.pages.is_shared:
+            num_all += self.pages.num_idle_beside(self)
         return num_all if num_all < num_of_quota else num_of_quota
 
     @property
@@ -144,7 +144,7 @@ class BlockPool:
         """Do as `can_allocate`, for a request that begins. It leaves room for more urgent requests of other services
         that wait for memory. If it has to wait for memory itself, it claims as much.
         """
-        pages = self._pages
+        pages = self.pages
         if not pages.is_shared or count > self.num_of_quota:
             return self.can_allocate(count)
         if self.can_allocate(count + pages.claimed_beside(self, precedence) * self.slots):
@@ -167,7 +167,7 @@ class BlockPool:
         while len(blocks) < count:
             if free:  # to evict one block can free others
                 blocks.append(free.pop())
-            elif not (self._pages.is_shared and self._pages.reclaim(self)):
+            elif not (self.pages.is_shared and self.pages.reclaim(self)):
                 blocks += self._evict_own(count - len(blocks))
         self._num_here += count
         for block in blocks:
@@ -180,7 +180,7 @@ class BlockPool:
     def _evict_own(self, most: int) -> list[int]:
         """Cached blocks, one at least: those that nobody has held for longer than any page of another pool."""
         cached, free, names = self._cached, self._free, self._names
-        idle_since = self._pages.idle_since_beside(self) if self._pages.is_shared else inf
+        idle_since = self.pages.idle_since_beside(self) if self.pages.is_shared else inf
         blocks: list[int] = []
         while not blocks or (
             len(blocks) < most and not free and cached and (idle_since == inf or cached.since < idle_since)
@@ -219,7 +219,7 @@ class BlockPool:
     def release(self, blocks: Sequence[int]) -> None:
         """Give up one hold on each block of a table; once cached, its tail is evicted before its head."""
         names = self._names
-        self._pages.clock = now = self._pages.clock + 1
+        self.pages.clock = now = self.pages.clock + 1
         let_go = self._let_go(blocks)
         self._num_here -= len(let_go)
         published = [block for block in let_go if names[block] is not None]
@@ -372,12 +372,12 @@ class BlockPool:
             raise ValueError(f"{self!r} is closed while blocks are held")
         while self.num_idle_pages:
             self.evict_page()
-        self._pages.remove(self)
+        self.pages.remove(self)
 
     def _held(self) -> set[int]:
         return set(compress(count(), self._holders))
 
-    def check_invariants(self) -> None:
+    def check_invariants(self, *, with_pages: bool = True) -> None:
         """Raise AssertionError unless every block is in one state and the prefix index is right; after every event."""
         held, cached, free = self._held(), set(self._cached), self._free_blocks()
         assert cached.isdisjoint(held | free), "a cached block is held or free"
@@ -392,7 +392,8 @@ class BlockPool:
         assert all(run.is_alone and digest in digests for digest, run in self._alone.items()), "a run is lost"
         counts = Counter(runs).items() if runs else ()
         assert all(run.is_alone and run.num_pending == num for run, num in counts), "a run is miscounted"
-        self._pages.check_invariants()
+        if with_pages:
+            self.pages.check_invariants()
 
     def _free_blocks(self) -> set[int]:
         return set(self._free)

@@ -35,7 +35,7 @@ class PackedBlockPool(BlockPool):
 
     @property
     def num_free(self) -> int:
-        num_pages = len(self._free) + self._pages.num_idle_beside(self)
+        num_pages = len(self._free) + self.pages.num_idle_beside(self)
         return min(self._num_open + len(self._cached) + num_pages * self.slots, self.num_of_quota)
 
     @property
@@ -60,7 +60,7 @@ class PackedBlockPool(BlockPool):
 
     def _add_page(self) -> bool:
         """Open a free page, or one of another pool."""
-        if not self._free and not self._pages.reclaim(self):
+        if not self._free and not self.pages.reclaim(self):
             return False
         page = self._free.pop()
         if self._content is not None:
@@ -89,7 +89,7 @@ class PackedBlockPool(BlockPool):
         self._idle.pop(page, None)
 
     def release(self, blocks: Sequence[int]) -> None:
-        self._pages.clock = now = self._pages.clock + 1
+        self.pages.clock = now = self.pages.clock + 1
         let_go = self._let_go(blocks)
         self._num_here -= len(let_go)
         for block in reversed(let_go):
@@ -141,9 +141,9 @@ class PackedBlockPool(BlockPool):
     def owned_pages(self) -> set[int]:
         return {block // self.slots for block in (*self._held(), *self._cached)}
 
-    def check_invariants(self) -> None:
+    def check_invariants(self, *, with_pages: bool = True) -> None:
         """Raise AssertionError unless, beyond what holds of every pool, what is known of each page is true."""
-        super().check_invariants()
+        super().check_invariants(with_pages=with_pages)
         held, pages = Counter(block // self.slots for block in self._held()), self.owned_pages()
         cached = Counter(block // self.slots for block in self._cached)
         assert {page: n for page, n in enumerate(self._num_held_in) if n} == dict(held), "held blocks are miscounted"

@@ -7,6 +7,7 @@ import pytest
 
 from bench.simulated import attainment, make_simulation, serve
 from engines.costs.named_profiles import load_profile
+from engines.memory.pages import PagePool
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, Scheduling, ServiceSpec, Slo, Topology
 from mesh.wire.control import Role
 from router.history.records import Outcome
@@ -73,3 +74,15 @@ def test_prompts_of_all_services_are_computed_in_the_order_of_their_deadlines():
     records = serve_by(PolicySpec("elastic"), roles, requests, Slo(1.0, 0.1), **settings)
     short = [one for one in records if one.service == "a"]
     assert attainment(short) >= 0.9
+
+
+def test_the_memory_of_an_engine_is_checked_once_for_all_its_services(monkeypatch):
+    checked = []
+
+    def check(pages):
+        checked.append(pages)
+
+    monkeypatch.setattr(PagePool, "check_invariants", check)
+    requests = [TraceRequest(0.0, 10, 2, service=name) for name in SERVICES]
+    serve_by(PolicySpec("least_loaded"), {"m0": Role.MULTIPLEX}, requests, SLO)
+    assert len(checked) == 1

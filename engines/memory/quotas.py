@@ -1,4 +1,4 @@
-"""Compares quotas of KV memory with the longest requests that services allow, before anything starts."""
+"""Compares KV memory and quotas of it with the longest requests that services allow, before anything starts."""
 
 from collections.abc import Iterator
 from math import ceil
@@ -7,32 +7,43 @@ from engines.costs.profiles import EngineProfile
 from engines.memory.known_shapes import known_config, shape_of
 from engines.models.files.model_config import ModelConfig
 from kvtransfer.layout import KVLayout, PageLayout
+from mesh.sizes import MIB
 from mesh.topology.schema import EngineSpec, ServiceSpec, Topology
 
 
 def too_small(topology: Topology, engine: EngineSpec, profile: EngineProfile | None) -> Iterator[str]:
-    """Remarks on quotas that hold less than the longest request, as far as the models are here. ``profile``: of an
-    engine that models its steps, with its KV memory.
+    """Remarks on KV memory, or quotas of it, that hold less than the longest request, as far as the models are here.
+    ``profile``: of an engine that models its steps, with its KV memory.
     """
-    if not engine.kv_quotas:
-        return
     services = [topology.service(name) for name in engine.services]
     configs = {spec.name: config for spec in services if (config := known_config(spec)) is not None}
-    for name, part in engine.kv_quotas.items():
-        spec = topology.service(name)
-        longest = spec.max_context or (configs[name].max_context if name in configs else None)
-        pages = None if longest is None else _tokens_of_pages(engine, services, configs, name, profile)
+    for spec in services:
+        longest = spec.max_context or (configs[spec.name].max_context if spec.name in configs else None)
+        pages = None if longest is None else _tokens_of_pages(engine, services, configs, spec.name, profile)
         if longest is None or pages is None:
             continue
         num_pages, tokens_each = pages
-        num_tokens = max(1, round(part * num_pages)) * tokens_each
-        if num_tokens < longest:
-            least = ceil(100 * longest / (num_pages * tokens_each)) / 100
-            wanted = f"{least:g} at least, or " if least <= 1 else ""
-            yield (
-                f"engines.{engine.id}.kv_quotas: {name} = {part:g} holds {num_tokens} tokens, and a request may have "
-                f"{longest}: longer ones are refused; use {wanted}max_context = {num_tokens} in services.{name}"
-            )
+        part = engine.kv_quotas.get(spec.name)
+        num_tokens = (num_pages if part is None else max(1, round(part * num_pages))) * tokens_each
+        if num_tokens >= longest:
+            continue
+        share = longest / (num_pages * tokens_each)
+        if part is not None:
+            what, least = f"kv_quotas: {spec.name} = {part:g}", f"{ceil(100 * share) / 100:g}" if share <= 1 else ""
+        elif engine.backend == "simulated":
+            what, least = "profile: its KV memory", ""
+        else:
+            what, least = f"kv_memory: {_mib(engine.kv_memory_bytes)}", _mib(engine.kv_memory_bytes * share)
+        yield (
+            f"engines.{engine.id}.{what} holds {num_tokens} tokens of {spec.name}, and a request may have {longest}: "
+            f"longer ones are refused or cut; use {f'{least} at least, or ' if least else ''}"
+            f"max_context = {num_tokens} in services.{spec.name}"
+        )
+
+
+def _mib(num_bytes: float) -> str:
+    """Return a size as topologies have it."""
+    return f"{ceil(num_bytes / MIB)}MiB"
 
 
 def _tokens_of_pages(

@@ -1,4 +1,4 @@
-"""Quotas of KV memory beside the longest requests, as `mesh check` tells of them."""
+"""KV memory and quotas of it beside the longest requests, as `mesh check` tells of them."""
 
 from pathlib import Path
 
@@ -19,14 +19,22 @@ def remarks(folder: Path, engine: str) -> list[str]:
 def test_a_quota_that_holds_less_than_a_request_may_have_is_told(tmp_path: Path):
     [remark] = remarks(tmp_path, 'kv_memory = "16MiB"\nkv_quotas = { a = 0.001, b = 0.5 }\n')
     assert remark == (
-        "engines.e.kv_quotas: a = 0.001 holds 16 tokens, and a request may have 1024: longer ones are refused; "
-        "use 0.13 at least, or max_context = 16 in services.a"
+        "engines.e.kv_quotas: a = 0.001 holds 16 tokens of a, and a request may have 1024: longer ones are refused or "
+        "cut; use 0.13 at least, or max_context = 16 in services.a"
     )
 
 
 def test_a_quota_of_memory_that_is_too_small_as_a_whole(tmp_path: Path):
     [remark] = remarks(tmp_path, 'kv_memory = "1MiB"\nkv_quotas = { a = 1.0 }\n')
-    assert remark.endswith("longer ones are refused; use max_context = 512 in services.a")
+    assert remark.endswith("longer ones are refused or cut; use max_context = 512 in services.a")
+
+
+def test_memory_that_holds_less_than_a_request_may_have_is_told(tmp_path: Path):
+    [remark] = remarks(tmp_path, 'kv_memory = "1MiB"\n')
+    assert remark == (
+        "engines.e.kv_memory: 1MiB holds 512 tokens of a, and a request may have 1024: longer ones are refused or cut; "
+        "use 2MiB at least, or max_context = 512 in services.a"
+    )
 
 
 @pytest.mark.parametrize(
@@ -34,7 +42,7 @@ def test_a_quota_of_memory_that_is_too_small_as_a_whole(tmp_path: Path):
     [
         'kv_memory = "16MiB"\nkv_quotas = { a = 0.5 }\n',
         'kv_memory = "1KiB"\nkv_quotas = { a = 0.5 }\n',
-        'kv_memory = "1MiB"\n',
+        'kv_memory = "2MiB"\n',
     ],
     ids=["enough", "no block", "no quota"],
 )

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from mesh.rules import DraftMethod
 from mesh.topology.keys import SERVICE
 from mesh.topology.lines import KeyPath
 from mesh.topology.placed import Processes, engine_tables
@@ -28,13 +29,16 @@ OF_ANSWERS: Final = frozenset(
 
 
 def check_task_keys(fields: Mapping[str, Any], where: KeyPath, report: Report) -> None:
-    """Report keys of one service that contradict its task. ``fields``: those that its table has."""
+    """Report keys of one service that contradict its task, or each other. ``fields``: those that its table has."""
     task = fields.get("task", Task.GENERATE)
     for name, key in SERVICE.items():
         if key.field not in fields:
             continue
         if task is not Task.GENERATE and name in OF_ANSWERS:
             report.add((*where, name), f'is about the tokens of answers, and task = "{task!s}" has none; leave it out')
+        elif name == "max_draft_tokens" and fields.get("speculation") is None:
+            wanted = f'set speculation = "{DraftMethod.PROMPT_LOOKUP!s}", too, or leave it out'
+            report.add((*where, name), f"bounds drafts, and nothing drafts; {wanted}")
         elif task is not Task.EMBED and name == "dimensions":
             report.add((*where, name), f'is about vectors, and task = "{task!s}" has none; leave it out')
 

@@ -112,3 +112,9 @@ def test_a_service_that_makes_vectors_needs_nobody_who_decodes(tmp_path: Path):
     assert problems(tmp_path, text) == []
     found = problems(tmp_path, 'task = "embed"\n[engines.e]\nrole = "decode"\n')
     assert "no engine can prefill it" in found[0]
+
+
+def test_a_bound_of_drafts_needs_something_that_drafts(tmp_path: Path):
+    assert problems(tmp_path, 'speculation = "prompt_lookup"\nmax_draft_tokens = 5\n[engines.e]\n') == []
+    [found] = problems(tmp_path, "max_draft_tokens = 5\n[engines.e]\n")
+    assert 'set speculation = "prompt_lookup", too, or leave it out' in found

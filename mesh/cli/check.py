@@ -35,7 +35,8 @@ def run(options: argparse.Namespace) -> int:
         lines.append(f"  service {adapter.name}: adapter of {adapter.base}, {slo}, {adapter.slo.attainment:.0%}")
     for engine in topology.engines:
         if engine.server is not None:
-            lines.append(f"  server {engine.id} at {engine.server.url}: {engine.role}, {_names(engine)}")
+            share = "" if engine.server.weight == 1 else f", weight {engine.server.weight:g}"
+            lines.append(f"  server {engine.id} at {engine.server.url}: {engine.role}, {_names(engine)}{share}")
             continue
         memory = f"{engine.kv_memory_bytes / 2**20:g} MiB KV"
         what = f"{engine.role}, {', '.join(engine.services)}, {engine.device} x{engine.threads}, {memory}"

@@ -97,6 +97,15 @@ def test_check_says_what_a_topology_starts(mesh):
     assert "engine prefill on local: prefill, tiny, cpu x1, 256 MiB KV" in done.stdout
 
 
+def test_check_says_which_share_a_canary_gets(mesh):
+    server = '[engines.{0}]\nbackend = "openai"\nurl = "http://127.0.0.1:{1}"\nservices = {{ chat = "m" }}\n'
+    engines = server.format("old", 9001) + server.format("new", 9002) + "weight = 0.05\n"
+    (mesh.folder / "canary.toml").write_text(f"[services.chat]\n{engines}[gateways.g]\nport = {mesh.port}\n")
+    lines = mesh.here("check", "canary.toml").stdout.splitlines()
+    assert "  server old at http://127.0.0.1:9001: multiplex, chat (m)" in lines
+    assert "  server new at http://127.0.0.1:9002: multiplex, chat (m), weight 0.05" in lines
+
+
 def test_what_others_know_of_a_topology_is_asked_before_anything_starts(mesh):
     for name in ("unknown.toml", "hasty.toml"):
         (mesh.folder / name).write_text((mesh.folder / "t.toml").read_text())

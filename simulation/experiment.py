@@ -1,6 +1,8 @@
 """One run of a simulation as a value that another process can carry out."""
 
+from array import array
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -20,6 +22,7 @@ from simulation.loads.sources import AS_IT_SAYS, LoadLevel, LoadSource
 from simulation.loads.workload import SloRule
 from simulation.placement.daemon import Search
 from simulation.quiet import quiet_engines
+from simulation.reports.packed import PackedRecords
 from simulation.reports.steadiness import Judgement, judge, judge_closed, judge_trace
 from simulation.reports.summary import Summary, stays_of, summarize
 from simulation.reports.timeline import Timeline
@@ -60,7 +63,7 @@ class Experiment:
         """Run it. ``on_share`` hears, between 0 and 1, how much of it is over. A trace without requests is a
         `UserError`.
         """
-        records: list[Record] = []
+        records = PackedRecords()
         notes: list[str] = []
 
         def hear(now: float, note: Note) -> None:
@@ -70,12 +73,16 @@ class Experiment:
             if on_share is not None:
                 on_share(self.load.share_done(at_s, len(records)))
 
-        def take(record: Record) -> None:
-            records.append(record)
-            tell(record.arrived_s)
-
         timeline = Timeline(Simulation.origin_s) if self.outputs is not None and self.outputs.has_timeline else None
-        self._simulate(take, tell, hear, timeline)
+        with nullcontext() if self.outputs is None else self.outputs.record_files() as files:
+
+            def take(record: Record) -> None:
+                records.append(record)
+                if files is not None:
+                    files.add(record)
+                tell(record.arrived_s)
+
+            self._simulate(take, tell, hear, timeline)
         if not records:
             raise UserError("no request arrives: give a longer --duration, a higher --rate or a larger --limit")
         judge = self._judge if self.is_judged else None
@@ -83,8 +90,8 @@ class Experiment:
         requests_per_s, talks_per_s = (None, asked_per_s) if self.load.has_turns else (asked_per_s, None)
         summary = summarize(self.name, records, requests_per_s, judge, is_closed=num_clients is not None)
         summary = replace(summary, notes=tuple(notes), num_clients=num_clients, conversations_per_s=talks_per_s)
-        if self.outputs is not None:
-            self.outputs.write(records, timeline, f"{summary.policy}, {summary.rate:.2f} requests a second")
+        if self.outputs is not None and timeline is not None:
+            self.outputs.draw(timeline, f"{summary.policy}, {summary.rate:.2f} requests a second")
         return summary
 
     def records(self) -> list[Record]:
@@ -122,7 +129,7 @@ class Experiment:
     def _judge(self, records: Sequence[Record]) -> Judgement:
         """``records`` in order of arrival."""
         if self.load.num_clients_at(self.level) is not None:
-            return judge_closed([_waited_s(record) for record in records])
+            return judge_closed(array("d", map(_waited_s, records)))
         stays = stays_of(records)
         return judge(stays) if self.load.is_stationary else judge_trace(stays)
 

@@ -3,10 +3,8 @@
 A gateway's recording begins with a `Header`, and has another one each time that the gateway started again.
 """
 
-from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
-from pathlib import Path
 
 import msgspec
 
@@ -84,8 +82,3 @@ _ENCODER = msgspec.json.Encoder()
 
 def encode_line(line: Header | Record) -> bytes:
     return _ENCODER.encode(line) + b"\n"
-
-
-def write_records(path: Path, records: Iterable[Record]) -> None:
-    with path.open("wb") as file:
-        file.writelines(map(encode_line, records))

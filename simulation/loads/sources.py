@@ -1,7 +1,7 @@
 """Loads of simulations: a trace, lengths that arrive at random, or clients that wait for their answers."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import inf
 from random import Random
@@ -62,9 +62,13 @@ class LoadSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TraceLoad:
-    """A trace's own arrivals, at its own rate unless another one is asked for."""
+    """A trace's own arrivals, at its own rate unless another one is asked for. ``num_requests``: later turns, too."""
 
     trace: Sequence[TraceRequest]
+    num_requests: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "num_requests", sum(1 + len(request.then) for request in self.trace))
 
     @property
     def pool(self) -> Sequence[TraceRequest]:
@@ -86,7 +90,7 @@ class TraceLoad:
         return _open(requests, seed, mix, most_turns(self.trace))
 
     def share_done(self, at_s: float, num_ended: int) -> float:
-        return num_ended / sum(1 + len(request.then) for request in self.trace)
+        return num_ended / self.num_requests
 
 
 @dataclass(frozen=True, slots=True)

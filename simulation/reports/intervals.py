@@ -1,5 +1,6 @@
 """Intervals in which what a run measured lies, had it gone on for ever."""
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -43,7 +44,7 @@ def batch_means(values: Sequence[float]) -> Interval | None:
 
 def share_interval(kept: Sequence[bool]) -> Interval | None:
     """The interval of a share by `batch_means`, but no narrower than that of as many independent requests."""
-    found = batch_means([float(one) for one in kept])
+    found = batch_means(array("d", kept))
     if found is None:
         return None
     low, high = share_bounds(sum(kept), len(kept), CONFIDENCE)

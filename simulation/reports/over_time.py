@@ -1,5 +1,6 @@
 """Shows how a run went while it went on: records by the time of their arrival."""
 
+from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -22,28 +23,39 @@ class Moment(NamedTuple):
 
 def over_time(records: Sequence[Record]) -> tuple[Moment, ...]:
     """Sum up records, at least one, in bins of time."""
-    arrivals = [record.arrived_s for record in records]
+    arrivals = array("d", (record.arrived_s for record in records))
     first, span_s = min(arrivals), max(arrivals) - min(arrivals)
     num_bins = max(1, min(NUM_BINS, len(records) // FEWEST)) if span_s > 0 else 1
     bin_s = span_s / num_bins or 1.0
-    bins: list[list[Record]] = [[] for _ in range(num_bins)]
+    bins = [_Bin() for _ in range(num_bins)]
     for record in records:
-        bins[min(int((record.arrived_s - first) / bin_s), num_bins - 1)].append(record)
-    return tuple(_moment(first + (index + 0.5) * bin_s, bin_s, held) for index, held in enumerate(bins))
+        bins[min(int((record.arrived_s - first) / bin_s), num_bins - 1)].add(record)
+    return tuple(held.moment(first + (index + 0.5) * bin_s, bin_s) for index, held in enumerate(bins))
 
 
-def _moment(at_s: float, bin_s: float, records: Sequence[Record]) -> Moment:
-    queued = sorted(_waited_s(record) for record in records)
-    num_lost = sum(record.outcome in (Outcome.REJECTED, Outcome.FAILED) for record in records)
-    num_good = sum(record.meets_slo for record in records)
-    return Moment(
-        at_s,
-        len(records) / bin_s,
-        num_lost / bin_s,
-        queued[len(queued) // 2] if queued else None,
-        queued[len(queued) * 9 // 10] if queued else None,
-        num_good / len(records) if records else None,
-    )
+class _Bin:
+    """What is to be known of the records of one bin."""
+
+    def __init__(self) -> None:
+        self._waited_s = array("d")
+        self._num_lost = 0
+        self._num_good = 0
+
+    def add(self, record: Record) -> None:
+        self._waited_s.append(_waited_s(record))
+        self._num_lost += record.outcome in (Outcome.REJECTED, Outcome.FAILED)
+        self._num_good += record.meets_slo
+
+    def moment(self, at_s: float, bin_s: float) -> Moment:
+        queued = sorted(self._waited_s)
+        return Moment(
+            at_s,
+            len(queued) / bin_s,
+            self._num_lost / bin_s,
+            queued[len(queued) // 2] if queued else None,
+            queued[len(queued) * 9 // 10] if queued else None,
+            self._num_good / len(queued) if queued else None,
+        )
 
 
 def _waited_s(record: Record) -> float:

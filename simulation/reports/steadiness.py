@@ -4,8 +4,9 @@ The warm-up ends where MSER-5 says (White, "An effective truncation heuristic fo
 1997): where what is left gives the mean with the smallest standard error.
 """
 
+from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import accumulate, pairwise
@@ -71,21 +72,24 @@ class Judgement:
                 return None
 
 
-def judge(stays: Sequence[Stay]) -> Judgement:
+def judge(stays: Iterable[Stay]) -> Judgement:
     """Judge an open loop by its requests in flight. ``stays`` in order of arrival."""
-    count = len(stays)
+    arrivals, ended = array("d"), array("d")
+    for stay in stays:
+        arrivals.append(stay.arrived_s)
+        ended.append(stay.ended_s)
+    count = len(arrivals)
     if count < FEWEST:
         return Judgement(Steadiness.TOO_SHORT, count)
-    ends = sorted(stay.ended_s for stay in stays)
-    arrivals = [stay.arrived_s for stay in stays]
-    in_flight = [index - bisect_right(ends, at_s) for index, at_s in enumerate(arrivals)]
+    ends = array("d", sorted(ended))
+    in_flight = array("l", (index - bisect_right(ends, at_s) for index, at_s in enumerate(arrivals)))
     growth = growth_in_flight(arrivals[count // 4 :], in_flight[count // 4 :])
     if growth is not None:
         return Judgement(Steadiness.GROWING, count, growth=growth)
     return _settled(in_flight)
 
 
-def judge_trace(stays: Sequence[Stay]) -> Judgement:
+def judge_trace(stays: Iterable[Stay]) -> Judgement:
     """Judge a load that nobody says is stationary: only growth is told, and there is no warm-up."""
     found = judge(stays)
     steadiness = Steadiness.GROWING if found.steadiness is Steadiness.GROWING else Steadiness.STEADY

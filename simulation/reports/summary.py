@@ -1,11 +1,14 @@
 """Sums up the records of one run: latencies, attainment, goodput."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from router.history.records import Outcome, Record
 from simulation.reports.intervals import Interval, batch_means, share_interval
 from simulation.reports.over_time import Moment, over_time
+from simulation.reports.packed import by_arrival, part_of
 from simulation.reports.steadiness import Judgement, Stay, Steadiness
 
 STEPS = 200  # quantiles kept of each distribution
@@ -97,9 +100,9 @@ class Summary:
         return self.num_requests - self.num_rejected - self.num_failed
 
 
-def stays_of(records: Iterable[Record]) -> list[Stay]:
+def stays_of(records: Sequence[Record]) -> Iterator[Stay]:
     """When requests arrived and ended, in order of arrival: what an open loop is judged by."""
-    return sorted(Stay(record.arrived_s, record.arrived_s + (record.e2e_s or 0.0)) for record in records)
+    return (Stay(record.arrived_s, record.arrived_s + (record.e2e_s or 0.0)) for record in by_arrival(records))
 
 
 def summarize(
@@ -110,17 +113,18 @@ def summarize(
     *,
     is_closed: bool = False,
 ) -> Summary:
-    """Summarise at least one record; lines of batches count apart. ``wanted_rate``: that the run was asked for; None:
+    """Summarise at least one record; lines of batches count apart. No list of records is made: packed ones stay so.
+    ``wanted_rate``: that the run was asked for; None:
     what came. ``is_closed``: requests came because others had been answered. With a ``judge``, the figures leave out
     what it says is warm-up.
     """
-    lines = [record for record in records if record.is_filler]
+    lines = part_of(records, lambda record: record.is_filler)
     if lines and len(lines) < len(records):
-        promised = [record for record in records if not record.is_filler]
+        promised = part_of(records, lambda record: not record.is_filler)
         summary = summarize(policy, promised, wanted_rate, judge, is_closed=is_closed)
         return replace(summary, batch_tokens_per_s=_tokens_per_s(lines))
     if judge is not None:
-        return _judged(policy, sorted(records, key=lambda record: record.arrived_s), wanted_rate, judge, is_closed)
+        return _judged(policy, by_arrival(records), wanted_rate, judge, is_closed)
     rate = _answered_per_s(records) if is_closed else wanted_rate or _arrived_per_s(records)
     return _with_services(policy, records, rate, rate)
 
@@ -139,16 +143,14 @@ def _judged(
     return replace(
         summary,
         attainment_interval=share_interval([record.meets_slo for record in kept]),
-        ttft_interval=batch_means([record.ttft_s for record in kept if record.ttft_s is not None]),
-        tpot_interval=batch_means(
-            [one.tpot_s for one in kept if one.tpot_s is not None and one.outcome is Outcome.FINISHED]
-        ),
+        ttft_interval=batch_means(array("d", (record.ttft_s for record in kept if record.ttft_s is not None))),
+        tpot_interval=batch_means(array("d", (one.tpot_s for one in _finished(kept) if one.tpot_s is not None))),
     )
 
 
 def _arrived_per_s(records: Sequence[Record]) -> float:
     """Requests that came at once came as fast as they were answered."""
-    arrivals = [record.arrived_s for record in records]
+    arrivals = array("d", (record.arrived_s for record in records))
     span_s = max(arrivals) - min(arrivals)
     return (len(records) - 1) / span_s if span_s > 0 else _answered_per_s(records)
 
@@ -170,16 +172,19 @@ def _with_services(policy: str, records: Sequence[Record], rate: float, served: 
     names = sorted({record.service for record in records})
     if len(names) == 1:
         return summary
-    parts = {name: [record for record in records if record.service == name] for name in names}
+    parts = {name: part_of(records, partial(_is_of, name)) for name in names}
     shares = {name: len(part) / len(records) for name, part in parts.items()}
     services = {name: _summarize(policy, parts[name], rate * shares[name], served * shares[name]) for name in names}
     return replace(summary, services=services)
 
 
+def _is_of(service: str, record: Record) -> bool:
+    return record.service == service
+
+
 def _summarize(policy: str, records: Sequence[Record], rate: float, served: float) -> Summary:
     num_requests, num_good = len(records), sum(record.meets_slo for record in records)
     span_s = _span_s(records)
-    finished = [record for record in records if record.outcome is Outcome.FINISHED]
     return Summary(
         policy=policy,
         rate=rate,
@@ -190,13 +195,13 @@ def _summarize(policy: str, records: Sequence[Record], rate: float, served: floa
         ttft_attainment=sum(record.meets_ttft for record in records) / num_requests,
         tpot_attainment=sum(record.meets_tpot for record in records) / num_requests,
         goodput=served * num_good / num_requests,
-        output_tokens_per_s=sum(record.output_tokens for record in finished) / span_s if span_s > 0 else 0.0,
+        output_tokens_per_s=_num_answered(records) / span_s if span_s > 0 else 0.0,
         ttft=Distribution.of(record.ttft_s for record in records),
-        tpot=Distribution.of(record.tpot_s for record in finished),
-        e2e=Distribution.of(record.e2e_s for record in finished),
+        tpot=Distribution.of(record.tpot_s for record in _finished(records)),
+        e2e=Distribution.of(record.e2e_s for record in _finished(records)),
         queued=Distribution.of(record.queued_s for record in records),
         ttft_ratio=Distribution.of(_ratio(record.ttft_s, record.slo_ttft_s) for record in records),
-        tpot_ratio=Distribution.of(_ratio(record.tpot_s, record.slo_tpot_s) for record in finished),
+        tpot_ratio=Distribution.of(_ratio(record.tpot_s, record.slo_tpot_s) for record in _finished(records)),
         moments=over_time(records),
         first_failure=next((record.reason for record in records if record.outcome is Outcome.FAILED), None),
     )
@@ -204,8 +209,16 @@ def _summarize(policy: str, records: Sequence[Record], rate: float, served: floa
 
 def _tokens_per_s(lines: Sequence[Record]) -> float:
     span_s = _span_s(lines)
-    finished = [record for record in lines if record.outcome is Outcome.FINISHED]
-    return sum(record.output_tokens for record in finished) / span_s if span_s > 0 else 0.0
+    return _num_answered(lines) / span_s if span_s > 0 else 0.0
+
+
+def _finished(records: Iterable[Record]) -> Iterator[Record]:
+    return (record for record in records if record.outcome is Outcome.FINISHED)
+
+
+def _num_answered(records: Iterable[Record]) -> int:
+    """Return how many tokens the answers have that were finished."""
+    return sum(record.output_tokens for record in _finished(records))
 
 
 def _ratio(value_s: float | None, slo_s: float) -> float | None:

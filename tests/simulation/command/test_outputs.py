@@ -3,12 +3,13 @@ import gzip
 from io import StringIO
 from random import Random
 
+import msgspec
 import pytest
 from rich.console import Console
 
 from mesh.topology.schema import PolicySpec
 from router.history.records import Outcome, Record
-from simulation.command.outputs import Outputs, write_csv
+from simulation.command.outputs import Outputs
 from simulation.command.policy_names import label, parse_policy
 from simulation.loads.mix import Mix, parse_mix
 from simulation.loads.trace_request import TraceRequest
@@ -25,7 +26,13 @@ def record(number, *, ttft_s=0.5, outcome=Outcome.FINISHED, service="s", queued_
 
 def test_csv_has_the_verdicts_and_can_be_played(tmp_path):
     path = tmp_path / "records.csv"
-    write_csv(path, [record(0), record(3, ttft_s=1.5), record(4, ttft_s=None, outcome=Outcome.REJECTED)])
+    written = [record(0), record(3, ttft_s=1.5), record(4, ttft_s=None, outcome=Outcome.REJECTED)]
+    with Outputs(tmp_path).record_files() as files:
+        assert not path.exists()
+        for one in written:
+            files.add(one)
+    lines = (tmp_path / "records.jsonl").read_bytes().splitlines()
+    assert [msgspec.json.decode(line, type=Record) for line in lines] == written
     rows = list(csv.DictReader(path.read_text().splitlines()))
     assert [row["meets_ttft"] for row in rows] == ["true", "false", "false"]
     assert [row["ttft_s"] for row in rows] == ["0.5", "1.5", ""]

@@ -11,7 +11,7 @@ from mesh.wire.control import Role
 from mesh.wire.requests import FinishReason, RequestSpec, Sampling
 from router.generation import Overloaded, TokenBatch
 from router.history.recorder import Recorder, RecordingFile
-from router.history.records import RECORDING_FORMAT, Header, write_records
+from router.history.records import RECORDING_FORMAT, Header, encode_line
 from router.history.summary import record_of
 from router.history.timelines import TimelineReaders, Timelines
 from simulation.loads.rows import TraceError
@@ -168,5 +168,5 @@ def test_from_a_recording_through_a_trace_to_a_simulation(tmp_path):
     assert [record.cached_tokens for record in records] == [0, 1024, 0]
     assert [(record.slo_ttft_s, record.slo_tpot_s) for record in records] == [(3.0, 0.2), (2.0, 0.1), (0.5, 0.1)]
     assert [record.priority for record in records] == [0, 4, 0]
-    write_records(tmp_path / "records.jsonl", records)
+    (tmp_path / "records.jsonl").write_bytes(b"".join(map(encode_line, records)))
     assert load(tmp_path / "records.jsonl") == [replace(request, was_answered=True) for request in trace]

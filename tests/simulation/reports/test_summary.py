@@ -1,6 +1,6 @@
 import pytest
 
-from router.history.records import Outcome, Record, write_records
+from router.history.records import Outcome, Record, encode_line
 from simulation.loads.traces import load_trace
 from simulation.reports.steadiness import Judgement, Steadiness
 from simulation.reports.summary import Distribution, summarize
@@ -64,7 +64,7 @@ def test_distribution():
 
 def test_records_can_be_played_again(tmp_path):
     path = tmp_path / "records.jsonl"
-    write_records(path, [record(2), record(1)])
+    path.write_bytes(encode_line(record(2)) + encode_line(record(1)))
     assert [(request.at_s, request.num_input, request.num_output) for request in load_trace(path, None)] == [
         (0.0, 10, 20),
         (1.0, 10, 20),

@@ -204,6 +204,8 @@ class Dispatcher:
     def receive(self, sender: str, message: EngineAnswer, now: float) -> list[Effect]:
         """A message from the engine ``sender``."""
         match message:
+            case SlicesEnded():
+                effects, may_go = self._ownership.end_slices(message, now), True
             case StepTokens():
                 holds_back = self._routing.holds_back
                 effects, may_go = self._ownership.take_tokens(sender, message.deltas, now, holds_back=holds_back)
@@ -211,8 +213,6 @@ class Dispatcher:
                 effects, may_go = self._ownership.accept(sender, message, now), False
             case Moved():
                 effects, may_go = self._ownership.move(message, now)
-            case SlicesEnded():
-                effects, may_go = self._ownership.end_slices(message, now), True
             case Held():
                 effects, may_go = self._recovery.hold(sender, message, now), False
             case NotHeld():

@@ -87,9 +87,8 @@ class BlockPool:
         pages.add(self)
 
     def __repr__(self) -> str:
-        return (
-            f"<BlockPool {self.num_held} held, {len(self._cached)} cached, {len(self._free)} free of {self.num_blocks}>"
-        )
+        cached, free = len(self._cached), len(self._free)
+        return f"<BlockPool {self.num_held} held, {cached} cached, {free} free of {self.num_blocks}>"
 
     @property
     def num_free(self) -> int:
@@ -158,6 +157,7 @@ class BlockPool:
         free, holders, content = self._free, self._holders, self._content
         if count == 1 and free and content is None and self._num_here < self.num_blocks:  # as decodes need them
             self._num_here, block = self._num_here + 1, free.pop()
+            self.pages.num_held += 1
             holders[block] = 1
             return [block]
         if (count > len(free) or count > self.num_of_quota) and count > self.num_free:
@@ -170,6 +170,7 @@ class BlockPool:
             elif not (self.pages.is_shared and self.pages.reclaim(self)):
                 blocks += self._evict_own(count - len(blocks))
         self._num_here += count
+        self.pages.num_held += count
         for block in blocks:
             holders[block] = 1
         if content is not None:
@@ -222,6 +223,7 @@ class BlockPool:
         self.pages.clock = now = self.pages.clock + 1
         let_go = self._let_go(blocks)
         self._num_here -= len(let_go)
+        self.pages.num_held -= len(let_go)
         published = [block for block in let_go if names[block] is not None]
         self._cached.add(published, now)
         if len(published) < len(let_go):
@@ -251,8 +253,7 @@ class BlockPool:
         """Hold and return the blocks of these digests, up to the first that nobody can find."""
         found: list[int] = []
         for digest in digests:
-            block = self._by_digest.get(digest)
-            if block is None:
+            if (block := self._by_digest.get(digest)) is None:
                 break
             self._join(digest)
             found.append(block)
@@ -280,6 +281,7 @@ class BlockPool:
         for block in blocks:
             if not self._holders[block]:
                 self._num_here += 1
+                self.pages.num_held += 1
                 self._cached.remove(block)
             self._holders[block] += 1
 
@@ -308,8 +310,7 @@ class BlockPool:
 
     def _join(self, first: Digest) -> None:
         """A second sequence begins with that block: from now on the digests of all that begin so are needed."""
-        run = self._alone.pop(first, None)
-        if run is not None:
+        if (run := self._alone.pop(first, None)) is not None:
             run.is_alone = False
             self._name(run, len(run.blocks) if run.num_pending else 0)
 

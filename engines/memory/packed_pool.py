@@ -85,6 +85,8 @@ class PackedBlockPool(BlockPool):
         return taken
 
     def _count_held(self, page: int, more: int) -> None:
+        if not self._num_held_in[page]:
+            self.pages.num_held += 1
         self._num_held_in[page] += more
         self._idle.pop(page, None)
 
@@ -96,6 +98,7 @@ class PackedBlockPool(BlockPool):
             page = block // self.slots
             self._num_held_in[page] -= 1
             if not self._num_held_in[page]:
+                self.pages.num_held -= 1
                 self._idle[page] = now
             if self._names[block] is None:
                 self._put_free(block)

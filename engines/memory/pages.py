@@ -52,12 +52,17 @@ class Claim:
 
 
 class PagePool:
-    """Pages ``0 .. num_pages - 1``. ``free``: the next one last. ``clock``: counts releases, to tell old from new."""
+    """Pages ``0 .. num_pages - 1``. ``free``: the next one last. ``clock``: counts releases, to tell old from new.
+
+    ``num_held``: pages that some block is held of, counted by their pools. An engine may have hundreds of those, and
+    each asks for what is idle at every status.
+    """
 
     def __init__(self, num_pages: int) -> None:
         self.num_pages = num_pages
         self.free = array("I", range(num_pages - 1, -1, -1))
         self.clock = 0
+        self.num_held = 0
         self.is_shared = False
         self._owners: list[Owner] = []
         self._claim: Claim | None = None
@@ -77,7 +82,7 @@ class PagePool:
 
     def num_idle_beside(self, owner: Owner) -> int:
         """Idle pages of the other pools."""
-        return sum([other.num_idle_pages for other in self._owners if other is not owner])
+        return self.num_pages - len(self.free) - self.num_held - owner.num_idle_pages
 
     def idle_since_beside(self, owner: Owner) -> float:
         """Return since when the longest idle page of the other pools is idle; infinite if they have none."""
@@ -118,8 +123,10 @@ class PagePool:
             self._claim = Claim(owner, claimant, precedence, num_pages)
 
     def check_invariants(self) -> None:
-        """Raise AssertionError unless every page is free or in exactly one pool."""
+        """Raise AssertionError unless every page is free or in exactly one pool, and what is held is counted."""
         owned = [page for owner in self._owners for page in owner.owned_pages()]
         pages = [*self.free, *owned]
         assert len(pages) == self.num_pages, "a page is lost or has two owners"
         assert len(set(pages)) == self.num_pages, "a page is free and owned, or has two owners"
+        num_idle = sum(owner.num_idle_pages for owner in self._owners)
+        assert self.num_held == len(owned) - num_idle, "held pages are miscounted"

@@ -56,6 +56,24 @@ def test_pages_come_back_when_all_of_their_blocks_are_free():
     assert large.num_free == 2
 
 
+class Silent(BlockPool):
+    @property
+    def num_idle_pages(self) -> int:
+        raise AssertionError("of hundreds of pools, each would be asked for the status of each")
+
+
+@pytest.mark.parametrize("slots", [1, 4])
+def test_no_other_pool_is_asked_what_is_idle(slots: int):
+    pages = PagePool(4)
+    pool, other = block_pool(pages, SIZE, slots), Silent(pages, SIZE)
+    held = publish(other, [1, 2, 3, 4])
+    assert pool.num_free == 2 * slots
+    other.release(held)
+    assert pool.num_free == 4 * slots
+    publish(pool, [1, 2])
+    assert pool.num_free == 4 * slots - 1
+
+
 def test_slots_of_a_page_are_filled_before_another_page_is_taken():
     large, small = pools_of(4, 1, 4)
     first = small.allocate(4)

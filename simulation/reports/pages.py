@@ -23,7 +23,7 @@ def page_of(
             _runs(summaries),
             *([_services(summaries[0])] if len(summaries) == 1 and summaries[0].services else []),
         ],
-        notes=[f"{run.policy}: {why}" for run in summaries for why in (run.first_failure, run.warning) if why],
+        notes=[f"{run.policy}: {why}" for run in summaries for why in (run.first_failure, *run.warnings) if why],
     )
 
 

@@ -103,6 +103,16 @@ def judge_closed(waits_s: Sequence[float]) -> Judgement:
     return _settled(waits_s)
 
 
+def refusals_warning(num_refused: int, num_requests: int) -> str | None:
+    """What is wrong with the figures of a closed loop most of whose requests were refused; None: nothing is."""
+    if 2 * num_refused <= num_requests:
+        return None
+    return (
+        f"{num_refused} of {num_requests} requests were refused, and whoever is refused asks again at once: requests/s "
+        "are mostly refusals; take fewer clients (--concurrency), or let them --think"
+    )
+
+
 def _settled(values: Sequence[float]) -> Judgement:
     num_warm_up = warm_up(values)
     if num_warm_up is None:

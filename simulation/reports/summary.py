@@ -9,7 +9,7 @@ from router.history.records import Outcome, Record
 from simulation.reports.intervals import Interval, batch_means, share_interval
 from simulation.reports.over_time import Moment, over_time
 from simulation.reports.packed import by_arrival, part_of
-from simulation.reports.steadiness import Judgement, Stay, Steadiness
+from simulation.reports.steadiness import Judgement, Stay, Steadiness, refusals_warning
 
 STEPS = 200  # quantiles kept of each distribution
 Judge = Callable[[Sequence[Record]], Judgement]  # of records in order of arrival
@@ -91,9 +91,12 @@ class Summary:
         return bounds is not None and not bounds.low < attainment <= bounds.high
 
     @property
-    def warning(self) -> str | None:
-        """What is wrong with these figures, in one line."""
-        return None if self.judgement is None else self.judgement.warning(self.rate)
+    def warnings(self) -> list[str]:
+        """What is wrong with these figures, a line each."""
+        steadiness = None if self.judgement is None else self.judgement.warning(self.rate)
+        is_closed = self.num_clients is not None
+        refusals = refusals_warning(self.num_rejected, self.num_requests) if is_closed else None
+        return [line for line in (steadiness, refusals) if line is not None]
 
     @property
     def num_finished(self) -> int:

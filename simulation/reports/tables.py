@@ -35,8 +35,8 @@ def _warnings(summaries: Sequence[Summary]) -> list[Text]:
     """What is wrong with the runs, each once."""
     lines: dict[str, list[str]] = {}
     for run in summaries:
-        if run.warning is not None:
-            lines.setdefault(run.warning, []).append(_run_name(run))
+        for warning in run.warnings:
+            lines.setdefault(warning, []).append(_run_name(run))
     is_alone = len(summaries) == 1
     return [
         Text(warning if is_alone else f"{', '.join(dict.fromkeys(names))}: {warning}")

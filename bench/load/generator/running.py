@@ -37,7 +37,7 @@ async def run(
 
 async def _measured(asked: Asked, stop: asyncio.Event, *, is_shown: bool) -> Crew:
     plan = asked.plan
-    total = None if plan.pace.due_s is None and plan.pace.duration_s is not None else plan.num_requests
+    total = None if plan.is_closed and plan.pace.duration_s is not None else plan.num_requests
     with live(asked.promises, total, plan.span_s, is_shown=is_shown) as heard:
         return await drive(asked.assignments(), stop, heard)
 

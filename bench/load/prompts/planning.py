@@ -79,6 +79,11 @@ class Plan:
     is_stationary: bool = True
     rate: float | None = None
 
+    @property
+    def is_closed(self) -> bool:
+        """Does a request wait until another one has ended?"""
+        return self.pace.due_s is None
+
     def part(self, index: int, num_parts: int) -> "Plan":
         """What one of several processes sends: every ``num_parts``-th request, and its share of the slots."""
         pace, slots = self.pace, self.pace.num_slots

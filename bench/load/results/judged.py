@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from bench.load.prompts.planning import Plan
 from bench.load.results.goodput import Promises
-from bench.load.results.outcome import Outcome
+from bench.load.results.outcome import Failure, Outcome
 from simulation.reports.intervals import Interval, batch_means, share_interval
-from simulation.reports.steadiness import Judgement, Stay, judge, judge_closed, judge_trace
+from simulation.reports.steadiness import Judgement, Stay, judge, judge_closed, judge_trace, refusals_warning
 
 Json = dict[str, object]
 
@@ -19,6 +19,7 @@ class Judged:
     counted: Sequence[Outcome]
     begin_s: float
     judgement: Judgement
+    is_closed: bool
 
     @classmethod
     def of(cls, outcomes: Sequence[Outcome], plan: Plan, skip_s: float | None) -> "Judged":
@@ -26,14 +27,16 @@ class Judged:
         ordered = sorted(outcomes, key=lambda one: one.due_s)
         if skip_s is not None:
             kept = [one for one in ordered if one.due_s >= skip_s]
-            return cls(kept, skip_s, _judgement(kept, plan))
+            return cls(kept, skip_s, _judgement(kept, plan), plan.is_closed)
         judgement = _judgement(ordered, plan)
         kept = ordered[judgement.num_warm_up :]
-        return cls(kept, kept[0].due_s if judgement.num_warm_up else 0.0, judgement)
+        return cls(kept, kept[0].due_s if judgement.num_warm_up else 0.0, judgement, plan.is_closed)
 
     def warnings(self, rate: float | None) -> list[str]:
-        warning = self.judgement.warning(None if rate == float("inf") else rate)
-        return [] if warning is None else [warning]
+        steadiness = self.judgement.warning(None if rate == float("inf") else rate)
+        num_refused = sum(one.failure is Failure.REFUSED for one in self.counted)
+        refusals = refusals_warning(num_refused, len(self.counted)) if self.is_closed else None
+        return [line for line in (steadiness, refusals) if line is not None]
 
     def json(self, promises: Promises | None) -> Json:
         """Under the keys of the figures that they are the bounds of. ``promises``: None if there are none."""
@@ -55,7 +58,7 @@ class Judged:
 
 
 def _judgement(ordered: Sequence[Outcome], plan: Plan) -> Judgement:
-    if plan.pace.due_s is None:
+    if plan.is_closed:
         return judge_closed([one.ended_s - one.due_s if one.ttft_s is None else one.ttft_s for one in ordered])
     stays = [Stay(one.due_s, one.ended_s) for one in ordered]
     return judge(stays) if plan.is_stationary else judge_trace(stays)

@@ -6,8 +6,9 @@ from bench.load.generator.wire import Pace, Shape
 from bench.load.prompts.planning import Plan
 from bench.load.results.goodput import parse_promises
 from bench.load.results.judged import Judged
+from bench.load.results.outcome import Failure
 from simulation.reports.steadiness import Steadiness
-from tests.bench.load.small import outcome
+from tests.bench.load.small import failed, outcome
 
 SHAPES = (Shape("tiny", 4, 2),)
 OPEN, CLOSED = Plan(SHAPES, Pace((0.0,))), Plan(SHAPES, Pace(None, 8))
@@ -65,3 +66,17 @@ def test_bounds_of_attainment_are_there_with_promises():
     promises = parse_promises(["ttft:5300"])
     low, high = Judged.of(filling(), OPEN, None).json(promises)["intervals"]["slo_attainment"]
     assert 0 < low < high < 1
+
+
+def test_a_loop_that_is_mostly_refused_is_told():
+    refused = [failed(Failure.REFUSED, number, ended_s=1.001, status=429) for number in range(60)]
+    others = [failed(Failure.TIMEOUT, number) for number in range(60, 100)]
+    judged = Judged.of([*refused, *others], CLOSED, 0.0)
+    told = judged.warnings(None)[-1]
+    assert told.startswith("60 of 100 requests were refused, and whoever is refused asks again at once")
+    assert "--concurrency" in told
+    elsewhere = (
+        Judged.of([*refused, *others], OPEN, 0.0),
+        Judged.of([*refused[:50], *others, *others[:10]], CLOSED, 0.0),
+    )
+    assert not any("refused" in line for judged in elsewhere for line in judged.warnings(None))

@@ -2,6 +2,7 @@
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from math import inf
 
 from engines.memory.block_pool import BlockPool, Content, OutOfBlocksError
@@ -157,8 +158,8 @@ class PackedBlockPool(BlockPool):
             assert {block // self.slots for block in free} <= {page}, "a free block is in another page"
             assert len(set(free)) + held[page] + cached[page] == self.slots, "a block is lost"
 
-    def _free_blocks(self) -> set[int]:
-        return {block for blocks in self._open.values() for block in blocks}
+    def _free_blocks(self) -> Iterable[int]:
+        return chain.from_iterable(self._open.values())
 
 
 def block_pool(

@@ -11,6 +11,7 @@ if they leave that much. Otherwise a stream of small requests would keep a large
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from math import inf
 from typing import Protocol
 
@@ -124,9 +125,8 @@ class PagePool:
 
     def check_invariants(self) -> None:
         """Raise AssertionError unless every page is free or in exactly one pool, and what is held is counted."""
-        owned = [page for owner in self._owners for page in owner.owned_pages()]
-        pages = [*self.free, *owned]
-        assert len(pages) == self.num_pages, "a page is lost or has two owners"
-        assert len(set(pages)) == self.num_pages, "a page is free and owned, or has two owners"
+        owned = [*chain.from_iterable(owner.owned_pages() for owner in self._owners)]
+        assert len(self.free) + len(owned) == self.num_pages, "a page is lost or has two owners"
+        assert len({*self.free, *owned}) == self.num_pages, "a page is free and owned, or has two owners"
         num_idle = sum(owner.num_idle_pages for owner in self._owners)
         assert self.num_held == len(owned) - num_idle, "held pages are miscounted"

@@ -16,7 +16,7 @@ from simulation.command.policy_names import label
 from simulation.engines.physics import Physics
 from simulation.engines.shared_profiles import Profile
 from simulation.faults.faults import Fault
-from simulation.garbage import rare_collections
+from simulation.garbage import leaving_nothing_behind, rare_collections
 from simulation.loads.mix import Mix
 from simulation.loads.sources import AS_IT_SAYS, LoadLevel, LoadSource
 from simulation.loads.workload import SloRule
@@ -107,6 +107,16 @@ class Experiment:
         hear: Callable[[float, Note], None] | None,
         timeline: Timeline | None,
     ) -> None:
+        with leaving_nothing_behind(), rare_collections():  # the memory of a mesh is free for reports and later runs
+            self._play(take, on_time, hear, timeline)
+
+    def _play(
+        self,
+        take: Callable[[Record], None],
+        on_time: Callable[[float], None] | None,
+        hear: Callable[[float, Note], None] | None,
+        timeline: Timeline | None,
+    ) -> None:
         simulation = Simulation(
             replace(self.topology, policy=self.policy),
             self.profiles,
@@ -119,7 +129,7 @@ class Experiment:
             search=self.search,
             on_note=hear,
         )
-        with rare_collections(), quiet_engines():
+        with quiet_engines():
             simulation.play(self.service, self.load.play(self.level, self.seed, self.mix), take, on_time)
 
     def runs(self, on_share: Callable[[float], None] | None = None) -> list[Summary]:

@@ -1,6 +1,7 @@
 import gc
 import tracemalloc
 
+from simulation.cluster import Simulation
 from simulation.experiment import Experiment
 from simulation.loads.sources import ClosedLoad, TraceLoad
 from simulation.loads.trace_request import TraceRequest
@@ -34,6 +35,20 @@ def test_a_run_keeps_little_of_each_request(monkeypatch):
             tracemalloc.stop()
         assert summary.num_requests == number
     assert kept_bytes[2] - kept_bytes[1] < 350 * 200
+
+
+def test_the_mesh_is_gone_when_its_report_is_made(monkeypatch):
+    """What a report takes for a moment finds its memory."""
+    num_left = []
+
+    def count(*arguments, **options):
+        num_left.append(sum(type(one) is Simulation for one in gc.get_objects()))
+        return summarize(*arguments, **options)
+
+    monkeypatch.setattr("simulation.experiment.summarize", count)
+    gc.collect()
+    experiment(ClosedLoad([SHORT], 2, 0.0, 5)).run()
+    assert num_left == [0]
 
 
 def test_a_trace_knows_how_much_of_it_is_over():

@@ -8,9 +8,10 @@ shorter than. It compares ways to serve a request, an engine and what is done th
 - prefill it and hand it over, to where it costs the others least.
 
 A way is open if the request's own two promises will be kept, and those of all that decode, prefill or wait there
-(`router.policies.parts.promises`). Of these ways the one is taken by which the answer is expected to end first. If
-there is none, the request waits in the gateway, where it costs nobody anything, until one opens or it can no longer be
-in time. Of the requests that wait, as many as can make it come first (`router.policies.parts.feasible`).
+(`router.policies.parts.promises`). Of these ways the one is taken by which the answer is expected to end first. Where
+services take turns by a discipline, the time for which it keeps others in line counts as well. If no way is open, the
+request waits in the gateway, where it costs nobody anything, until one opens or it can no longer be in time. Of the
+requests that wait, as many as can make it come first (`router.policies.parts.feasible`).
 """
 
 from collections.abc import Sequence
@@ -44,7 +45,7 @@ from router.policies.policy import Decision, Dispatch, GiveUp, Policy, PolicyEnt
 from router.view.cluster_view import Candidates, ClusterView
 from router.view.engine_view import EngineView, RequestView
 
-MOST_CLOSELY = 12  # engines that one decision looks at closely, those where the answer might end first
+MOST_CLOSELY = 12  # engines that one decision looks at closely, those that might cost the least time
 MOST_OPEN = 2  # of those with an open way, that are compared
 MOST_DECODERS = 4  # engines that are looked at closely to hand a request over to
 
@@ -70,13 +71,14 @@ class ForesightParameters(msgspec.Struct, frozen=True):
 
 
 class _Way(msgspec.Struct, frozen=True):
-    """A way to serve a request. Its first token comes in ``finish_s``, and its answer is expected to end in ``ends_s``.
+    """A way to serve a request. Its first token comes in ``finish_s``.
 
+    ``costs_s``: until its answer is expected to end, and of time for which it keeps other services in line.
     ``spare_s``: the least that anybody has left by it.
     """
 
     finish_s: float
-    ends_s: float
+    costs_s: float
     spare_s: float
     prefill_engine: EngineView
     decode_engine: EngineView
@@ -100,7 +102,7 @@ class Foresight(Policy, FeasibleFirst, UsesPrefixes, StaysOutOfLine):
             return found
         uncached_s = own_work_s(found.prefill_engines[0], request, cached=0)
         own_s = own_works_s(request, found, uncached_s)
-        way = self._first_ended(request, found, own_s, now)
+        way = self._cheapest(request, found, own_s, now)
         if way is not None:
             return _dispatch(request, way, now)
         late_s = now + min(own_s) - request.deadline
@@ -110,13 +112,13 @@ class Foresight(Policy, FeasibleFirst, UsesPrefixes, StaysOutOfLine):
             return self._decide_late(request, found, own_s, now)
         return GiveUp(f"its first token would come {late_s:.2f} s too late")
 
-    def _first_ended(self, request: RequestView, found: Candidates, own_s: Sequence[float], now: float) -> _Way | None:
-        """The way by which its answer ends first, of those by which all promises are kept."""
+    def _cheapest(self, request: RequestView, found: Candidates, own_s: Sequence[float], now: float) -> _Way | None:
+        """The way that costs the least time, of those by which all promises are kept."""
         best: _Way | None = None
         num_open = 0
         engines, decoders, least_s = found.prefill_engines, _Decoders(found), _least_s(request, found, own_s)
-        for ends_s, number in islice(soonest_first(request, engines, least_s, now), MOST_CLOSELY):
-            if num_open == MOST_OPEN or (best is not None and ends_s >= best.ends_s):
+        for costs_s, number in islice(soonest_first(request, engines, least_s, now), MOST_CLOSELY):
+            if num_open == MOST_OPEN or (best is not None and costs_s >= best.costs_s):
                 break
             engine = engines[number]
             errors = errors_of(engine, request.service, self._margins)
@@ -126,7 +128,7 @@ class Foresight(Policy, FeasibleFirst, UsesPrefixes, StaysOutOfLine):
             way = self._way(request, engine, own_s[number], came, errors, decoders)
             if way is not None:
                 num_open += 1
-                best = way if best is None or way.ends_s < best.ends_s else best
+                best = way if best is None or way.costs_s < best.costs_s else best
         return best
 
     def _way(
@@ -225,9 +227,21 @@ def _num_left(request: RequestView) -> int:
 
 
 def _least_s(request: RequestView, found: Candidates, own_s: Sequence[float]) -> list[float]:
-    """Return what its prefill and its decode steps take on each engine at least, if it is kept there."""
-    num_left = _num_left(request)
-    return [seconds + num_left * step_s for seconds, step_s in zip(own_s, found.steps_s, strict=True)]
+    """Return what its prefill and its decode steps take on each engine at least, if it is kept there, with the steps by
+    which it makes the turn of its service longer (`_counted`, spelt out).
+    """
+    num = _num_left(request)
+    return [
+        seconds + (num if num <= num_steps else 2 * num - num_steps) * step_s
+        for seconds, (step_s, num_steps) in zip(own_s, found.turns, strict=True)
+    ]
+
+
+def _counted(num_left: int, num_steps: int) -> int:
+    """Its own steps, and those by which other services stand in line for longer, as the turn of its own would have
+    ended after ``num_steps``.
+    """
+    return num_left + max(0, num_left - num_steps)
 
 
 def _open_way(
@@ -241,7 +255,8 @@ def _open_way(
     """None if somebody would have too little: ``least_s`` is what anybody has left at least."""
     if least_s < 0:
         return None
-    return _Way(finish_s, finish_s + _num_left(request) * step_s, least_s, prefill_engine, decode_engine)
+    num_counted = _counted(_num_left(request), decode_engine.turn(request.service).num_steps)
+    return _Way(finish_s, finish_s + num_counted * step_s, least_s, prefill_engine, decode_engine)
 
 
 _by_step = attrgetter("decode_step_s", "num_tokens", "id")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from mesh.wire.control import ProcessState, Role
-from router.view.engine_view import EngineView, PrefillPace
+from router.view.engine_view import DecodeTurn, EngineView, PrefillPace
 
 Engines = tuple[EngineView, ...]
 
@@ -15,21 +15,21 @@ Engines = tuple[EngineView, ...]
 class Members(NamedTuple):
     """The engines of one role that serve one service.
 
-    ``paces``: how fast each of them prefills (`ServiceView.pace`). ``steps_s``: what each one's next decode step takes.
+    ``paces``: how fast each of them prefills (`ServiceView.pace`). ``turns``: the service's there (`EngineView.turn`).
     """
 
     engines: Engines
     paces: tuple[PrefillPace, ...]
-    steps_s: tuple[float, ...]
+    turns: tuple[DecodeTurn, ...]
 
     @classmethod
     def of(cls, service: str, engines: Iterable[EngineView]) -> "Members":
         engines = tuple(engines)
         paces = tuple([engine.services[service].pace for engine in engines])
-        return cls(engines, paces, tuple([engine.decode_step_s for engine in engines]))
+        return cls(engines, paces, tuple([engine.turn(service) for engine in engines]))
 
     def __add__(self, more: "Members") -> "Members":  # type: ignore[override]
-        return Members(self.engines + more.engines, self.paces + more.paces, self.steps_s + more.steps_s)
+        return Members(self.engines + more.engines, self.paces + more.paces, self.turns + more.turns)
 
 
 NOBODY = Members((), (), ())
@@ -76,7 +76,7 @@ class Candidates(msgspec.Struct, frozen=True):
     decode: Engines  # take over what was prefilled elsewhere
     prefill_engines: Engines  # all that may prefill, for whatever follows
     paces: tuple[PrefillPace, ...]  # theirs
-    steps_s: tuple[float, ...]  # theirs
+    turns: tuple[DecodeTurn, ...]  # theirs
 
     @classmethod
     def by_role(cls, service: str, engines: Sequence[EngineView]) -> "Candidates":
@@ -142,14 +142,14 @@ class _Roles:
         renewed = list(members)
         for role in {self.places[id_].role for id_ in changed if id_ in self.places}:
             known = members[role]
-            those, paces, steps_s = list(known.engines), list(known.paces), list(known.steps_s)
+            those, paces, turns = list(known.engines), list(known.paces), list(known.turns)
             for id_ in changed:
                 place = self.places.get(id_)
                 if place is not None and place.role == role:
                     engine, position = engines[id_], place.position
-                    those[position], steps_s[position] = engine, engine.decode_step_s
+                    those[position], turns[position] = engine, engine.turn(service)
                     paces[position] = engine.services[service].pace
-            renewed[role] = Members(tuple(those), tuple(paces), tuple(steps_s))
+            renewed[role] = Members(tuple(those), tuple(paces), tuple(turns))
         return renewed
 
 

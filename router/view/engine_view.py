@@ -44,6 +44,16 @@ class PrefillPace(NamedTuple):
         return cls(prefill_s(cost, 1), prefill_s(cost, PACE_TOKENS))
 
 
+class DecodeTurn(NamedTuple):
+    """The turn of a service's decodes on an engine. ``step_s``: of each step, if one more of its requests joins them.
+
+    ``num_steps``: until the last of them has ended. What lasts longer keeps other services in line for longer.
+    """
+
+    step_s: float
+    num_steps: int
+
+
 class ServiceView(msgspec.Struct, frozen=True):
     """One service's KV pool on one engine, net of reservations, and what its prefills and decodes cost there."""
 
@@ -85,6 +95,11 @@ class ServiceView(msgspec.Struct, frozen=True):
         if self.expected is not None:
             return self.expected
         return _unforeseen(self.num_sharers, (self.num_blocks - self.num_free_blocks) * self.block_size)
+
+    @property
+    def last_steps(self) -> int:
+        """Return the steps until the last of its requests has ended, as expected."""
+        return self.demand.peaks[-1][0] if self.num_requests and self.demand.peaks else 0
 
     def can_ever_hold(self, num_tokens: int) -> bool:
         return num_tokens <= self.num_blocks * self.block_size
@@ -190,6 +205,15 @@ class EngineView(msgspec.Struct, frozen=True):
         if not pool.num_decoding:
             return others_s + decode_step_s(cost, 1, num_tokens)
         return others_s + cost.per_request_s + cost.per_context_token_s * num_tokens
+
+    def turn(self, service: str) -> DecodeTurn:
+        """Return the turn of a service. It is endless, and steps are as they are, where nobody stands in line for it:
+        where promises say who goes first, or no other service is.
+        """
+        pool = self.services[service]
+        if pool.line_s is None or len(self.services) == 1:
+            return DecodeTurn(self.decode_step_s, FAR)
+        return DecodeTurn(self.joined_step_s(service, 1), pool.last_steps)
 
     def coming_steps_s(self, service: str) -> float:
         """Predicted seconds of the steps that services but this one add, as soon as their first decodes are there."""

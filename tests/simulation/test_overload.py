@@ -126,6 +126,24 @@ def test_where_an_urgent_service_goes_first_what_is_taken_of_the_other_one_is_in
     assert sum(one.meets_slo for one in answered) >= 0.9 * len(answered)
 
 
+def test_where_services_take_turns_foresight_keeps_each_on_few_engines():
+    """Elsewhere its requests would stand in line for others' turns, or keep others in line."""
+    random, names, at_s, requests = Random(2), ("chat", "code", "mail", "summaries"), 0.0, []
+    for _ in range(120):
+        at_s += random.expovariate(6.0)
+        lengths = random.randint(64, 192), random.randint(64, 192)
+        requests.append(TraceRequest(at_s, *lengths, service=random.choice(names)))
+    services = tuple(ServiceSpec(name, PROFILE, Slo(1.0, 0.06)) for name in names)
+    first, *_ = make_topology("foresight").engines
+    engines = tuple(
+        replace(first, id=f"e{number}", role=role, services=names, scheduling=Scheduling.DB)
+        for number, role in enumerate((Role.PREFILL, *[Role.MULTIPLEX] * 3))
+    )
+    topology = replace(make_topology("foresight"), services=services, engines=engines)
+    records = serve(make_simulation(topology, load_profile(PROFILE), 0, coasts=True), names[0], requests)
+    assert sum(one.meets_slo for one in records) >= 0.9 * len(records)
+
+
 def test_what_rejects_lateness_has_its_first_token_within_twice_its_promise_or_is_refused():
     """At four times what is sustained, `elastic` lets a prompt wait for ten promises if its client does not mind."""
     waited = {}

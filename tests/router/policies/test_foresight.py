@@ -7,7 +7,7 @@ from mesh.wire.control import PrefillMode, PrefillOrder
 from mesh.wire.status import DecodeCost, Demand, ForeseenSlack, PendingPrefill
 from router.policies.foresight import Foresight, ForesightParameters
 from router.policies.policy import Dispatch, GiveUp, Wait
-from tests.router.cluster import D0, M0, M1, P0, P1, make_engine, make_request, make_view
+from tests.router.cluster import D0, M0, M1, P0, P1, SERVICE, make_engine, make_request, make_view
 
 COSTLY = DecodeCost(0.005, 0.005)  # 5 ms for each request in a step
 
@@ -61,6 +61,20 @@ def test_of_engines_that_keep_all_promises_the_one_where_its_answer_ends_first_t
     slow = make_engine(M0, **decoding((9.0, 20), decode_step_s=0.03), demand=Demand(4, 400, 240), decode_cost=COSTLY)
     busy = make_engine(M1, prefills=[PendingPrefill(0.9, 0.3)], prefill_remaining_s=0.3, decode_cost=COSTLY)
     assert where(decide(asking(400), slow, busy)) == (M1, M1), "0.7 s and 60 steps of 10 ms, not 0.4 s and 30 ms each"
+
+
+@pytest.mark.parametrize(("line_s", "best"), [(0.0, M1), (None, M0)])
+def test_where_services_take_turns_it_goes_where_that_of_its_own_becomes_longer_by_the_least(line_s, best):
+    """60 and 10 more steps of 15 ms, not 60 and 60 more of 10 ms."""
+    services = SERVICE, "code"
+    idle, other = (
+        make_engine(id_, services=services, line_s=line_s, decode_cost=COSTLY, decode_step_s=0.0) for id_ in (M0, M1)
+    )
+    pool = msgspec.structs.replace(
+        other.services[SERVICE], num_requests=1, num_decoding=1, expected=Demand(1, 100, 60, peaks=((50, 150),))
+    )
+    busy = msgspec.structs.replace(other, num_requests=1, services={**other.services, SERVICE: pool})
+    assert where(decide(asking(400), idle, busy)) == (best, best)
 
 
 def test_a_prefill_engine_keeps_what_it_can():

@@ -23,6 +23,7 @@ from typing import Annotated
 
 import msgspec
 
+from engines.scheduling.demand import FAR
 from mesh.wire.control import PrefillMode, PrefillOrder, Role
 from router.policies.capabilities import AllowsLateness, StaysOutOfLine, UsesLengths, UsesPrefixes
 from router.policies.parts.candidates import find_candidates, route
@@ -230,10 +231,12 @@ def _least_s(request: RequestView, found: Candidates, own_s: Sequence[float]) ->
     """Return what its prefill and its decode steps take on each engine at least, if it is kept there, with the steps by
     which it makes the turn of its service longer (`_counted`, spelt out).
     """
-    num = _num_left(request)
+    num, turns = _num_left(request), found.turns
+    if turns.count(FAR) == len(turns):  # nobody stands in line anywhere
+        return [seconds + num * step_s for seconds, step_s in zip(own_s, found.steps_s, strict=True)]
     return [
         seconds + (num if num <= num_steps else 2 * num - num_steps) * step_s
-        for seconds, (step_s, num_steps) in zip(own_s, found.turns, strict=True)
+        for seconds, step_s, num_steps in zip(own_s, found.steps_s, turns, strict=True)
     ]
 
 

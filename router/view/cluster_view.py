@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from mesh.wire.control import ProcessState, Role
-from router.view.engine_view import DecodeTurn, EngineView, PrefillPace
+from router.view.engine_view import EngineView, PrefillPace
 
 Engines = tuple[EngineView, ...]
 
@@ -15,24 +15,29 @@ Engines = tuple[EngineView, ...]
 class Members(NamedTuple):
     """The engines of one role that serve one service.
 
-    ``paces``: how fast each of them prefills (`ServiceView.pace`). ``turns``: the service's there (`EngineView.turn`).
+    ``paces``: how fast each of them prefills (`ServiceView.pace`). ``steps_s`` and ``turns``: of the service
+    there, what a step takes and how many its turn lasts (`EngineView.turn`).
     """
 
     engines: Engines
     paces: tuple[PrefillPace, ...]
-    turns: tuple[DecodeTurn, ...]
+    steps_s: tuple[float, ...]
+    turns: tuple[int, ...]
 
     @classmethod
     def of(cls, service: str, engines: Iterable[EngineView]) -> "Members":
         engines = tuple(engines)
         paces = tuple([engine.services[service].pace for engine in engines])
-        return cls(engines, paces, tuple([engine.turn(service) for engine in engines]))
+        turns = [engine.turn(service) for engine in engines]
+        steps_s, num_steps = tuple([turn.step_s for turn in turns]), tuple([turn.num_steps for turn in turns])
+        return cls(engines, paces, steps_s, num_steps)
 
     def __add__(self, more: "Members") -> "Members":  # type: ignore[override]
-        return Members(self.engines + more.engines, self.paces + more.paces, self.turns + more.turns)
+        steps_s, turns = self.steps_s + more.steps_s, self.turns + more.turns
+        return Members(self.engines + more.engines, self.paces + more.paces, steps_s, turns)
 
 
-NOBODY = Members((), (), ())
+NOBODY = Members((), (), (), ())
 ROLES = Role.PREFILL, Role.MULTIPLEX, Role.DECODE  # what is kept by role is in this order
 
 
@@ -76,7 +81,8 @@ class Candidates(msgspec.Struct, frozen=True):
     decode: Engines  # take over what was prefilled elsewhere
     prefill_engines: Engines  # all that may prefill, for whatever follows
     paces: tuple[PrefillPace, ...]  # theirs
-    turns: tuple[DecodeTurn, ...]  # theirs
+    steps_s: tuple[float, ...]  # theirs
+    turns: tuple[int, ...]  # theirs
 
     @classmethod
     def by_role(cls, service: str, engines: Sequence[EngineView]) -> "Candidates":
@@ -142,14 +148,16 @@ class _Roles:
         renewed = list(members)
         for role in {self.places[id_].role for id_ in changed if id_ in self.places}:
             known = members[role]
-            those, paces, turns = list(known.engines), list(known.paces), list(known.turns)
+            those, paces = list(known.engines), list(known.paces)
+            steps_s, turns = list(known.steps_s), list(known.turns)
             for id_ in changed:
                 place = self.places.get(id_)
                 if place is not None and place.role == role:
                     engine, position = engines[id_], place.position
-                    those[position], turns[position] = engine, engine.turn(service)
+                    those[position] = engine
+                    steps_s[position], turns[position] = engine.turn(service)
                     paces[position] = engine.services[service].pace
-            renewed[role] = Members(tuple(those), tuple(paces), tuple(turns))
+            renewed[role] = Members(tuple(those), tuple(paces), tuple(steps_s), tuple(turns))
         return renewed
 
 

@@ -21,9 +21,7 @@ LATENCY_BUCKETS: Final = (
 )  # fmt: skip
 RATIO_BUCKETS: Final = (0.25, 0.5, 0.67, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.25, 1.5, 2.0, 4.0, 8.0)
 TOKEN_BUCKETS: Final = tuple(float(2**exponent) for exponent in range(18))
-
-
-PROMISE_FACTORS: Final = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
+PROMISE_FACTORS: Final[tuple[float, ...]] = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
 
 
 def edges_around(promise_s: float) -> list[float]:

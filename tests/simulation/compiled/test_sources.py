@@ -1,3 +1,4 @@
+import ast
 import re
 
 import pytest
@@ -88,3 +89,16 @@ def test_what_derives_from_a_compiled_class_is_compiled():
     ]
     native = {name for module, name, bases in classes if module in COMPILED and "msgspec.Struct" not in bases}
     assert not [name for module, name, bases in classes if module not in COMPILED and native.intersection(bases)]
+
+
+def test_no_constant_is_a_short_tuple_of_floats_alone():
+    """mypyc takes such a constant for one that was not set, unless its type says that it is of any length."""
+    for module in COMPILED:
+        tree = ast.parse(ROOT.joinpath(*module.split(".")).with_suffix(".py").read_text())
+        for line in tree.body:
+            if not isinstance(line, ast.AnnAssign) or not isinstance(line.value, ast.Tuple):
+                continue
+            values = [one.value for one in line.value.elts if isinstance(one, ast.Constant)]
+            are_floats = len(values) == len(line.value.elts) and all(isinstance(value, float) for value in values)
+            says_any_length = "..." in ast.unparse(line.annotation)
+            assert not are_floats or says_any_length or len(values) > 10, f"{module}: {ast.unparse(line.target)}"

@@ -56,7 +56,10 @@ class Server:
         raise UserError(f"{self.name} did not start; it wrote last: {self._last_line()}")
 
     def _is_alive(self) -> bool:
-        return bool(self.process.is_running() and self.process.status() != psutil.STATUS_ZOMBIE)
+        try:
+            return bool(self.process.is_running() and self.process.status() != psutil.STATUS_ZOMBIE)
+        except psutil.NoSuchProcess:
+            return False
 
     def _last_line(self) -> str:
         end = os.fstat(self.log.fileno()).st_size

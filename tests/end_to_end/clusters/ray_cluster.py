@@ -19,6 +19,7 @@ from ray.cluster_utils import Cluster
 from mesh.cluster.ray.settings import RAY_SETTINGS
 from tests.end_to_end.conftest import Mesh
 from tests.end_to_end.tiny import DEADLINE_S, chunks_of
+from tests.tools.ended import has_ended
 
 STORE_BYTES = 80 * 2**20
 NUM_STREAMS = 16
@@ -62,7 +63,7 @@ def running(mesh: Mesh) -> Iterator[Mesh]:
 def processes_of(mesh: Mesh) -> list[psutil.Process]:
     """All processes of the mesh on this machine."""
     found = [one for one in psutil.process_iter(["cmdline"]) if str(mesh.topology) in (one.info["cmdline"] or [])]
-    return [one for one in found if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    return [one for one in found if not has_ended(one)]
 
 
 def process_of(mesh: Mesh, name: str) -> psutil.Process:

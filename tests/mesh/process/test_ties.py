@@ -12,6 +12,7 @@ from mesh.errors import UserError
 from mesh.process.ties import NO_TIES, Ties, hold_in_memory, write_places
 from mesh.sockets.curve import CurveKey
 from mesh.wire.hosts import HostPlace
+from tests.tools.ended import has_ended
 
 DEADLINE_S = 60.0
 PLACE = HostPlace("left", "10.0.0.1", 5600, "*", 7)
@@ -78,7 +79,7 @@ def test_a_process_in_a_session_of_its_own_ends_with_its_parent_however_that_end
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    wait_until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+    wait_until(lambda: has_ended(child))
 
 
 def wait_until(holds):

@@ -15,6 +15,7 @@ from mesh.errors import UserError
 from mesh.process.fork_server import SHARED, ForkServer
 from mesh.supervisor.processes.command import ENGINE, ChildCommand
 from mesh.supervisor.processes.forks import Executed, ForkedProcess, ForkRefusedError, ProcessSource
+from tests.tools.ended import has_ended
 from tests.tools.orphans import adopt
 
 # A program like those of a mesh: forked or executed, it runs the Python that it is given.
@@ -54,10 +55,6 @@ async def until(condition):
     async with asyncio.timeout(LIMIT_S):
         while not condition():  # noqa: ASYNC110  other processes do it
             await asyncio.sleep(0.01)
-
-
-def has_ended(pid):
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 async def outcome(process):

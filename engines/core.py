@@ -15,7 +15,6 @@ from typing import Final
 from engines.adapters.room import AdapterRoom
 from engines.admission.acceptance import Admission, Refusal
 from engines.admission.intake import Intake
-from engines.admission.orders import EngineOrders
 from engines.costs.pace import Pace
 from engines.costs.step_cost import StepLoad
 from engines.effects import Copied, Effect
@@ -34,7 +33,8 @@ from engines.scheduling.service import Service, min_or_none
 from engines.scheduling.slicing import Slicing
 from engines.scheduling.step import Step
 from engines.settings import EngineSettings
-from engines.standing import Standing
+from engines.standing.orders import EngineOrders
+from engines.standing.standing import Standing
 from engines.status import StatusWriter
 from engines.tiers.tiering import Tiering
 from engines.transfers.handover import Handovers

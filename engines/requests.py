@@ -16,7 +16,7 @@ from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.running_step import RunningStep
 from engines.scheduling.service import Service
 from engines.scheduling.slicing import Slicing
-from engines.standing import Standing
+from engines.standing.standing import Standing
 from engines.tiers.tiering import Tiering
 from engines.transfers.final_statuses import FinalStatuses
 from engines.transfers.handover import Handovers

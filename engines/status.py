@@ -15,7 +15,7 @@ from engines.scheduling.foreseen import foreseen_slacks
 from engines.scheduling.service import Decodes, Service
 from engines.scheduling.step import Step
 from engines.settings import EngineSettings
-from engines.standing import Standing
+from engines.standing.standing import Standing
 from engines.tiers.tiering import Tiering
 from engines.transfers.handover import Handovers
 from engines.transfers.room import Room

@@ -11,7 +11,7 @@ from engines.engine_request import EngineRequest
 from engines.scheduling.running_step import RunningStep
 from engines.scheduling.service import Service
 from engines.settings import EngineSettings
-from engines.standing import Standing
+from engines.standing.standing import Standing
 from mesh.topology.schema import Scheduling
 from mesh.wire.control import PrefillMode, PrefillOrder, ProcessState
 from mesh.wire.requests import Failed, FailureCode, RefusalCode, Refused, Submit

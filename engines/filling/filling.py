@@ -21,7 +21,7 @@ from engines.engine_request import EngineRequest
 from engines.scheduling.scheduler import Limits, Share
 from engines.scheduling.service import Service
 from engines.scheduling.slack import tightest
-from engines.standing import Standing
+from engines.standing.standing import Standing
 from mesh.wire.control import Role
 
 KEPT_TOKENS: Final = 25  # of slack, in times of the tightest promise of a token, that decodes save before fillers get

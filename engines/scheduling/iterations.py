@@ -22,7 +22,7 @@ from engines.scheduling.step import Step
 from engines.speculation.drafting import loads_of
 from engines.speculation.model_speculation import wanted_blocks
 from engines.speculation.speculates import Speculates
-from engines.standing import Standing
+from engines.standing.standing import Standing
 from engines.tiers.tiering import Tiering
 from engines.transfers.handover import Handovers
 from engines.transfers.outcomes import EngineOutcome

@@ -26,7 +26,7 @@ from engines.scheduling.service import Service
 from engines.scheduling.slices.ends import End, EndedSlice, EngineOutlook, Fate, Rival, There, ends
 from engines.scheduling.slices.offloading import Offloading
 from engines.settings import EngineSettings
-from engines.standing import Standing
+from engines.standing.standing import Standing
 from engines.transfers.outcomes import EngineOutcome
 from engines.transfers.outgoing import Departures
 from engines.transfers.peers import Peers

@@ -27,7 +27,7 @@ from engines.scheduling.disciplines.discipline import Discipline, Rank
 from engines.scheduling.scheduler import precedence
 from engines.scheduling.service import Service, min_or_none
 from engines.settings import EngineSettings
-from engines.standing import Standing
+from engines.standing.standing import Standing
 from engines.tiers.held_prefixes import HeldPrefixes
 from engines.tiers.load_cost import LoadCost
 from engines.tiers.loads import NOTHING, Load, Offer

@@ -17,7 +17,7 @@ from engines.scheduling.backlog import Backlog
 from engines.scheduling.running_step import RunningStep
 from engines.scheduling.service import Service
 from engines.settings import EngineSettings
-from engines.standing import Standing
+from engines.standing.standing import Standing
 from engines.transfers.handover import Handovers
 from engines.transfers.outcomes import EngineOutcome
 from engines.transfers.peers import Peers

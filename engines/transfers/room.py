@@ -4,7 +4,7 @@ from engines.engine_request import EngineRequest
 from engines.memory.residency import Residency
 from engines.scheduling.service import Service
 from engines.settings import EngineSettings
-from engines.standing import Standing
+from engines.standing.standing import Standing
 from engines.transfers.freeness import IDEAL_SLOWDOWN, free_tokens, freeness, headroom_tokens, in_all
 from mesh.wire.control import ProcessState
 

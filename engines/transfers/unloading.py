@@ -13,7 +13,7 @@ from engines.requests import OwnedRequests
 from engines.scheduling.iterations import Iterations
 from engines.scheduling.running_step import RunningStep
 from engines.scheduling.service import Service, min_or_none
-from engines.standing import Standing
+from engines.standing.standing import Standing
 from engines.transfers.handover import Handovers
 from engines.transfers.outcomes import EngineOutcome
 from mesh.wire.requests import RefusalCode

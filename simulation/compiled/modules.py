@@ -40,7 +40,7 @@ COMPILED = (
     "engines.scheduling.slicing",
     "engines.scheduling.steady",
     "engines.scheduling.step",
-    "engines.standing",
+    "engines.standing.standing",
     "engines.status",
     "engines.step_failures.errors",
     "engines.step_failures.stuck_steps",

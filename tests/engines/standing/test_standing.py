@@ -2,7 +2,7 @@
 
 import pytest
 
-from engines.standing import Standing
+from engines.standing.standing import Standing
 from mesh.wire.control import Announce, EnginePlace, Role, SetRole
 
 

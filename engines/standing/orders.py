@@ -8,7 +8,7 @@ from engines.adapters.room import AdapterRoom
 from engines.engine_request import EngineRequest
 from engines.memory.residency import Residency
 from engines.scheduling.disciplines.profile import Lengths
-from engines.standing import EngineOrder, Standing
+from engines.standing.standing import EngineOrder, Standing
 from engines.transfers.moves import Moves
 from engines.transfers.outcomes import EngineOutcome
 from mesh.wire.adapters import ExpectAdapter, ForgetAdapter

@@ -31,12 +31,18 @@ def model_shape(model: str) -> ModelShape:
     return _presets().models[model]
 
 
+def memory_speeds() -> dict[str, float]:
+    """Return the bytes per second of the memory of each device that presets are of, as its data sheet says."""
+    return {name: device.memory_gb_s * 1e9 for name, device in _presets().devices.items()}
+
+
 def preset_names() -> list[str]:
     return sorted(_presets().all)
 
 
 class _Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_gib: int
+    memory_gb_s: float
     load_gb_s: float
 
 

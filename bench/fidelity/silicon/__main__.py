@@ -1,13 +1,15 @@
-"""Serving systems on H100, measured by others, beside the simulator: errors on runs that nothing was fitted to.
+"""Serving systems on GPUs, measured by others, beside the simulator: errors on runs that nothing was fitted to.
 
     python -m bench.fidelity.silicon --data FOLDER [--system NAME] [--model NAME] [--leave tp|model|concurrency]
+    python -m bench.fidelity.silicon --data FOLDER --device h200 --leave device [--system NAME] [--model NAME]
 
 Each run is a closed loop of equal requests on one engine. The simulator has the preset's costs, composed of kernels,
 and a serving system to imitate (`engines.costs.serving_systems`): its iterations, its host's time and the time of a
 request outside of iterations. The last two are fitted to all runs but those with one tensor parallelism (or of one
 model, or of one concurrency), and then these are predicted. This is done in turns, so that each run is predicted once
-by a fit that never saw its like. The data does not say how much lengths of answers vary: ``--spread`` is an
-assumption.
+by a fit that never saw its like. With ``--leave device`` the two terms are those of the product, which were fitted on
+H100, and nothing is fitted to the device's runs. The data does not say how much lengths of answers vary: ``--spread``
+is an assumption.
 """
 
 import argparse
@@ -26,11 +28,14 @@ from engines.costs.serving_systems import ServingSystem, serving_system
 from mesh.errors import UserError
 from mesh.jobs.runner import JobPlace
 
+DEVICE = "device"
 LEFT_OUT: dict[str, Callable[[SiliconRun], str]] = {
     "tp": lambda run: f"TP {run.tensor_parallel}",
     "model": lambda run: run.model,
     "concurrency": lambda run: f"{run.concurrency} at a time",
+    DEVICE: lambda run: run.device,
 }
+FITTED_ON = "h100"  # what `engines.costs.serving_systems` has
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +63,13 @@ def simulate_all(runs: Sequence[SiliconRun], system: ServingSystem, jobs: JobPla
 
 
 def judge(simulated: Sequence[Simulated], system: ServingSystem, leave: str, jobs: JobPlace) -> list[Judged]:
-    """Predict each run by a fit to those that differ from it in what is left out."""
+    """Predict each run by a fit to those that differ from it in what is left out, or by ``system`` as it is where that
+    is the device: others' runs are in it already.
+    """
     name = LEFT_OUT[leave]
-    groups = list(dict.fromkeys(name(one.run) for one in simulated))
-    fits = {group: fit(system, [one for one in simulated if name(one.run) != group]) for group in groups}
+    groups = dict.fromkeys(name(one.run) for one in simulated)
+    of_others = {group: [one for one in simulated if name(one.run) != group] for group in groups}
+    fits = {group: fit(system, others) if leave != DEVICE else system for group, others in of_others.items()}
     loops = [Loop(one.run, fits[name(one.run)]) for one in simulated]
     predicted = run_jobs(simulate, loops, jobs)
     return [Judged(name(one.run), one.run, of) for one, of in zip(simulated, predicted, strict=True)]
@@ -87,8 +95,10 @@ def _statistics(errors: Sequence[float]) -> tuple[str, str, str]:
 def compare(options: argparse.Namespace) -> None:
     if options.every < 1:
         raise UserError(f"--every: {options.every} is too few; use a whole number from 1 on")
+    if options.leave == DEVICE and options.device == FITTED_ON:
+        raise UserError(f"--leave {DEVICE}: serving systems were fitted on {FITTED_ON}; name another --device")
     system = serving_system(options.system)
-    runs = read_runs(options.data, options.system, options.model, options.spread)[:: options.every]
+    runs = read_runs(options.data, options.device, options.system, options.model, options.spread)[:: options.every]
     simulated = simulate_all(runs, system, options.jobs)
     whole = fit(system, simulated)
     print(
@@ -102,7 +112,8 @@ def compare(options: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = script_parser("bench.fidelity.silicon", __doc__, jobs=True, json=True)
-    parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="the folder of h100_sxm.csv")
+    parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="of DEVICE_sxm.csv")
+    parser.add_argument("--device", default=FITTED_ON, metavar="NAME", help="as presets call it (default: %(default)s)")
     parser.add_argument("--system", default="vllm-0.12", metavar="NAME", help="serving system (default: %(default)s)")
     parser.add_argument("--model", metavar="NAME", help="runs of this model alone, as presets call it")
     parser.add_argument("--leave", choices=sorted(LEFT_OUT), default="tp", help="what fits never see (default: tp)")

@@ -1,4 +1,4 @@
-"""Reads measured closed loops of systems on H100 (NVIDIA AIConfigurator's `h100_sxm.csv`), and simulates them."""
+"""Reads measured closed loops of serving systems on GPUs (NVIDIA AIConfigurator's samples), and simulates them."""
 
 import csv
 import re
@@ -20,7 +20,7 @@ from simulation.engines.physics import Physics
 from simulation.loads.trace_request import TraceRequest
 from simulation.quiet import quiet_engines
 
-FILE = "h100_sxm.csv"
+FILES = "{device}_sxm.csv"
 MODELS = {
     ("Qwen/Qwen3-32B", ""): "qwen3-32b",
     ("Qwen/Qwen3-32B", "fp8"): "qwen3-32b-fp8",
@@ -58,7 +58,8 @@ class SiliconRun:
     """A closed loop of ``concurrency`` requests of equal lengths on one engine, and its mean latencies."""
 
     system: str  # of `engines.costs.serving_systems`
-    model: str  # of a preset
+    device: str  # of a preset, as is the model
+    model: str
     tensor_parallel: int
     num_input: int
     num_output: int
@@ -69,22 +70,22 @@ class SiliconRun:
 
     @property
     def preset(self) -> str:
-        return f"h100-{self.model}-tp{self.tensor_parallel}"
+        return f"{self.device}-{self.model}-tp{self.tensor_parallel}"
 
 
-def read_runs(folder: Path, system: str, model: str | None, spread: int) -> list[SiliconRun]:
+def read_runs(folder: Path, device: str, system: str, model: str | None, spread: int) -> list[SiliconRun]:
     """Return the runs of a serving system on models that presets are of, or on one of these, each once. Raise
     `UserError` if there is none.
 
     ``spread``: of answers' lengths, where the source does not say how they vary.
     """
-    path = folder / FILE
+    path = folder / FILES.format(device=device)
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            read = (_run(row, spread) for row in csv.DictReader(file))
+            read = (_run(row, device, spread) for row in csv.DictReader(file))
             runs = _each_once(run for run in read if run is not None and run.system == system)
     except OSError as error:
-        raise UserError(f"--data: {path}: {error.strerror}; give the folder that holds {FILE}") from None
+        raise UserError(f"--data: {path}: {error.strerror}; give the folder that holds {path.name}") from None
     known = frozenset(preset_names())
     runs = [run for run in runs if run.preset in known]
     models = sorted({run.model for run in runs})
@@ -103,7 +104,7 @@ def _each_once(runs: Iterable[SiliconRun]) -> list[SiliconRun]:
     return list(first.values())
 
 
-def _run(row: Mapping[str, str], spread: int) -> SiliconRun | None:
+def _run(row: Mapping[str, str], device: str, spread: int) -> SiliconRun | None:
     """None: it is not of one engine, or of what is not modelled here."""
     system = next(_systems(row), None)
     model = MODELS.get((row["model_path"], row["precision"]))
@@ -113,6 +114,7 @@ def _run(row: Mapping[str, str], spread: int) -> SiliconRun | None:
         return None
     return SiliconRun(
         system=system,
+        device=device,
         model=model,
         tensor_parallel=int(row["tp_size"]),
         num_input=int(row["isl"]),

@@ -1,8 +1,9 @@
-"""Composes presets of models on H100 from measured kernels, and prints them as ``engines/costs/presets.toml`` has them.
+"""Composes presets of models on GPUs from measured kernels, and prints them as ``engines/costs/presets.toml`` has them.
 
-    python -m engines.costs.kernels --data FOLDER MODEL --tp N [N ...]
+    python -m engines.costs.kernels --data FOLDER [--device NAME] MODEL --tp N [N ...]
 
-FOLDER is ``systems/data/h100_sxm`` of the package aiconfigurator-core, whose tables are parquet: pyarrow reads them.
+FOLDER is that of the device in the package aiconfigurator-core, such as ``systems/data/h100_sxm``. Its tables are
+parquet: pyarrow reads them.
 Costs are fitted to every other point of a grid of iterations and judged by the rest, and printed as fitted to all.
 """
 
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from engines.costs.kernels.compose import Composed, Composer, KernelModel, Mixture, compose
 from engines.costs.kernels.tables import read_kernels
-from engines.costs.presets import model_shape
+from engines.costs.presets import memory_speeds, model_shape
 from mesh.errors import UserError
 
 FP8 = "fp8"
@@ -27,7 +28,7 @@ MODELS = {
 }
 
 
-def preset_text(name: str, model: str, num_devices: int, composed: Composed) -> str:
+def preset_text(device: str, model: str, num_devices: int, composed: Composed) -> str:
     """Return the preset as TOML, in milliseconds."""
     prefill, decode = composed.prefill, composed.decode
     terms = {
@@ -45,9 +46,9 @@ def preset_text(name: str, model: str, num_devices: int, composed: Composed) -> 
         },
     }
     lines = [
-        f"[profiles.{name}]",
+        f"[profiles.{device}-{model}-tp{num_devices}]",
         'source = "kernels"',
-        'device = "h100"',
+        f'device = "{device}"',
         f'model = "{model}"',
         f"tensor_parallel = {num_devices}",
     ]
@@ -64,18 +65,19 @@ def _table_texts(table: Sequence[tuple[int, float]]) -> list[str]:
 
 
 def print_presets(options: argparse.Namespace) -> None:
-    kernels = read_kernels(options.data)
+    kernels, speed = read_kernels(options.data), memory_speeds()[options.device]
     for num_devices in options.tp:
-        composed = compose(Composer(kernels, MODELS[options.model], num_devices))
-        text = preset_text(f"h100-{options.model}-tp{num_devices}", options.model, num_devices, composed)
-        sys.stdout.write(f"{text}\n")
+        composed = compose(Composer(kernels, MODELS[options.model], num_devices, speed))
+        sys.stdout.write(f"{preset_text(options.device, options.model, num_devices, composed)}\n")
 
 
 def main() -> None:
-    description = "Composes presets of models on H100 from measured kernels."
+    description = "Composes presets of models on GPUs from measured kernels."
+    devices = sorted(memory_speeds())
     parser = argparse.ArgumentParser(prog="python -m engines.costs.kernels", description=description)
     parser.add_argument("model", choices=sorted(MODELS), metavar="MODEL", help=", ".join(sorted(MODELS)))
     parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="of tables for the device")
+    parser.add_argument("--device", choices=devices, default="h100", metavar="NAME", help=", ".join(devices))
     parser.add_argument("--tp", type=int, nargs="+", default=[1], metavar="N", help="devices (default: 1)")
     options = parser.parse_args()
     try:

@@ -17,7 +17,7 @@ from engines.costs.scaling import ModelShape
 from mesh.wire.status import DecodeCost, PrefillCost
 
 WIDE = "bfloat16"
-ELEMENTS_BYTES_PER_MS = 0.55 * 3.35e12 / 1e3  # a part of an H100's data sheet, with which older presets come out
+ELEMENTS_PART = 0.55  # of the memory's speed on a data sheet, with which older presets of H100 come out
 MOST_DECODES, MOST_CONTEXT = 256, 2**19  # requests and tokens in all of a step that is fitted
 LEAST_CONTEXT = 64
 
@@ -44,11 +44,12 @@ class KernelModel:
 
 @dataclass(frozen=True, slots=True)
 class Composer:
-    """A model on ``num_devices`` with these kernels."""
+    """A model on ``num_devices`` with these kernels. ``memory_bytes_per_s``: of one device, by its data sheet."""
 
     kernels: Kernels
     model: KernelModel
     num_devices: int
+    memory_bytes_per_s: float
 
     def prefill_samples(self) -> list[PrefillSample]:
         """Whole prompts, and chunks after others: attention of all tokens less that of the earlier ones."""
@@ -92,7 +93,7 @@ class Composer:
             yield self.kernels.experts[sizes](num_tokens)
             inner = 0.0  # activations are within the experts' kernel
         element_bytes = 2 * (8 * hidden + 3 * inner + 2 * projected)
-        yield num_tokens * element_bytes / ELEMENTS_BYTES_PER_MS
+        yield 1e3 * num_tokens * element_bytes / (ELEMENTS_PART * self.memory_bytes_per_s)
         if devices > 1:
             yield 2 * self.kernels.all_reduce[devices](num_tokens * hidden)
 

@@ -21,6 +21,7 @@ FILES = {
     "experts": "moe_perf",
 }
 GRAPH = "vllm_graph"  # all-reduces within a captured graph
+EXPERTS = "w4a16_mxfp4"  # weights and activations of experts
 IMBALANCE = "power_law_1.2"  # how unequally tokens fall on experts, of the distributions that were measured
 
 
@@ -124,7 +125,7 @@ def make_kernels(
             reduces[row["num_gpus"]][(row["message_size"],)] = row["latency"]
     mixtures: dict[Point, dict[Point, float]] = defaultdict(dict)
     for row in experts:
-        if row["moe_ep_size"] == 1 and row["distribution"] == IMBALANCE and "mxfp4" in row["moe_dtype"]:
+        if row["moe_ep_size"] == 1 and row["distribution"] == IMBALANCE and row["moe_dtype"] == EXPERTS:
             sizes = row["hidden_size"], row["inter_size"], row["num_experts"], row["topk"], row["moe_tp_size"]
             mixtures[sizes][(row["num_tokens"],)] = row["latency"]
     return Kernels(

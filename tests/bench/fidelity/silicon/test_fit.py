@@ -17,7 +17,9 @@ HERE = JobPlace(1)
 
 
 def measured(concurrency: int, tensor_parallel: int) -> SiliconRun:
-    run = SiliconRun("vllm-0.12", "qwen3-32b", tensor_parallel, 256, 64, concurrency, 0.0, 0.0, Lengths(spread=2))
+    run = SiliconRun(
+        "vllm-0.12", "h100", "qwen3-32b", tensor_parallel, 256, 64, concurrency, 0.0, 0.0, Lengths(spread=2)
+    )
     latencies = simulate(Loop(run, TRUE))
     return replace(run, ttft_s=latencies.ttft_s, tpot_s=latencies.tpot_s)
 
@@ -43,7 +45,7 @@ def test_each_run_is_predicted_by_a_fit_that_never_saw_its_like(simulated):
 
 
 def test_errors_are_relative_to_what_was_measured():
-    run = replace(SiliconRun("vllm-0.12", "qwen3-32b", 2, 1, 1, 1, 0.1, 0.02, Lengths()))
+    run = replace(SiliconRun("vllm-0.12", "h100", "qwen3-32b", 2, 1, 1, 1, 0.1, 0.02, Lengths()))
     one = Judged("all", run, Latencies(ttft_s=0.11, tpot_s=0.019))
     assert (one.ttft_error, one.tpot_error) == (pytest.approx(0.1), pytest.approx(-0.05))
 
@@ -51,3 +53,9 @@ def test_errors_are_relative_to_what_was_measured():
 def test_the_weighted_median_is_where_half_of_the_weight_has_passed():
     assert weighted_median([(3.0, 1.0), (1.0, 1.0), (2.0, 1.0)]) == 2.0
     assert weighted_median([(3.0, 5.0), (1.0, 1.0), (2.0, 1.0)]) == 3.0
+
+
+def test_a_device_that_no_fit_saw_has_the_host_of_the_product(simulated):
+    judged = judge(simulated, SYSTEM, "device", HERE)
+    assert {one.left_out for one in judged} == {"h100"}
+    assert [one.predicted for one in judged] == [one.base for one in simulated]

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from bench.fidelity.silicon.runs import FILE, INFERENCEX, Lengths, SiliconRun, read_runs
+from bench.fidelity.silicon.runs import FILES, INFERENCEX, Lengths, SiliconRun, read_runs
 from mesh.errors import UserError
 
 HEAD = (
@@ -15,14 +15,23 @@ RUN = "vllm,0.12.0,Qwen/Qwen3-32B,,agg,1024,128,8,2,1,,154.2,18.04,source_file=Q
 
 
 def written(folder, *rows):
-    (folder / FILE).write_text(HEAD + "".join(rows), encoding="utf-8")
+    (folder / FILES.format(device="h100")).write_text(HEAD + "".join(rows), encoding="utf-8")
     return folder
 
 
 def test_a_row_is_a_run_on_a_preset(tmp_path):
-    [run] = read_runs(written(tmp_path, RUN), "vllm-0.12", None, 24)
+    [run] = read_runs(written(tmp_path, RUN), "h100", "vllm-0.12", None, 24)
     assert run == SiliconRun(
-        "vllm-0.12", "qwen3-32b", 2, 1024, 128, 8, pytest.approx(0.1542), pytest.approx(0.01804), Lengths(spread=24)
+        "vllm-0.12",
+        "h100",
+        "qwen3-32b",
+        2,
+        1024,
+        128,
+        8,
+        pytest.approx(0.1542),
+        pytest.approx(0.01804),
+        Lengths(spread=24),
     )
     assert run.preset == "h100-qwen3-32b-tp2"
 
@@ -36,17 +45,17 @@ def test_what_is_not_modelled_is_left_out(tmp_path):
         RUN.replace(",2,1,,", ",16,1,,"),
         RUN.replace("Qwen3-32B.csv", "qwen3_32b.csv; gtl_job_id=7"),
     )
-    assert len(read_runs(written(tmp_path, RUN, *others), "vllm-0.12", None, 24)) == 1
+    assert len(read_runs(written(tmp_path, RUN, *others), "h100", "vllm-0.12", None, 24)) == 1
 
 
 def test_runs_that_several_samples_tell_of_count_once(tmp_path):
     again, other = RUN.replace("154.2", "154.3"), RUN.replace(",128,8,", ",128,16,")
-    assert len(read_runs(written(tmp_path, RUN, again, other), "vllm-0.12", None, 24)) == 2
+    assert len(read_runs(written(tmp_path, RUN, again, other), "h100", "vllm-0.12", None, 24)) == 2
 
 
 def test_inferencex_draws_lengths_from_four_fifths_on(tmp_path):
     dated = RUN.replace("Qwen3-32B.csv", "2026-04-06.csv; model=Qwen3-32B")
-    [run] = read_runs(written(tmp_path, dated), "vllm-0.12", None, 24)
+    [run] = read_runs(written(tmp_path, dated), "h100", "vllm-0.12", None, 24)
     assert run.lengths == INFERENCEX
     random = Random(0)
     drawn = [run.lengths.draw(random, 1000, 500) for _ in range(2000)]
@@ -57,13 +66,18 @@ def test_inferencex_draws_lengths_from_four_fifths_on(tmp_path):
 def test_runs_of_one_model_can_be_read_alone(tmp_path):
     smaller = RUN.replace("Qwen/Qwen3-32B", "meta-llama/Llama-3.1-8B-Instruct")
     folder = written(tmp_path, RUN, smaller)
-    assert [run.model for run in read_runs(folder, "vllm-0.12", "llama3-8b", 24)] == ["llama3-8b"]
+    assert [run.model for run in read_runs(folder, "h100", "vllm-0.12", "llama3-8b", 24)] == ["llama3-8b"]
     with pytest.raises(UserError, match=r"--model: no run of vllm-0\.12 on 'llama3-7b'; did you mean 'llama3-8b'"):
-        read_runs(folder, "vllm-0.12", "llama3-7b", 24)
+        read_runs(folder, "h100", "vllm-0.12", "llama3-7b", 24)
 
 
 def test_a_folder_without_such_runs_is_told_in_a_line(tmp_path):
     with pytest.raises(UserError, match=r"No such file or directory; give the folder that holds h100_sxm\.csv"):
-        read_runs(tmp_path, "vllm-0.12", None, 24)
+        read_runs(tmp_path, "h100", "vllm-0.12", None, 24)
     with pytest.raises(UserError, match=r"no run of vllm-0\.12 on a model that a preset is of"):
-        read_runs(written(tmp_path), "vllm-0.12", None, 24)
+        read_runs(written(tmp_path), "h100", "vllm-0.12", None, 24)
+
+
+def test_another_device_has_a_file_and_presets_of_its_own(tmp_path):
+    (tmp_path / FILES.format(device="h200")).write_text(HEAD + RUN, encoding="utf-8")
+    assert [run.preset for run in read_runs(tmp_path, "h200", "vllm-0.12", None, 24)] == ["h200-qwen3-32b-tp2"]

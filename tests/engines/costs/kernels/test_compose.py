@@ -15,6 +15,7 @@ from mesh.wire.status import DecodeCost, PrefillCost
 SHAPE = ModelShape(10_000, 4, 64, 128, 8, 2, 8, 1000)
 SIZES = [2**power for power in range(12)]
 EXPERTS_MS = 7.0
+MEMORY_BYTES_PER_S = 3e12
 
 
 def attention(per_pair: float) -> dict[int, float]:
@@ -41,7 +42,7 @@ def kernels() -> Kernels:
 
 
 def composed(model: KernelModel, num_devices: int = 1) -> Composed:
-    return compose(Composer(kernels(), model, num_devices))
+    return compose(Composer(kernels(), model, num_devices, MEMORY_BYTES_PER_S))
 
 
 def step_ms(of: Composed, number: int = 1, context: int = 64) -> float:
@@ -77,11 +78,17 @@ def test_every_other_layer_has_a_window():
     assert windowed.decode.per_context_token_s == pytest.approx(plain.decode.per_context_token_s / 2, rel=0.05)
 
 
+def test_element_wise_kernels_take_the_time_of_their_bytes():
+    slow, fast = (compose(Composer(kernels(), KernelModel(SHAPE), 1, speed)) for speed in (1e9, 1e12))
+    element_bytes = 4 * 2 * (8 * 64 + 3 * 128 + 2 * (8 + 2 * 2) * 8)
+    assert step_ms(slow, 256) - step_ms(fast, 256) == pytest.approx(256 * element_bytes / (0.55 * 1e9) * 1e3, rel=0.02)
+
+
 def test_a_preset_is_printed_as_the_file_has_it():
     costs = Composed(
         PrefillCost(0.001, 2e-5, table=((1, 0.001), (8, 0.002))), DecodeCost(0.003, 1e-5, 1e-8), (0.05, 0.1)
     )
-    [preset] = tomllib.loads(preset_text("h100-x-tp2", "x", 2, costs))["profiles"].values()
+    [preset] = tomllib.loads(preset_text("h100", "x", 2, costs))["profiles"].values()
     assert preset["prefill_ms"] == {"fixed": 1.0, "per_token": 0.02, "table": [[1, 1.0], [8, 2.0]]}
     assert preset["decode_ms"] == {"fixed": 3.0, "per_request": 0.01, "per_context_token": 1e-5}
     assert (preset["tensor_parallel"], preset["held_out_p90"]) == (2, [0.05, 0.1])

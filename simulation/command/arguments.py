@@ -38,6 +38,7 @@ examples:
   mesh simulate mesh.toml --trace azure.csv --out results
   mesh simulate mesh.toml --lengths sharegpt.csv --rate 4 --kill decode-0@120+5
   mesh simulate recording.jsonl --profile server.toml --engines 1 --engines 2
+  mesh simulate --lengths llumnix:sharegpt --rate 4 --profile h100-llama3-8b-tp1 --ttft 1 --tpot 0.05
   mesh simulate mesh.toml --trace recording.jsonl --compare tropical,elastic
 """
 
@@ -46,10 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EPILOG
     parser.usage = (
         "mesh simulate TOPOLOGY (--trace FILE | --lengths FILE) [options]\n"
-        "mesh simulate RECORDING --profile FILE [--engines N] [options]"
+        "mesh simulate RECORDING --profile NAME [--engines N] [options]\n"
+        "mesh simulate --lengths FILE --rate R --profile NAME --ttft S --tpot S [options]"
     )
     parser.add_argument(
         "topology",
+        nargs="?",
         type=Path,
         metavar="TOPOLOGY",
         help="the deployment (.toml); or what to play on servers that --profile describes",

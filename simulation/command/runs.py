@@ -94,16 +94,22 @@ def _physics(options: argparse.Namespace) -> Physics:
 
 
 def _fill_source(options: argparse.Namespace) -> None:
-    """A recording in the place of a topology is what to play."""
-    is_deployment = is_topology(options.topology)
+    """A recording in the place of a topology is what to play, and what is played names the run if there is none."""
+    played = options.trace or options.lengths
+    is_deployment = options.topology is not None and is_topology(options.topology)
     if not is_deployment and options.load is not None:
         raise UserError("--load: is for a topology; give its .toml")
-    if not is_deployment and options.trace is None and options.lengths is None:
-        options.trace = options.topology
-    if options.trace is None and options.lengths is None and options.load is None:
+    if options.topology is None and played is None:
+        raise UserError("what is to serve? Give a TOPOLOGY (.toml), or a recording with --profile NAME")
+    if is_deployment and played is None and options.load is None:
         raise UserError("what arrives? Give --trace FILE with requests that came, or --lengths FILE and a --rate")
     if is_deployment and (options.ttft or options.tpot):
         raise UserError("--ttft and --tpot: a topology says what its services promise; leave them out")
+    if not is_deployment and options.topology is not None:
+        if played is not None:
+            raise UserError(f"{options.topology}: is no topology (.toml), and what is played is {played}; name one")
+        options.trace = options.topology
+    options.topology = options.topology or played
 
 
 def _check_options(options: argparse.Namespace) -> None:

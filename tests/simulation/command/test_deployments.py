@@ -79,6 +79,20 @@ def test_a_recording_alone_asks_which_servers(recording):
         main(recording)
 
 
+def test_lengths_and_a_profile_are_enough(capsys):
+    servers = ("--profile", "h100-llama3-8b-tp1", "--ttft", "1", "--tpot", "0.05")
+    assert main("--lengths", "llumnix:S-S", "--rate", "20", "--limit", "40", *servers, "--json") == 0
+    [run] = json.loads(capsys.readouterr().out)["runs"]
+    assert run["attainment"] == 1.0
+
+
+def test_what_serves_and_what_is_played_are_named_once(recording, profile):
+    with pytest.raises(UserError, match=r"what is to serve\? Give a TOPOLOGY"):
+        main("--profile", profile)
+    with pytest.raises(UserError, match=r"recording.jsonl: is no topology \(.toml\), and what is played is"):
+        main(recording, "--lengths", "llumnix:S-S", "--rate", "2", "--profile", profile)
+
+
 def test_a_topology_asks_what_arrives(tmp_path):
     with pytest.raises(UserError, match="what arrives"):
         main(str(tmp_path / "mesh.toml"))

@@ -89,14 +89,16 @@ class Elastic(Policy, FeasibleFirst, UsesPrefixes, StaysOutOfLine):
         return self._dispatch(request, option, now)
 
     def _decide_late(self, request: RequestView, found: Candidates, late_s: float, now: float) -> Decision:
-        """An engine without prefills may have it: there it is in nobody's way, as those in time pass it."""
-        option = self._soonest_idle(request, found, now)
-        if option is not None:
-            return self._dispatch(request, option, now)
+        """An engine without prefills may have it if a late answer is wanted, or no engine could ever have been in time.
+        Else it is refused: its decode would take the place of one that is in time.
+        """
         uncached_s = own_work_s(found.prefill_engines[0], request, cached=0)
-        if self.grace_s or request.may_be_late or not could_have_made_it(request, found, uncached_s):
+        if not (self.grace_s or request.may_be_late or not could_have_made_it(request, found, uncached_s)):
+            return GiveUp(f"its first token would come {late_s:.2f} s too late")
+        option = self._soonest_idle(request, found, now)
+        if option is None:
             return Wait("late: all engines have other prefills")
-        return GiveUp(f"its first token would come {late_s:.2f} s too late")
+        return self._dispatch(request, option, now)
 
     def _best(self, request: RequestView, found: Candidates, now: float) -> tuple[_Option | None, float]:
         """Where the first token comes first of the engines that take it now; and in how long, at the earliest, of all.

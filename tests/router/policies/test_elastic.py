@@ -144,8 +144,12 @@ def test_the_hopeless_is_told_at_once():
     assert isinstance(decide(make_request(500, deadline=0.9), busy, make_engine(D0)), GiveUp)
 
 
-def test_the_late_may_have_an_engine_without_prefills():
-    assert where(decide(make_request(500, deadline=0.9), make_engine(P0), make_engine(D0), now=0.5)) == (P0, D0)
+def test_the_late_have_an_engine_without_prefills_if_their_clients_want_late_answers():
+    """Others would decode where somebody who is in time could."""
+    late = make_request(500, deadline=0.9)
+    assert isinstance(decide(late, make_engine(P0), make_engine(D0), now=0.5), GiveUp)
+    wanted = msgspec.structs.replace(late, may_be_late=True)
+    assert where(decide(wanted, make_engine(P0), make_engine(D0), now=0.5)) == (P0, D0)
 
 
 def test_a_promise_that_no_engine_could_ever_keep_is_not_held_against_the_request():

@@ -18,7 +18,7 @@ from router.servers.stream.chunks import (
 )
 from router.servers.stream.client import Ongoing
 from router.servers.stream.errors import ErrorEvent, message_of, misses_model, status_within
-from router.servers.stream.going_on import Joint, NoWayError, last_chunk, with_seams, with_usage
+from router.servers.stream.going_on import Joint, NoWayError, is_on, last_chunk, with_seams, with_usage
 from router.servers.stream.sse import DONE, BadStreamError, EventReader, data_of
 
 MAX_ANSWER: Final = 32 * 2**20  # bytes, in one piece
@@ -61,7 +61,7 @@ def body_for(body: CallBody, model: str, *, with_token_ids: bool) -> bytes:
     fields = {**body.fields, "model": msgspec.Raw(msgspec.json.encode(model))}
     if body.form is AnswerForm.CHUNKS:
         fields["stream_options"] = _with_usage(fields.get("stream_options"))
-        if with_token_ids:
+        if with_token_ids and not is_on(body.fields, "echo"):  # vLLM would leave out the echo's text
             fields["return_token_ids"] = TRUE
     return msgspec.json.encode(fields)
 

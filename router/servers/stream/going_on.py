@@ -52,17 +52,17 @@ def way_of(call: ForwardedCall, facts: ServerFacts) -> SeamKind:
     said, body = call.said, call.body
     if body.form is not AnswerForm.CHUNKS or call.num_choices > 1:
         raise NoWayError(NO_WAY)
-    is_special = any(_is_on(body.fields, name) for name in SPECIAL) or not said.is_plain or _is_penalised(body.fields)
+    is_special = any(is_on(body.fields, name) for name in SPECIAL) or not said.is_plain or _is_penalised(body.fields)
     if not said.can_be_compared:
         raise NoWayError(NO_WAY)
     if is_special:
         return SeamKind.REPLAY
     has_ids = said.prompt_ids and len(said.token_ids) == call.num_tokens
-    if has_ids and facts.takes_token_ids and not _is_on(body.fields, "stop"):
+    if has_ids and facts.takes_token_ids and not is_on(body.fields, "stop"):
         return SeamKind.IDS
     if body.path == COMPLETIONS and bytes(body.fields.get("prompt", b"")).startswith(b'"'):
         return SeamKind.TEXT
-    if body.path == CHAT and facts.continues_messages and not _is_on(body.fields, "continue_final_message"):
+    if body.path == CHAT and facts.continues_messages and not is_on(body.fields, "continue_final_message"):
         return SeamKind.MESSAGE
     return SeamKind.REPLAY
 
@@ -74,7 +74,7 @@ def body_to_go_on(call: ForwardedCall, way: SeamKind, facts: ServerFacts) -> Cal
     if way is SeamKind.REPLAY:
         return body
     for name in LIMITS:
-        if _is_on(fields, name):
+        if is_on(fields, name):
             fields[name] = _encode(max(1, msgspec.json.decode(fields[name], type=int) - call.num_tokens))
     with suppress(msgspec.DecodeError, KeyError):
         fields["min_tokens"] = _encode(max(0, msgspec.json.decode(fields["min_tokens"], type=int) - call.num_tokens))
@@ -112,7 +112,7 @@ def _room(call: ForwardedCall) -> int:
     return max(1, min(call.bound - call.num_tokens, call.max_context - len(call.said.prompt_ids) - call.num_tokens))
 
 
-def _is_on(fields: Mapping[str, msgspec.Raw], name: str) -> bool:
+def is_on(fields: Mapping[str, msgspec.Raw], name: str) -> bool:
     return name in fields and bytes(fields[name]).replace(b" ", b"") not in OFF
 
 

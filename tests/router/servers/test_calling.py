@@ -118,8 +118,10 @@ def usage(completion: int, cached: int = 0) -> bytes:
 # --- what is sent -----------------------------------------------------------------------------------------------------
 
 
-def sent(options: Any = None, *, form: AnswerForm = AnswerForm.CHUNKS, with_token_ids: bool = False) -> dict[str, Any]:
-    raw = {"model": b'"a"', "top_k": b"5"} | ({} if options is None else {"stream_options": options})
+def sent(
+    options: Any = None, *, form: AnswerForm = AnswerForm.CHUNKS, with_token_ids: bool = False, **more: bytes
+) -> dict[str, Any]:
+    raw = {"model": b'"a"', "top_k": b"5"} | more | ({} if options is None else {"stream_options": options})
     fields = {name: msgspec.Raw(value) for name, value in raw.items()}
     return json.loads(body_for(CallBody(CHAT, fields, form), "org/model", with_token_ids=with_token_ids))
 
@@ -129,6 +131,8 @@ def test_a_server_gets_its_own_name_and_says_the_usage():
     assert sent(form=AnswerForm.WHOLE, with_token_ids=True) == plain
     assert sent() == sent(b"null") == plain | {"stream_options": {"include_usage": True}}
     assert sent(with_token_ids=True)["return_token_ids"] is True
+    assert sent(with_token_ids=True, echo=b"false")["return_token_ids"] is True
+    assert "return_token_ids" not in sent(with_token_ids=True, echo=b"true"), "vLLM would leave out the echo"
     asked = sent(b'{"include_usage":false,"more":1}')["stream_options"]
     assert asked == {"include_usage": True, "more": 1}
     assert sent(b"7")["stream_options"] == 7

@@ -28,7 +28,7 @@ from router.servers.learnt.costs import ServerCosts
 from router.servers.learnt.kv_events import KvEvents, PrefixesChanged
 from router.servers.learnt.tokens import ask_tokens, tokenize_body
 from router.servers.load.load_names import read_load
-from router.servers.prefill_call import PATHS, PrefillCall, prefill_body, with_kv_params
+from router.servers.prefill_call import PATHS, PrefillCall, can_be_shared, prefill_body, with_kv_params
 from router.servers.server_core import ServerCore
 from router.servers.stream.client import CallClient
 from router.servers.stream.going_on import Joint, NoWayError, body_to_go_on, way_of
@@ -191,7 +191,7 @@ class ServerAdapter:
             call.note_seam(str(way))
             self._ear.goes_on(call.id, str(way))
         name = self._server.name_of(start.spec.service)
-        if start.decode_engine is not None and body.path in PATHS:
+        if start.decode_engine is not None and can_be_shared(call):
             return PrefillCall(call, ends), body.path, prefill_body(body, name)
         data = body_for(body, name, with_token_ids=facts.returns_token_ids)
         return Calling(call, ends, joint), body.path, with_kv_params(data, start.kv_params)

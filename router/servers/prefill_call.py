@@ -12,6 +12,7 @@ import msgspec
 from router.servers.calling import CallEnds, Calling
 from router.servers.forwarded_call import CHAT, COMPLETIONS, CallBody, ForwardedCall
 from router.servers.stream.chunks import has_any, read_usage
+from router.servers.stream.going_on import is_on
 from router.servers.stream.sse import BadStreamError
 
 PATHS: Final = (CHAT, COMPLETIONS)  # whose prompts one server can compute for another one
@@ -27,6 +28,14 @@ ASKED: Final = msgspec.json.encode(
 )
 ONE: Final = msgspec.Raw(b"1")
 LEFT_OUT: Final = ("stream_options", "min_tokens", "best_of")
+MORE: Final = ("best_of", "use_beam_search")  # answers than are told
+
+
+def can_be_shared(call: ForwardedCall) -> bool:
+    """Say whether one server may compute the prompt for another one. KV is handed over once, for one answer: a second
+    one would read memory that is given back, or the KV of another prompt.
+    """
+    return call.body.path in PATHS and call.num_choices == 1 and not any(is_on(call.body.fields, name) for name in MORE)
 
 
 def prefill_body(body: CallBody, model: str) -> bytes:

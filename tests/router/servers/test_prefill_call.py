@@ -54,6 +54,19 @@ async def test_a_prefill_that_fails_is_done_elsewhere(shared, bad):
     assert len(servers[2].asked) == 4
 
 
+@pytest.mark.parametrize("more", [{"n": 2}, {"path": "/v1/completions", "prompt": ["a", "b"]}, {"best_of": 2}])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_more_answers_than_one_are_for_the_first_server_alone(shared, more, stream):
+    """KV is handed over once: a second answer would be computed from that of another prompt, or from nobody's."""
+    async with serving(answer, answer) as [prefill, decode], shared(prefill, decode) as front:
+        response = await front.chat(stream=stream, max_tokens=2, **more)
+    assert (response.status_code, response.text.count("w1")) == (200, 1)
+    [asked] = prefill.asked
+    assert (asked.body["max_tokens"], asked.body["stream"], "kv_transfer_params" in asked.body) == (2, stream, False)
+    assert not decode.asked
+    assert [(one.outcome, one.output_tokens) for one in front.records] == [("finished", 2)]
+
+
 async def test_what_has_no_answer_is_for_the_first_server_alone(shared):
     vectors = {"object": "list", "data": [], "usage": {"prompt_tokens": 2}}
     async with serving(says(whole(vectors)), answer) as [prefill, decode], shared(prefill, decode) as front:

@@ -112,13 +112,13 @@ class Router:
         return self._core.state
 
     def submit(self, spec: RequestSpec, tenant: str = "", trace: RequestTrace | None = None) -> Generation:
-        """Take a request; its id must be new. ``trace``: of its call. Raises `Overloaded` (a bound is reached) or
-        `Draining`.
-        """
+        """Take a request; its id must be new. ``trace``: of its call. Raises `Overloaded` or `Draining`."""
         now = self._clock.now()
         timeline = self.timelines.arrived(spec, now, tenant, trace)
         call = self.calls.find(spec.id)
-        timeline.is_estimated = call is not None and call.is_estimated
+        if call is not None and call.is_estimated:
+            timeline.is_estimated = True
+            spec = call.fitting(spec, self.view().smallest_pool(spec.service))
         effects = self._core.submit(spec, timeline, now, tenant)
         generation = self._generations[spec.id] = LiveGeneration(timeline, self._cancel, self._finish)
         self._carry_out(effects)

@@ -218,8 +218,6 @@ class ServerAdapter:
             self._forget(request, epoch)
         self._carry_out(self.core.got(request, epoch, tokens, finish, num_cached, self._clock.now()))
         call = self._calls.find(request)
-        if call is not None and finish is not None and call.is_estimated and call.usage is not None:
-            self.core.account.compare(call.num_prompt, call.usage.prompt_tokens or call.num_prompt)
         if call is not None and finish is None and call.pending_bytes > self._max_pending:
             self._ear.fall_behind(request, call.pending_bytes)
         return self._is_running(request, epoch)

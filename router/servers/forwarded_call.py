@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from mesh.wire.requests import RequestSpec
 from router.servers.stream.chunks import AnswerChunk, ChunkChoice, Rewriter, ServerUsage, has_any
 
 CHAT: Final = "/v1/chat/completions"
@@ -109,7 +110,6 @@ class ForwardedCall:
     num_choices: int = 1  # that the answer has
     most_tokens: int | None = None  # of the answer, if the client says so
     max_context: int | None = None  # tokens of prompt and answer, if that is known
-    num_prompt: int = 1  # tokens, as the gateway counts
     is_estimated: bool = False  # how long its prompt is
     said: SaidSoFar = field(default_factory=SaidSoFar)
     seams: list[dict[str, object]] = field(default_factory=list)
@@ -120,6 +120,15 @@ class ForwardedCall:
     def has_begun(self) -> bool:
         """Say whether the client may have got anything of the answer."""
         return self.num_tokens > 0
+
+    def fitting(self, spec: RequestSpec, pool: int) -> RequestSpec:
+        """Return its request. A prompt whose length is estimated fits into ``pool`` tokens of KV memory, beside the
+        answer: the server itself says what is too long for it.
+        """
+        most = max(pool // 2, pool - spec.sampling.max_tokens - 1)
+        if not self.is_estimated or not pool or len(spec.prompt) <= most:
+            return spec
+        return msgspec.structs.replace(spec, prompt=spec.prompt[:most])
 
     def begin(self) -> None:
         """It is sent to a server, anew perhaps: nothing that a client has not got of earlier ones counts."""

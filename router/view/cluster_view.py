@@ -199,6 +199,10 @@ class ClusterView:
         """The engines that take requests of a service: ready ones that have it."""
         return tuple(map(self.engines.__getitem__, self._roles_for(service).serving))
 
+    def smallest_pool(self, service: str) -> int:
+        """Return how many tokens of KV each engine that serves it can hold; 0 if none does."""
+        return self._roles_for(service).smallest_pool
+
     def why_unserved(self, service: str) -> str:
         """Say that nobody serves it, and what the first engine tells that should."""
         told = [

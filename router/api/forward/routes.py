@@ -161,7 +161,6 @@ class ForwardRoutes:
             num_choices=order.num_choices,
             most_tokens=asked.most_tokens,
             max_context=model.max_context,
-            num_prompt=len(order.prompt),
             is_estimated=order.is_estimated,
         )
         if trace is not None:

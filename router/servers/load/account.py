@@ -2,7 +2,7 @@
 
 Known for sure is what this gateway sent there. The server's own numbers tell what others did: the difference, when they
 were read. Where it does not say how much KV memory it has, it is taken to have enough. Lengths and costs are in the
-gateway's unit of prompts (`router.api.forward.pseudo_tokens`, unless it has a tokenizer).
+gateway's unit of prompts (`router.api.forward.pseudo_tokens`, unless it has a tokenizer), memory in the server's.
 
 A prompt that came while others were there begins with the next iteration, and shares it with the decodes
 (`router.servers.load.steps`). What it takes is what that iteration takes beyond them, and learning tells them
@@ -31,8 +31,6 @@ LEARNT_AT_ONCE: Final = 16  # tokens of a request
 LEARN_GAP_S: Final = 0.01  # from one measurement that is learnt to the next: those of one moment say the same
 STEPS_WAITED: Final = 1.5  # by a first token, beside its prompt: half of the step that runs, and the decodes of its own
 PACE_PART: Final = 0.1  # of a new gap, in the mean of gaps
-RATIO_PART: Final = 0.1  # of a new ratio of tokens, in the mean of them
-MOST_RATIO: Final = 16.0
 FILLED: Final = 0.8  # of the tightest promise, that a step may take with one more request without a promise
 
 
@@ -65,7 +63,6 @@ class ServerAccount:
         self._prompt_tokens = 0  # computed in those
         self._prompts_learnt_at = self._decodes_learnt_at = -inf
         self._capacity = UNKNOWN_TOKENS
-        self._ratio = 1.0  # of the server's tokens to those that the gateway counts
         self._used = 0  # tokens of KV memory that the server says are in use
         self._other_running = 0  # requests of others
         self._other_waiting = 0
@@ -205,18 +202,13 @@ class ServerAccount:
     def correct(self, load: ServerLoad, now: float) -> None:
         """Note what the server says, less what is known."""
         if load.kv_tokens:
-            self._capacity = max(1, int(load.kv_tokens / self._ratio))
+            self._capacity = load.kv_tokens
         if load.kv_used is not None:
             self._used = int(min(max(load.kv_used, 0.0), 1.0) * self._capacity)
         if load.num_running is not None:
             others = max(0, load.num_running + (load.num_waiting or 0) - len(self) - len(self._fillers))
             self._other_waiting = min(others, load.num_waiting or 0)
             self._other_running = others - self._other_waiting
-
-    def compare(self, num_here: int, num_there: int) -> None:
-        """A prompt of ``num_here`` tokens, as the gateway counts, has ``num_there`` as the server does."""
-        ratio = min(max(num_there / max(1, num_here), 1 / MOST_RATIO), MOST_RATIO)
-        self._ratio += RATIO_PART * (ratio - self._ratio)
 
     def clear(self) -> None:
         """Nothing is there any more, and what the server said holds no more."""

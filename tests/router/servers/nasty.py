@@ -84,6 +84,7 @@ class NastyServer:
     asked: list[Asked] = field(default_factory=list)
     num_gone: int = 0  # clients that closed their connections while they were answered
     models: tuple[str, ...] = ("m",)  # that it lists
+    metrics: bytes | None = None  # None: it has none
     is_deaf: bool = False  # it closes what connects
     port: int = 0
     certificates: ssl.SSLContext | None = None  # it speaks TLS
@@ -132,7 +133,7 @@ class NastyServer:
         if line.startswith("GET"):
             listed = [{"id": name, "object": "model", "owned_by": "me"} for name in self.models]
             models = {"object": "list", "data": listed}
-            known = {"/v1/models": models, "/version": {"version": "0.32.0"}}.get(asked.path)
+            known = {"/v1/models": models, "/version": {"version": "0.32.0"}, "/metrics": self.metrics}.get(asked.path)
             writer.write(whole({}, "404 Not Found") if known is None else whole(known))
             return
         self.asked.append(asked)

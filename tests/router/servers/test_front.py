@@ -210,6 +210,19 @@ async def test_an_answer_that_nobody_bounds_may_be_long(tmp_path):
         assert (len(text), events[-1]["choices"][0]["finish_reason"]) == (6000, "stop")
 
 
+async def test_an_estimated_length_is_no_reason_to_refuse_a_prompt(tmp_path):
+    """The server says itself what is too long: it may count fewer tokens than four bytes for each."""
+    async with serving(answer) as [server], front_of(tmp_path, server, kind="vllm") as front:
+        server.metrics = b'vllm:cache_config_info{block_size="16",num_gpu_blocks="10"} 1\n'
+        async with asyncio.timeout(DEADLINE_S):
+            while front.router.view().smallest_pool(CHAT) != 160:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        for more in ({"max_tokens": 3}, {}):
+            response = await front.chat(messages=[{"role": "user", "content": "word " * 1000}], **more)
+            assert response.status_code == 200, response.text
+    assert all(len(asked.body["messages"][0]["content"]) == 5000 for asked in server.asked)
+
+
 async def test_a_completion_of_several_prompts_is_not_cut(tmp_path):
     async def talks(asked, writer):
         for index in range(len(asked.body["prompt"])):

@@ -202,14 +202,6 @@ def test_prompts_there_are_ahead_of_all_that_come_later_though_they_are_late():
     assert sum(one.left_s for one in told) == pytest.approx(status.prefill_remaining_s + status.prefill_waiting_s)
 
 
-def test_its_memory_is_told_in_the_tokens_that_the_gateway_counts(core):
-    for _ in range(100):
-        core.account.compare(100, 50)
-    core.heard(ServerLoad(kv_tokens=16_000), 1.0)
-    [service] = core.status(1.0).services
-    assert service.num_blocks * service.block_size == pytest.approx(32_000, rel=0.01)
-
-
 def submit_line(id_):
     return submit(id_, slo_ttft_s=86400.0, priority=PRIORITY_BATCH)
 

@@ -61,7 +61,7 @@ MAX_LAG_S: Final = 0.1  # a deadline that is noticed later than this says more a
 
 NOBODY: Final = frozenset[str]()
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 
 class EngineNode:

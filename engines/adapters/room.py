@@ -27,7 +27,7 @@ RETRY_S: Final = 10.0  # after which one that could not be loaded is tried again
 
 AdapterOrder = LoadAdapter | DropAdapter
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from mesh.wire.status import FailedLoad
 
 MOST_FAILED = 16  # that are told of: whoever sends orders may name services that there are not
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 
 class Residency:

@@ -34,7 +34,7 @@ from kvtransfer.layout import block_bytes
 
 MOST_LEAVING = 2  # that migrate from here at a time, while others may be sent away by the end of their slice
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 
 class Slicing:

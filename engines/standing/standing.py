@@ -19,7 +19,7 @@ from mesh.wire.control import (
 
 EngineOrder = SetRole | Drain | LoadService | StageService | UnloadService | Announce | ExpectAdapter | ForgetAdapter
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)

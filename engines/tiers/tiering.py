@@ -49,7 +49,7 @@ USUAL_BLOCKS = 64  # of a load, by which tiers are compared with computing
 PEERS = "peers"  # how statuses call what came from other engines
 SHORT = 4  # a pool is short if less than one such part of it is unused
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 
 class Tiering:

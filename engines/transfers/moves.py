@@ -27,7 +27,7 @@ from mesh.wire.control import Migrate, Role
 from mesh.wire.requests import Recall, RefusalCode
 from mesh.wire.status import EngineStatus
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 
 class Moves:

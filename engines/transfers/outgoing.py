@@ -37,7 +37,7 @@ from mesh.wire.transfers import Abort, Committed, Declined, Extended, Reserve, R
 
 RESERVED_AHEAD = 4  # transfers of a service open at a time, beside those of prompts that are passed
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)

@@ -41,7 +41,7 @@ LIST_S: Final = 5.0  # between two looks at what a server serves, if its metrics
 LOOKS_IN_VAIN: Final = 2  # one after the other, until a server counts as lost
 MAX_METRICS: Final = 8 * 2**20  # bytes
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 
 class Ear(Protocol):

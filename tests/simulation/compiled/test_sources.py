@@ -102,3 +102,9 @@ def test_no_constant_is_a_short_tuple_of_floats_alone():
             are_floats = len(values) == len(line.value.elts) and all(isinstance(value, float) for value in values)
             says_any_length = "..." in ast.unparse(line.annotation)
             assert not are_floats or says_any_length or len(values) > 10, f"{module}: {ast.unparse(line.target)}"
+
+
+def test_what_is_compiled_names_the_module_of_its_log():
+    """Compiled functions have no frames: the log would name whoever called them."""
+    nameless = [name for name in COMPILED if "get_logger()" in (ROOT / f"{name.replace('.', '/')}.py").read_text()]
+    assert nameless == []

@@ -1,6 +1,6 @@
 """Reads a server's load from its Prometheus metrics: a table of names for each kind of server.
 
-The names are those of vLLM 0.6 to 0.19, SGLang 0.4 and 0.5, and llama.cpp's server since b3000. Where a server has
+The names are those of vLLM 0.6 to 0.32, SGLang 0.4 and 0.5, and llama.cpp's server since b3000. Where a server has
 several engines behind one address (data parallel ones), their counts are summed and their shares averaged.
 """
 

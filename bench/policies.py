@@ -31,7 +31,7 @@ from simulation.loads.trace_request import TraceRequest
 POLICIES = ("foresight", "tropical", "packing", "elastic", "chunked", "llumnix", "disaggregated")
 RULES: dict[str, tuple[Trigger, ...] | None] = {
     "none": None,
-    "freeness": (Trigger.LOAD, Trigger.SLACK, Trigger.ROLE),
+    "freeness": (Trigger.LOAD, Trigger.ROLE),
     "promise": (Trigger.PROMISE, Trigger.ROLE),
     "both": (Trigger.PROMISE, Trigger.LOAD, Trigger.ROLE),
 }

@@ -126,9 +126,7 @@ class EngineCore:
             tiering,
         )
         # what decides whether something here is to go to another engine
-        self.moves: Final = Moves(
-            settings, residency, backlog, handovers, owned, room, peers, pace, self._running, standing
-        )
+        self.moves: Final = Moves(settings, residency, backlog, handovers, owned, room, peers, self._running, standing)
         self._orders = EngineOrders(settings.id, standing, residency, adapters, self.moves, self._requests, usual)
         self._unloading = Unloading(
             residency, handovers, adapters, standing, self._running, self._iterations, owned, is_static=is_static

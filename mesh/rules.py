@@ -15,7 +15,6 @@ class Trigger(StrEnum):
     """Why an engine gives a request to another one."""
 
     LOAD = "load"  # it is less free than the other: balance, room for a queued request, room for high priority
-    SLACK = "slack"  # the request would miss its TPOT promise here, and keep it there
     ROLE = "role"  # it decodes on an engine that only prefills
     PROMISE = "promise"  # a promise would be broken here, its own or a neighbour's, and all are kept if it moves
 

@@ -34,7 +34,7 @@ UNION: Final = Contender("foresight", {"flips": True}, replace(SPLIT, slice_toke
 PARTS: Final[Mapping[str, Contender]] = {
     "without slack to come": replace(UNION, policy="elastic"),
     "without rescheduling": replace(UNION, triggers=()),
-    "without moves by load and role": replace(UNION, triggers=(Trigger.SLACK, Trigger.PROMISE)),
+    "without moves by load and role": replace(UNION, triggers=(Trigger.PROMISE,)),
     "without slices": replace(UNION, layout=SPLIT),
     "without changes of role": replace(UNION, parameters={}),
     "without prefill engines": replace(UNION, parameters={}, layout=replace(UNION.layout, has_prefill=False)),

@@ -205,7 +205,7 @@ def _spare_s(request: EngineRequest, peer: Peer, stops_s: float, num_coming: int
     """What the newcomer, or whoever is there and has the least, will have saved there."""
     status = peer.status
     step_s = (1 + _error(peer.service.decode_error)) * _joined_step_s(peer, request, num_coming)
-    held_up_s = status.prefill_remaining_s + status.prefill_waiting_s
+    held_up_s = max(status.prefill_remaining_s + status.prefill_waiting_s, peer.service.line_s or 0.0)
     slower_s = max(0.0, step_s - status.decode_step_s)
     others_s = min([slack_s - slower_s * num_steps for slack_s, num_steps in status.foreseen], default=inf)
     own_s = foreseen_slack_s(request, request.expected_left, now, step_s) - stops_s
@@ -283,6 +283,8 @@ def _early_s(request: EngineRequest, peer: Peer, within_s: float) -> float:
         return -inf
     error = 1 + _error(service.prefill_error)
     own_s = error * prefill_s(service.prefill_cost, len(request.tokens))
+    if service.line_s is not None:
+        return within_s - ANEW_S - error * service.line_s - own_s
     ahead_s, behind = 0.0, list[tuple[float, float]]()
     for due_s, left_s, priority, running_s in status.prefills:
         if (-priority, due_s) <= (-request.spec.priority, within_s):

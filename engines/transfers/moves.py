@@ -9,7 +9,6 @@ from typing import Final
 
 import structlog
 
-from engines.costs.pace import Pace
 from engines.engine_request import EngineRequest
 from engines.memory.residency import Residency
 from engines.requests import OwnedRequests
@@ -31,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 
 class Moves:
-    """Decides which requests leave the engine. ``pace``: of the engine's decode steps as of late."""
+    """Decides which requests leave the engine."""
 
     def __init__(
         self,
@@ -42,7 +41,6 @@ class Moves:
         requests: OwnedRequests,
         room: Room,
         peers: Peers,
-        pace: Pace,
         running: RunningStep,
         standing: Standing,
     ) -> None:
@@ -61,7 +59,6 @@ class Moves:
             room.freeness,
             room.bare_freeness,
             room.head,
-            lambda: pace.seconds,
             lambda now: backlog.by_due(running.step, now),
             self._may_withdraw,
             self._departures.costs,

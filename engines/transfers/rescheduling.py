@@ -1,7 +1,7 @@
 """Decides which running requests an engine gives to which other engine, and when (Llumnix).
 
 Theory of operation. Every engine hears the statuses of its neighbours (`engines.transfers.neighbours`) and decides for
-itself, so there is nobody central to lose. Five things make it give a request away:
+itself, so there is nobody central to lose. Four things make it give a request away:
 
 - It is to be emptied, or a service is to be unloaded: everything goes, four at a time, to whoever has most room.
 - Its role is to prefill only: what decodes here goes to an engine that decodes, unless its gateway meant it to stay.
@@ -11,7 +11,6 @@ itself, so there is nobody central to lose. Five things make it give a request a
   and short sequences go first; if a request waits for memory, the smallest that frees enough. This one rule gives
   balance, room for a large request that waits, and isolation of high priority, because freeness counts the demand of
   the queue's head and the head room of high priority.
-- Slack: a decode would soon miss its TPOT promise at the pace of this engine, and keep it at that of another one.
 - Promise: a promise would be broken here, and all are kept if a request leaves (`engines.transfers.by_promise`).
 
 What is little and what is much depends on how much requests grow (`Marks`). Room that is made for a request that waits
@@ -42,8 +41,6 @@ from mesh.wire.control import Role
 from mesh.wire.status import EngineStatus
 
 MOST_AT_A_TIME = 4  # that leave because they must: the engine is emptied, or does not decode any more
-LOOKAHEAD_TOKENS = 64  # within which a promise counts as in danger
-FASTER = 0.9  # of the pace here and of all promises there: what another engine's pace must not exceed
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +74,6 @@ class OwnEngine:
     freeness: Callable[[Service, float], float]
     physical_freeness: Callable[[Service, float], float]  # the same without head room for high priority
     head: Callable[[Service, float], EngineRequest | None]  # the request that waits first
-    pace_s: Callable[[], float]
     prefills: Callable[[float], Sequence[ToldPrefill]]  # that are not done, those that are due first first
     may_withdraw: Callable[[EngineRequest], bool]  # it has not begun
     costs: MoveCosts
@@ -153,15 +149,14 @@ class Rescheduler:
     def _by_rules(self, rules: Rescheduling, role: Role, now: float) -> Iterator[Move]:
         if Trigger.PROMISE in rules.triggers:
             yield from self._in_need(rules, now)
+        if Trigger.LOAD not in rules.triggers:
+            return
         for service in self._here.services.values():
             rested = [one for one in self._here.movable(service) if _has_rested(one, rules.rest_s, now)]
             if not rested:
                 continue
             peers = [peer for peer in self._for(service) if peer.decodes or role is Role.PREFILL]
-            if Trigger.SLACK in rules.triggers:
-                yield from self._in_danger(service, rested, peers, now)
-            if Trigger.LOAD in rules.triggers:
-                yield from self._too_many(rules, service, rested, peers, now)
+            yield from self._too_many(rules, service, rested, peers, now)
 
     # --- promises -----------------------------------------------------------------------------------------------------
 
@@ -267,31 +262,6 @@ class Rescheduler:
         rank = sum((peer.freeness, peer.id) < mine for peer in givers)
         return takers[rank] if rank < len(takers) else None
 
-    # --- slack --------------------------------------------------------------------------------------------------------
-
-    def _in_danger(
-        self, service: Service, rested: list[EngineRequest], peers: list[Peer], now: float
-    ) -> Iterator[Move]:
-        """High priority first, then what is cheap to move."""
-        pace_s = max(self._here.pace_s(), service.decode_step_s())
-        endangered = [one for one in rested if _is_late_at(one, pace_s, now, LOOKAHEAD_TOKENS)]
-        for request in sorted(endangered, key=lambda one: (-one.spec.priority, len(one.tokens))):
-            wanted = self._peers.num_blocks(service, request)
-            paced = [(peer.pace_with(len(request.tokens)), peer) for peer in peers if peer.num_free_blocks >= wanted]
-            good = [
-                (there_s, peer.id)
-                for there_s, peer in paced
-                if there_s <= FASTER * min(pace_s, peer.tightest_tpot_s, request.spec.slo_tpot_s)
-                and not _is_late_at(request, there_s, now, request.num_left)
-            ]
-            if good:
-                there_s, to = min(good)
-                promised_s = request.spec.slo_tpot_s
-                reason = (
-                    f"{pace_s * 1e3:.0f} ms a token here, {there_s * 1e3:.0f} there, {promised_s * 1e3:.0f} promised"
-                )
-                yield Move(service, request, to, reason)
-
 
 def _enough(marks: Marks, num_there: int, left_here: float, stuck: EngineRequest | None) -> float:
     """Freeness that must be left to a taker that runs ``num_there`` then."""
@@ -312,12 +282,6 @@ def _in_order(rested: list[EngineRequest], block_size: int, lacking: float) -> l
         return request.spec.priority, not is_enough, num_tokens if is_enough else -num_tokens
 
     return sorted([(len(request.blocks) * block_size, request) for request in rested], key=order)
-
-
-def _is_late_at(request: EngineRequest, pace_s: float, now: float, num_tokens: int) -> bool:
-    """Whether a decode's slack is used up within so many tokens at a pace, or by its end."""
-    num_tokens = min(num_tokens, request.num_left)
-    return request.slack_s(now, pace_s) + num_tokens * (request.spec.slo_tpot_s - pace_s) < 0
 
 
 def _has_rested(request: EngineRequest, rest_s: float, now: float) -> bool:

@@ -290,7 +290,7 @@ class Rescheduling:
     An engine whose freeness, in tokens, is below ``give_below`` looks for one with more than ``take_above``.
     """
 
-    triggers: tuple[Trigger, ...] = (Trigger.LOAD, Trigger.SLACK, Trigger.ROLE)
+    triggers: tuple[Trigger, ...] = (Trigger.LOAD, Trigger.PROMISE, Trigger.ROLE)
     give_below: float = 24.0
     take_above: float = 48.0
     interval_s: float = 0.1  # between two looks of one engine

@@ -12,7 +12,7 @@ multiplex take what prefill engines cannot have in time.
 
 Nobody knows how long answers will be. Requests that were sent and have not begun are called back from engines that have
 more to do than was expected, and sent to those that have less (algorithm 2, `router.policies.parts.error_lines`). What
-runs is moved by the engines themselves where a promise is in danger: `[rescheduling]` with the trigger `slack`.
+runs is moved by the engines themselves where a promise is in danger: `[rescheduling]` with the trigger `promise`.
 
 Several gateways may pack a group of engines each (`router.policies.parts.groups`). What does not fit a gateway's own
 group, empty engines included, goes to the others.

@@ -73,9 +73,9 @@ def test_predictions_do_not_know_what_is_to_come():
 
 
 def test_engines_move_what_is_in_danger():
-    """An engine becomes slower than its costs say: the trigger `slack` moves what it runs before promises break."""
+    """An engine becomes slower than its costs say: the trigger `promise` moves what it runs before promises break."""
     what = topology({f"m{number}": Role.MULTIPLEX for number in range(3)}, "packing", slo=SLO)
-    moving = replace(what, rescheduling=Rescheduling(triggers=(Trigger.SLACK,)))
+    moving = replace(what, rescheduling=Rescheduling(triggers=(Trigger.PROMISE,)))
     trace, slow = steady(3.0, 3, 20.0), [Slow("m0", 1.5, 8.0, 8.0)]
     kept, moved = (sum(one.meets_tpot for one in serve(each, trace, 3, faults=slow)) for each in (what, moving))
     assert moved > kept

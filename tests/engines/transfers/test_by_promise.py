@@ -49,8 +49,9 @@ def peer(
     prefills: tuple[PendingPrefill, ...] = (),
     blocks: int = 1000,
     role: Role = Role.MULTIPLEX,
+    line_s: float | None = None,
 ) -> EngineStatus:
-    service = ServiceStatus(SERVICE, blocks, blocks, BLOCK_SIZE, *COSTS, None, None, num_running)
+    service = ServiceStatus(SERVICE, blocks, blocks, BLOCK_SIZE, *COSTS, None, None, num_running, line_s=line_s)
     waiting_s = sum(one.left_s for one in prefills)
     return EngineStatus(
         seq=1, state=ProcessState.READY, role=role, host="h", pid=1, services=[service], num_running=num_running,
@@ -102,6 +103,14 @@ def test_a_decode_that_would_be_late_goes_where_it_is_not():
     better = engine.better()
     assert better is not None
     assert (better.to, better.num_kept) == ("free", 1)
+
+
+@pytest.mark.parametrize(("line_s", "goes"), [(None, True), (0.0, True), (0.5, True), (2.5, False)])
+def test_it_does_not_go_where_others_turns_would_take_what_it_saves(line_s, goes):
+    """By the other engine's discipline it stands in line there. In its 100 steps it can save 1.5 s."""
+    others = [decode(f"r{number}", tpot_s=0.031) for number in range(2)]
+    engine = Engine([decode("tight", tpot_s=0.025), *others], peers={"b": peer(0, line_s=line_s)})
+    assert (engine.better() is not None) is goes
 
 
 def test_nothing_moves_where_all_promises_are_kept():
@@ -195,6 +204,7 @@ def test_a_prompt_that_would_be_late_is_given_back_if_it_is_in_time_elsewhere():
     [
         peer(0, prefills=(PendingPrefill(0.5, 0.4),)),  # it comes after another one there
         peer(0, prefills=(PendingPrefill(1.0, 0.6),)),  # and would make this one late
+        peer(0, line_s=0.4),  # others' turns come first there
         peer(0, role=Role.DECODE),
         peer(0, blocks=20),
     ],

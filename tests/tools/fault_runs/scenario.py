@@ -302,7 +302,7 @@ def _rescheduling(random: Random) -> Rescheduling | None:
         return None
     give_below = random.choice([64.0, 256.0])
     rest_s = random.choice([0.2, 1.0])
-    triggers = random.choice([Rescheduling().triggers, (Trigger.PROMISE, Trigger.ROLE), tuple(Trigger)])
+    triggers = random.choice([Rescheduling().triggers, (Trigger.PROMISE, Trigger.ROLE), (Trigger.LOAD, Trigger.ROLE)])
     return Rescheduling(triggers=triggers, give_below=give_below, take_above=2 * give_below, rest_s=rest_s)
 
 

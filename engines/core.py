@@ -61,7 +61,7 @@ from mesh.wire.messages import EngineMessage
 from mesh.wire.prefixes import TellPrefixes
 from mesh.wire.requests import Cancel, FailureCode, Probe, Recall, RefusalCode, Submit, SubmitBatch
 from mesh.wire.status import EngineStatus
-from mesh.wire.transfers import MemoryRef, Reserve
+from mesh.wire.transfers import Blocks, Commit, Committed, MemoryRef, Reserve, Reserved, Taken
 
 
 class EngineCore:
@@ -166,6 +166,8 @@ class EngineCore:
     ) -> Sequence[EngineOutcome]:
         outcomes: Sequence[EngineOutcome]
         match message:
+            case Reserved() | Blocks() | Taken() | Commit() | Committed():  # first, as most messages are
+                outcomes = self._handovers.receive(sender, message, payload, now)
             case Submit() | SubmitBatch():
                 outcomes = self._owned.take(sender, message, now)
             case Cancel():

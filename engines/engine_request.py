@@ -16,7 +16,7 @@ from engines.scheduling.batch import Chunk, Drafting, Draw
 from engines.speculation.drafter import Drafter
 from engines.speculation.model_drafter import ModelDrafter
 from mesh.wire.control import PrefillMode, PrefillOrder
-from mesh.wire.requests import Brought, Delta, Epoch, FinishReason, PrefixAt, RequestSpec, TokenLogprobs
+from mesh.wire.requests import PRIORITY_BATCH, Brought, Delta, Epoch, FinishReason, PrefixAt, RequestSpec, TokenLogprobs
 from mesh.wire.status import PrefillCost
 
 MOST_LATE = 10  # promises of a first token, after which a prompt is computed whatever that breaks
@@ -91,14 +91,15 @@ class EngineRequest:
         service_ttft_s: float = -inf,
     ) -> "EngineRequest":
         """A request as submitted; ``spec.generated`` is known to its gateway."""
-        first = spec.first_token_age_s
+        first, tokens = spec.first_token_age_s, list(spec.prompt)
+        tokens += spec.generated
         return cls(
             spec,
             epoch,
             now - spec.age_s,
             eos_token_ids,
             context_limit,
-            [*spec.prompt, *spec.generated],
+            tokens,
             len(spec.generated),
             first_token_at=None if first is None else now - first,
             came_at=now,
@@ -107,7 +108,7 @@ class EngineRequest:
 
     @property
     def is_filler(self) -> bool:
-        return self.spec.is_filler
+        return self.spec.priority <= PRIORITY_BATCH  # `RequestSpec.is_filler`, spelt out: it is asked for often
 
     @property
     def num_prompt(self) -> int:

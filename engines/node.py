@@ -45,7 +45,7 @@ from kvtransfer.tiers.tier import BlocksLoaded, BlocksStored
 from mesh.addresses import gateway_names, supervisors
 from mesh.effects import Follow, Forget, Publish, Rest
 from mesh.membership.catching_up import CatchingUp
-from mesh.membership.membership import Joined, Membership, Restarted, Stale, ended_incarnations
+from mesh.membership.membership import Membership, Renewed, Restarted, Stale, ended_incarnations
 from mesh.membership.status_pace import StatusPace
 from mesh.topology.schema import Topology
 from mesh.wire.control import ProcessState
@@ -193,14 +193,14 @@ class EngineNode:
 
     def _observe(self, sender: Sender, now: float) -> list[NodeEffect] | None:
         """Take a sign of life; None: it is of an incarnation that is over."""
-        observation = self._membership.observe(sender, now)
+        observation, effects = self._membership.observe(sender, now), list[NodeEffect]()
+        if isinstance(observation, Renewed):  # as nearly always
+            return effects
         if isinstance(observation, Stale):
             return None
-        effects: list[NodeEffect] = []
         if isinstance(observation, Restarted):
             effects += [Forget(sender.process), *self._lose(sender.process, now)]
-        if isinstance(observation, Joined | Restarted):
-            self.core.moves.find_peer(sender.process)
+        self.core.moves.find_peer(sender.process)
         return effects
 
     def _declare_dead(self, supervisor: str, status: SupervisorStatus, now: float) -> list[NodeEffect]:

@@ -12,7 +12,7 @@ from engines.scheduling.backlog import Backlog, Joining
 from engines.scheduling.demand import demand_of
 from engines.scheduling.disciplines.discipline import Discipline
 from engines.scheduling.foreseen import foreseen_slacks
-from engines.scheduling.service import Decodes, Service
+from engines.scheduling.service import Service, all_decodes
 from engines.scheduling.step import Step
 from engines.settings import EngineSettings
 from engines.standing.standing import Standing
@@ -56,15 +56,15 @@ class StatusWriter:
         """A fresh one, numbered. ``requests``: all that the engine owns."""
         standing = self._standing
         services = list(self._residency.services.values())
-        requests = [request for request in requests if request.spec.priority > PRIORITY_BATCH]  # no fillers
         standing.seq += 1
         standing.has_news = False
+        requests = [request for request in requests if request.spec.priority > PRIORITY_BATCH]  # no fillers
         has_expectations = bool([1 for request in requests if request.spec.expected])
         if has_expectations:
             for service in services:
                 service.queue.book()
         of_services = [service.decodes(now) for service in services]
-        decodes = Decodes.all_of(of_services)
+        decodes = all_decodes(of_services)
         num_running = num_offloaded = 0
         num_tokens = sum([len(request.tokens) for request in requests])
         for service in services:
@@ -77,13 +77,13 @@ class StatusWriter:
             step, now, has_started=num_running > num_decoding, wants_joining=has_expectations
         )
         departures, arrivals, freeness = self._handovers.departures, self._handovers.arrivals, self._room.freeness
-        return EngineStatus(
-            seq=standing.seq,
-            state=standing.state,
-            role=standing.role,
-            host=self._settings.host,
-            pid=self._settings.pid,
-            services=[
+        return EngineStatus(  # in the order of its fields: names would take longer than all else here
+            standing.seq,
+            standing.state,
+            standing.role,
+            self._settings.host,
+            self._settings.pid,
+            [
                 service.status(
                     freeness(service, now),
                     _demand(service, requests, now) if has_expectations else None,
@@ -94,46 +94,49 @@ class StatusWriter:
                 )
                 for service, own in zip(services, of_services, strict=True)
             ],
-            num_running=num_running,
-            num_waiting=prefills.num_waiting,
-            num_tokens=num_tokens,
-            prefill_remaining_s=prefills.remaining_s,
-            prefill_waiting_s=prefills.waiting_s,
-            decode_step_s=decodes.step_s,
-            min_slack_s=None if decodes.paid_until == inf else decodes.paid_until - now - decodes.step_s,
-            min_tpot_slo_s=None if decodes.tpot_slo_s == inf else decodes.tpot_slo_s,
-            foreseen=_foreseen(services, prefills.joining, decodes.step_s, now) if has_expectations else [],
-            prefills=prefills.pending,
-            pace_s=self._pace.seconds,
-            num_role_changes=standing.num_role_changes,
-            num_devices=self._settings.num_devices,
-            max_running=self._settings.limits.max_running,
-            num_reserved=len(arrivals),
-            cancelled_total=standing.num_cancelled,
-            preemptions_total=standing.num_preempted,
-            num_offloaded=num_offloaded,
-            slices_kept_total=standing.num_kept,
-            slices_moved_total=standing.num_moved,
-            slices_offloaded_total=standing.num_offloaded,
-            num_migrating_out=0 if departures.is_idle else len(departures.migrating()),
-            num_migrating_in=arrivals.num_migrating,
-            migrations_total=departures.tally.num_completed,
-            migrations_aborted_total=departures.tally.num_aborted,
-            last_aborted_migration=departures.tally.last_abort,
-            place=standing.place,
-            loading=list(self._residency.loading),
-            failed_loads=list(self._residency.failed.values()),
-            weight_memory=self._settings.weight_memory_bytes,
-            metrics_url=self._settings.metrics_url,
-            adapters=self._adapters.names(),
-            tiers=self._tiering.status(),
-            blocks_not_stored_total=self._tiering.num_dropped,
-            loads_stopped_total=self._tiering.num_stopped,
-            keeps_role=standing.keeps_role,
-            prefix_news=self._tiering.held.number,
-            staging_memory=self._settings.staging_memory_bytes,
-            staging=list(self._residency.staging),
-            staged=dict(self._residency.staged),
+            num_running,
+            prefills.num_waiting,
+            num_tokens,
+            prefills.remaining_s,
+            prefills.waiting_s,
+            decodes.step_s,
+            None if decodes.paid_until == inf else decodes.paid_until - now - decodes.step_s,
+            None if decodes.tpot_slo_s == inf else decodes.tpot_slo_s,
+            _foreseen(services, prefills.joining, decodes.step_s, now) if has_expectations else [],
+            prefills.pending,
+            self._pace.seconds,
+            standing.num_role_changes,
+            self._settings.num_devices,
+            self._settings.limits.max_running,
+            len(arrivals),
+            standing.num_cancelled,
+            standing.num_preempted,
+            num_offloaded,
+            standing.num_kept,
+            standing.num_moved,
+            standing.num_offloaded,
+            0 if departures.is_idle else len(departures.migrating()),
+            arrivals.num_migrating,
+            departures.tally.num_completed,
+            departures.tally.num_aborted,
+            departures.tally.last_abort,
+            standing.place,
+            list(self._residency.loading),
+            list(self._residency.failed.values()),
+            self._settings.weight_memory_bytes,
+            None,  # no error
+            self._settings.metrics_url,
+            False,  # prompts are computed by promises
+            standing.keeps_role,
+            0.0,  # a first token waits for no decodes beside its prompt
+            self._adapters.names(),
+            self._tiering.status(),
+            self._tiering.num_dropped,
+            self._tiering.num_stopped,
+            self._tiering.held.number,
+            self._settings.staging_memory_bytes,
+            list(self._residency.staging),
+            dict(self._residency.staged),
         )
 
     def _line_s(self, service: Service, now: float) -> float | None:

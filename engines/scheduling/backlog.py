@@ -1,8 +1,7 @@
 """The prefills of an engine that are not done: how many, how long they will take, and when each is due."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
-from typing import NamedTuple
 
 import msgspec
 
@@ -17,7 +16,7 @@ from mesh.wire.requests import Holding
 from mesh.wire.status import MOST_PREFILLS, PendingPrefill
 
 
-class Prefill(NamedTuple):
+class Prefill(msgspec.Struct, frozen=True):
     """A prefill that is not done. ``left_s``: predicted, by the tokens that no step before the present one has
     computed.
     """
@@ -27,7 +26,7 @@ class Prefill(NamedTuple):
     left_s: float
 
 
-class ToldPrefill(NamedTuple):
+class ToldPrefill(msgspec.Struct, frozen=True):
     """A prefill with what a status would tell of it: less of it is left if the present step computes it."""
 
     told: PendingPrefill
@@ -39,7 +38,7 @@ class ToldPrefill(NamedTuple):
         return self.told.left_s
 
 
-class Joining(NamedTuple):
+class Joining(msgspec.Struct, frozen=True):
     """One that will decode here. ``ends_s``: of prefills, its own included, until its first token."""
 
     request: EngineRequest
@@ -97,7 +96,7 @@ class Backlog:
         """All that a status tells of it. ``has_started``: whether any has. ``joining`` is empty unless it is wanted."""
         if not has_started and self._departures.is_idle and not any(map(_is_waited_for, self._services.values())):
             return NOTHING
-        waiting, started = list(self._waiting()), list(self._started()) if has_started else []
+        waiting, started = self._waiting(), self._started() if has_started else []
         if not waiting and not started:
             return NOTHING
         done_s = 0.0 if step is None else step.prefill_done_s(now)
@@ -108,16 +107,21 @@ class Backlog:
             *self._pending([*waiting, *started], step, done_s, now, wants_joining=wants_joining),
         )
 
-    def _waiting(self) -> Iterator[Prefill]:
-        for service in self._services.values():
-            for request in self.not_started(service):
-                yield Prefill(request, service, service.prefill_s(request))
+    def _waiting(self) -> list[Prefill]:
+        return [
+            Prefill(request, service, service.prefill_s(request))
+            for service in self._services.values()
+            for request in self.not_started(service)
+        ]
 
-    def _started(self) -> Iterator[Prefill]:
-        for service in self._services.values():
-            for request in (*service.queue.running, *service.queue.loading):
-                if not request.is_decoding:
-                    yield Prefill(request, service, service.prefill_s(request))
+    def _started(self) -> list[Prefill]:
+        return [
+            Prefill(request, service, service.prefill_s(request))
+            for service in self._services.values()
+            for places in (service.queue.running, service.queue.loading)
+            for request in places
+            if not request.is_decoding
+        ]
 
     def by_due(self, step: Step | None, now: float) -> list[ToldPrefill]:
         """Return all that are not done, those that are due first first."""
@@ -131,7 +135,8 @@ class Backlog:
         first = step.prompts[0].request if step is not None and step.prompts else None
         running_s = {} if step is None else step.prefills_left_s(now)
         due = list[ToldPrefill]()
-        for request, service, left_s in prefills:
+        for prefill in prefills:
+            request, service, left_s = prefill.request, prefill.service, prefill.left_s
             if not request.is_decoding:
                 still_s = max(0.0, left_s - done_s) if request is first else left_s
                 due_at = self._schedulers[service.name].due_at(request, still_s, now)
@@ -148,10 +153,10 @@ class Backlog:
             return sorted([one.told for one in pending])[:MOST_PREFILLS], []
         pending.sort(key=_told)
         joining, ends_s = list[Joining](), 0.0
-        for told, request, _ in pending:
-            ends_s += told.left_s
-            if request.decode_engine is None:
-                joining.append(Joining(request, ends_s))
+        for one in pending:
+            ends_s += one.told.left_s
+            if one.request.decode_engine is None:
+                joining.append(Joining(one.request, ends_s))
         return [one.told for one in pending[:MOST_PREFILLS]], joining
 
 

@@ -26,7 +26,8 @@ def foreseen_slacks(
         for one in decodes
         if foreseen_slack_s(one, one.expected_left, now, step_s) >= 0
     ]
-    for one, ends_s in joining:
+    for newcomer in joining:
+        one, ends_s = newcomer.request, newcomer.ends_s
         num_steps = one.least_left
         slack_s = ends_s + (num_steps - 1) * (one.spec.slo_tpot_s - step_s)
         lines.append(ForeseenSlack(slack_s, num_steps))

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from math import inf
-from typing import NamedTuple
+
+import msgspec
 
 from engines.adapters.places import AdapterSizes
 from engines.costs.learning import LearntCost
@@ -24,7 +24,7 @@ from mesh.wire.status import Demand, ServiceStatus
 from mesh.wire.transfers import KVShape, MemoryRef
 
 
-class Decodes(NamedTuple):
+class Decodes(msgspec.Struct, frozen=True):
     """Decodes of one service. Infinite where nothing decodes whose promise can be kept: ``paid_until``, the first
     moment at which one of those is late unless it has its next token by then, and ``tpot_slo_s``, the tightest promise.
     """
@@ -33,18 +33,6 @@ class Decodes(NamedTuple):
     step_s: float  # predicted, of their next step
     paid_until: float
     tpot_slo_s: float
-
-    @classmethod
-    def all_of(cls, parts: "Sequence[Decodes]") -> "Decodes":
-        """Add up the decodes of several services, of which one steps at a time."""
-        if len(parts) == 1:
-            return parts[0]
-        return cls(
-            sum([part.num_requests for part in parts]),
-            sum([part.step_s for part in parts]),
-            min([part.paid_until for part in parts], default=inf),
-            min([part.tpot_slo_s for part in parts], default=inf),
-        )
 
 
 @dataclass(slots=True)
@@ -141,12 +129,14 @@ class Service:
     def decodes(self, now: float) -> "Decodes":
         """Return what a status tells of everything that decodes now. Whose promise is lost keeps nobody else away."""
         count, context, paid_until, tpot_slo_s = 0, 0, inf, inf
-        alone = partial(decode_step_s, self.cost.current.decode, 1)
+        cost = self.cost.current.decode
         others: Sequence[EngineRequest] = () if self.paused_at is not None else self.queue.running
         if (steady := self.queue.steady) is not None:
-            count, context, paid_until, tpot_slo_s = steady.summary(now, alone)
+            told = steady.summary(now, cost)
+            count, context = told.num_requests, told.context_tokens
+            paid_until, tpot_slo_s = told.paid_until, told.tpot_slo_s
             others = others[count:]
-        late_at = now + alone(1) if others else now
+        late_at = now + decode_step_s(cost, 1, 1) if others else now
         for request in others:
             # `EngineRequest.is_decoding` and `slack_s`, spelt out: they are asked for in every status
             spec, num_tokens = request.spec, len(request.tokens)
@@ -158,7 +148,7 @@ class Service:
             count += 1
             context += num_tokens
             if until < late_at and not request.is_hopeless:
-                alone_s = alone(num_tokens)
+                alone_s = decode_step_s(cost, 1, num_tokens)
                 request.is_hopeless = is_beyond_repair(until - now - alone_s, promise_s, request.num_left, alone_s)
             if request.is_hopeless:
                 continue
@@ -166,8 +156,7 @@ class Service:
                 paid_until = until
             if promise_s < tpot_slo_s:  # noqa: PLR1730
                 tpot_slo_s = promise_s
-        step_s = decode_step_s(self.cost.current.decode, count, context)
-        return Decodes(count, step_s, paid_until, tpot_slo_s)
+        return Decodes(count, decode_step_s(cost, count, context), paid_until, tpot_slo_s)
 
     def growth_elsewhere(self, services: Iterable["Service"]) -> int:
         """Blocks of this one that the next tokens of the engine's other ``services`` may take: it goes by pages."""
@@ -193,6 +182,11 @@ class Service:
     ) -> ServiceStatus:
         cost, queue = self.step_cost(), self.queue
         pool, fillers, num_free = queue.pool, queue.fillers, queue.num_free
+        drafts_checked, tokens_drafted, drafts_accepted = (
+            (0, 0, 0) if self.speculation is None else self.speculation.counts
+        )
+        tier_tokens, tier_token_s = tier_room
+        pull_s, pull_token_s = pull_cost
         return ServiceStatus(
             queue.service,
             pool.num_blocks,
@@ -213,10 +207,14 @@ class Service:
             queue.num_not_begun,
             len(fillers.waiting),
             len(fillers.running),
-            *((0, 0, 0) if self.speculation is None else self.speculation.counts),
-            *tier_room,
+            drafts_checked,
+            tokens_drafted,
+            drafts_accepted,
+            tier_tokens,
+            tier_token_s,
             self.paused_at is not None,
-            *pull_cost,
+            pull_s,
+            pull_token_s,
             line_s,
             num_decoding,
         )
@@ -229,5 +227,21 @@ class Service:
         return sorted(held.items())
 
 
+def all_decodes(parts: Sequence[Decodes]) -> Decodes:
+    """Add up the decodes of several services, of which one steps at a time."""
+    if len(parts) == 1:
+        return parts[0]
+    return Decodes(
+        sum([part.num_requests for part in parts]),
+        sum([part.step_s for part in parts]),
+        min([part.paid_until for part in parts], default=inf),
+        min([part.tpot_slo_s for part in parts], default=inf),
+    )
+
+
 def min_or_none(values: Iterable[float | None]) -> float | None:
-    return min([value for value in values if value is not None], default=None)
+    least: float | None = None
+    for value in values:
+        if value is not None and (least is None or value < least):
+            least = value
+    return least

@@ -1,17 +1,20 @@
 """Decode steps that repeat: while nothing new happens, what many of them do can be done in one go."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
-from typing import NamedTuple
 
+import msgspec
+
+from engines.costs.linear import decode_step_s
 from engines.costs.step_cost import StepLoad
 from engines.engine_request import EngineRequest
 from engines.memory.block_pool import BlockPool
 from engines.scheduling.slack import is_beyond_repair
+from mesh.wire.status import DecodeCost
 
 
-class DecodeSummary(NamedTuple):
+class DecodeSummary(msgspec.Struct, frozen=True):
     """Summary of decodes: how many, tokens in all, the first moment at which one is late unless it has its next token
     by then, and the tightest promise. The last two are of those whose promise can still be kept, infinite if there are
     none.
@@ -23,16 +26,13 @@ class DecodeSummary(NamedTuple):
     tpot_slo_s: float
 
 
-class _Tightest(NamedTuple):
+class _Tightest(msgspec.Struct, frozen=True):
     """Of a promise. ``num_generated``: tokens of the ``member``, a place in the batch, before steps were passed."""
 
     promise_s: float
     first_token_at: float
     num_generated: int
     member: int
-
-    def paid_until(self, num_passed: int) -> float:
-        return self.first_token_at + (self.num_generated + num_passed) * self.promise_s
 
 
 class SteadyBatch:
@@ -166,48 +166,52 @@ class SteadyBatch:
         self._booked = [passed] * len(members)
         self._num_booked = len(members) * passed
 
-    def summary(self, now: float, alone: Callable[[int], float]) -> DecodeSummary:
-        """Summarise the decodes as they are, be they booked or not. ``alone``: of a decode of so many tokens, seconds
-        of a step.
-        """
+    def summary(self, now: float, cost: DecodeCost) -> DecodeSummary:
+        """Summarise the decodes as they are, be they booked or not. ``cost``: of a step of one of them alone."""
         while True:
             tightest = self._find_tightest() if self._tightest is None else self._tightest
-            self._tightest = None if self._give_up(tightest, now, alone) else tightest
+            self._tightest = None if self._give_up(tightest, now, cost) else tightest
             if self._tightest is not None:
                 break
         passed, num_members = self._num_passed, len(self.members)
         return DecodeSummary(
             num_members,
             self._context + num_members * passed,
-            min([one.paid_until(passed) for one in tightest], default=inf),
+            min([one.first_token_at + (one.num_generated + passed) * one.promise_s for one in tightest], default=inf),
             min([one.promise_s for one in tightest], default=inf),
         )
 
     def _find_tightest(self) -> "list[_Tightest]":
         """Of each promise that can be kept, who is late first, now and after any number of steps."""
-        tightest: dict[float, _Tightest] = {}
+        tightest: dict[float, int] = {}  # places in the batch, by promise
         late_at: dict[float, float] = {}
         for index, request in enumerate(self.members):
-            first, promise_s = request.first_token_at, request.spec.slo_tpot_s
-            assert first is not None, "who decodes steadily has a first token"
             if request.is_hopeless:
                 continue
-            num_generated = len(request.tokens) - len(request.spec.prompt) - self._booked[index]
-            until = first + num_generated * promise_s
+            promise_s = request.spec.slo_tpot_s
+            until = _first_token_at(request) + self._num_generated(index) * promise_s
             if until < late_at.get(promise_s, inf):
-                late_at[promise_s] = until
-                tightest[promise_s] = _Tightest(promise_s, first, num_generated, index)
-        return list(tightest.values())
+                late_at[promise_s], tightest[promise_s] = until, index
+        return [
+            _Tightest(promise_s, _first_token_at(self.members[index]), self._num_generated(index), index)
+            for promise_s, index in tightest.items()
+        ]
 
-    def _give_up(self, tightest: "list[_Tightest]", now: float, alone: Callable[[int], float]) -> bool:
+    def _num_generated(self, index: int) -> int:
+        """Tokens of a member before steps were passed."""
+        request = self.members[index]
+        return len(request.tokens) - len(request.spec.prompt) - self._booked[index]
+
+    def _give_up(self, tightest: "list[_Tightest]", now: float, cost: DecodeCost) -> bool:
         """Whether one of these cannot keep its promise any more, as `Service.decodes` has it."""
-        has_given_up, late_at = False, now + alone(1)
-        for promise_s, first, num_generated, member in tightest:
-            request, num_unbooked = self.members[member], self._num_passed - self._booked[member]
-            until = first + (num_generated + self._num_passed) * promise_s
+        has_given_up, late_at = False, now + decode_step_s(cost, 1, 1)
+        for one in tightest:
+            promise_s, request = one.promise_s, self.members[one.member]
+            num_unbooked = self._num_passed - self._booked[one.member]
+            until = one.first_token_at + (one.num_generated + self._num_passed) * promise_s
             if until >= late_at:
                 continue
-            alone_s = alone(len(request.tokens) + num_unbooked)
+            alone_s = decode_step_s(cost, 1, len(request.tokens) + num_unbooked)
             num_left = request.num_left - num_unbooked
             if is_beyond_repair(until - now - alone_s, promise_s, num_left, alone_s):
                 request.is_hopeless = has_given_up = True
@@ -216,7 +220,7 @@ class SteadyBatch:
 
 def steady_batch(pool: BlockPool, members: Sequence[EngineRequest]) -> SteadyBatch | None:
     """Return the batch of the running step's decodes, if nobody can join them. None if one would end with it."""
-    left = list(map(_num_before_end, members))
+    left = [_num_before_end(request) for request in members]
     return SteadyBatch(pool, members, left) if left and min(left) > 0 else None
 
 
@@ -228,6 +232,11 @@ def num_steps_to_delivery(members: Sequence[EngineRequest], deliver_every: int) 
         for one in members
     ]
     return max(1, deliver_every - max(held))
+
+
+def _first_token_at(request: EngineRequest) -> float:
+    assert request.first_token_at is not None, "who decodes steadily has a first token"
+    return request.first_token_at
 
 
 def _num_before_end(request: EngineRequest) -> int:

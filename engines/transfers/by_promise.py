@@ -19,7 +19,7 @@ from typing import NamedTuple
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.engine_request import EngineRequest
 from engines.scheduling.backlog import ToldPrefill
-from engines.scheduling.service import Decodes, Service
+from engines.scheduling.service import Service, all_decodes
 from engines.scheduling.slack import foreseen_slack_s
 from engines.transfers.move_cost import MoveCosts
 from engines.transfers.peers import Peer
@@ -244,7 +244,7 @@ class _Own(NamedTuple):
 
     @classmethod
     def of(cls, services: Mapping[str, Service], now: float) -> "_Own":
-        parts = Decodes.all_of([service.decodes(now) for service in services.values()])
+        parts = all_decodes([service.decodes(now) for service in services.values()])
         step_s, tpot_slo_s = parts.step_s, parts.tpot_slo_s
         foreseen_s = [
             foreseen_slack_s(request, request.least_left, now, step_s)

@@ -1,6 +1,6 @@
 """Sums up what a gateway has seen of each service. Others take differences of the sums."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from mesh.wire.requests import RequestSpec
 from mesh.wire.status import ServiceTally
@@ -26,7 +26,7 @@ class _Sums:
     cached_tokens: int = 0
 
     def tally(self, name: str) -> ServiceTally:
-        return ServiceTally(name, **{field: getattr(self, field) for field in _Sums.__slots__})
+        return ServiceTally(name, **{field.name: getattr(self, field.name) for field in fields(self)})
 
 
 class Tallies:

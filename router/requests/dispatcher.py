@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from mesh.membership.membership import Joined, Restarted, Stale
+from mesh.membership.membership import Joined, Renewed, Restarted, Stale
 from mesh.wire.control import ProcessState, RequestPlace
 from mesh.wire.frames import Sender
 from mesh.wire.messages import EngineAnswer
@@ -141,7 +141,7 @@ class Dispatcher:
 
     def _asked_lengths(self) -> UsesLengths | None:
         """Return what the policy or the engines ask of answers' lengths."""
-        return self._routing.policy.offers(UsesLengths) or self._engine_lengths
+        return self._routing.asked_lengths or self._engine_lengths
 
     def cancel(
         self, request_id: str, now: float, outcome: Outcome = Outcome.CANCELLED, reason: str = "no longer wanted"
@@ -173,17 +173,16 @@ class Dispatcher:
 
     def observe(self, sender: Sender, status: EngineStatus, now: float) -> list[Effect]:
         """Take an engine's status."""
-        observation = self._monitor.observe(sender, status, now)
-        if isinstance(observation, Stale):
-            return []
-        effects: list[Effect] = []
+        observation, effects = self._monitor.observe(sender, status, now), list[Effect]()
         match observation:
+            case Renewed():
+                effects += self._recovery.heard(sender.process)
+            case Stale():
+                return effects
             case Restarted():
                 effects += self._lose(observation.previous, now, died=True)
             case Joined():
                 effects += self._recovery.join(sender)
-            case _:
-                effects += self._recovery.heard(sender.process)
         if status.state is ProcessState.STUCK:
             effects += self._recovery.leave_stuck(sender.process, status.error or "no reason given", now)
         return [*effects, *self._routing.recall(now), *self._routing.try_waiting(now)]

@@ -21,6 +21,7 @@ from router.policies.capabilities import (
     PlansRounds,
     RecallsRequests,
     ReordersQueue,
+    UsesLengths,
     UsesPrefixes,
     WantsEngines,
 )
@@ -89,6 +90,8 @@ class Routing:
         self._rounds = policy.offers(PlansRounds)
         self._roles = policy.offers(FlipsRoles)
         self._recalls = policy.offers(RecallsRequests)
+        self.asked_lengths = policy.offers(UsesLengths)
+        self._uses_prefixes = policy.offers(UsesPrefixes) is not None
         lateness, follows = policy.offers(AllowsLateness), policy.offers(FollowsRequests)
         self.grace_s = 0.0 if lateness is None else lateness.grace_s
         self._in_flight.on_left = None if follows is None else follows.left
@@ -98,7 +101,7 @@ class Routing:
         if request.spec.is_filler:
             effects = self.fill(now)
         else:
-            if self.policy.offers(UsesPrefixes) is not None and request.spec.pooling is None:
+            if self._uses_prefixes and request.spec.pooling is None:
                 request.hints.prefix = prefix_names(request.spec.prompt, request.spec.prefix_salt)
             is_of_newcomer = self._fairness.has_one_only(request.charge.tenant)
             effects = [*self.try_waiting(now), *self.shed(request.spec.service, now)]

@@ -262,44 +262,44 @@ def engine_view(
     services_known = {} if known is None else known.services
     prefills = [one.prefill_s for one in reservations if one.prefill_s is not None] if reservations else ()
     reported_s = status.prefill_remaining_s + status.prefill_waiting_s
-    return EngineView(
-        id=id_,
-        role=status.role,
-        state=status.state,
-        services={
+    return EngineView(  # in the order of its fields: names would take longer than all else here
+        id_,
+        status.role,
+        status.state,
+        {
             service.name: _service_view(service, status, reservations, services_known.get(service.name))
             for service in status.services
             if not service.is_leaving
         },
-        received_at=received_at,
-        num_running=status.num_running,
-        num_requests=status.num_running + status.num_waiting + len(reservations),
-        num_prefills=int(status.prefill_remaining_s > 0) + status.num_waiting + len(prefills),
-        num_tokens=status.num_tokens + sum([one.num_tokens for one in reservations]),
-        prefills_end_at=received_at + reported_s,
-        reserved_s=sum(prefills),
-        slack_ends_at=inf if status.min_slack_s is None else received_at + status.min_slack_s,
-        decode_step_s=status.decode_step_s,
-        tpot_slo_s=inf if status.min_tpot_slo_s is None else status.min_tpot_slo_s,
-        prefills=Prefills(status.prefills, received_at, reservations, keeps_order=status.keeps_order)
+        received_at,
+        status.num_running,
+        status.num_running + status.num_waiting + len(reservations),
+        int(status.prefill_remaining_s > 0) + status.num_waiting + len(prefills),
+        status.num_tokens + sum([one.num_tokens for one in reservations]),
+        received_at + reported_s,
+        sum(prefills),
+        inf if status.min_slack_s is None else received_at + status.min_slack_s,
+        status.decode_step_s,
+        inf if status.min_tpot_slo_s is None else status.min_tpot_slo_s,
+        Prefills(status.prefills, received_at, reservations, keeps_order=status.keeps_order)
         if status.prefills or prefills
         else (),
-        num_devices=status.num_devices,
-        num_role_changes=status.num_role_changes,
-        foreseen=status.foreseen,
-        joining=[
+        status.num_devices,
+        status.num_role_changes,
+        status.foreseen,
+        [
             Newcomer(one.joins_at, max(1, one.least_tokens - one.num_generated), one.tpot_slo_s)
             for one in reservations
             if one.least_tokens
         ]
         if reservations
         else (),
-        max_running=status.max_running,
-        foreseen_s=foreseen_s,
-        step_wait_s=status.step_wait_s,
-        place=status.place,
-        keeps_role=status.keeps_role,
-        failed=status.failed_loads,
+        status.max_running,
+        foreseen_s,
+        status.step_wait_s,
+        status.place,
+        status.keeps_role,
+        status.failed_loads,
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from mesh.membership.membership import Joined, Lost, Membership, Observation, Restarted, Stale
+from mesh.membership.membership import Lost, Membership, Observation, Renewed, Restarted, Stale
 from mesh.wire.frames import Sender
 from mesh.wire.status import EngineStatus, GatewayStatus
 from router.view.cluster_view import ClusterView, MeshPeers
@@ -59,17 +59,18 @@ class Monitor:
         """Take a status. Those of old incarnations are `Stale`, and so are those that a newer one overtook; these are
         still signs of life.
         """
-        observation = self._membership.observe(sender, now)
-        if isinstance(observation, Stale):
+        observation, engine = self._membership.observe(sender, now), sender.process
+        if isinstance(observation, Renewed):  # as nearly always
+            known = self._heard.get(engine)
+            if known is not None and status.seq < known.status.seq:
+                return Stale(sender)
+        elif isinstance(observation, Stale):
             return observation
-        if isinstance(observation, Restarted):
-            self._forget(sender.process)
-        known = self._heard.get(sender.process)
-        if known is not None and not isinstance(observation, Joined) and status.seq < known.status.seq:
-            return Stale(sender)
-        self._heard[sender.process] = HeardStatus(status, now)
-        self._reservations.settle(sender.process, status.seq)
-        self._changed.add(sender.process)
+        elif isinstance(observation, Restarted):
+            self._forget(engine)
+        self._heard[engine] = HeardStatus(status, now)
+        self._reservations.settle(engine, status.seq)
+        self._changed.add(engine)
         return observation
 
     def hear_gateway(self, sender: Sender, status: GatewayStatus, now: float) -> None:

@@ -55,7 +55,7 @@ class Run:
         """The sequence goes, or begins anew. Keep those of its first tokens whose digests may be asked for: they stay
         for as long as its blocks are cached, and are a tenth as large so.
         """
-        self.tokens = packed(self.tokens[:num_tokens]) if self.is_alone else ()
+        self.tokens = packed(self.tokens)[:num_tokens] if self.is_alone else ()
 
 
 class BlockPool:

@@ -44,7 +44,7 @@ from router.policies.parts.roles import RoleBalancer
 from router.policies.parts.soonest import could_have_made_it, own_works_s, soonest_first
 from router.policies.policy import Decision, Dispatch, GiveUp, Policy, PolicyEntry, Wait
 from router.view.cluster_view import Candidates, ClusterView
-from router.view.engine_view import EngineView, RequestView
+from router.view.engine_view import EngineView, RequestView, turn_of
 
 MOST_CLOSELY = 12  # engines that one decision looks at closely, those that might cost the least time
 MOST_OPEN = 2  # of those with an open way, that are compared
@@ -258,7 +258,7 @@ def _open_way(
     """None if somebody would have too little: ``least_s`` is what anybody has left at least."""
     if least_s < 0:
         return None
-    num_counted = _counted(_num_left(request), decode_engine.turn(request.service).num_steps)
+    num_counted = _counted(_num_left(request), turn_of(request.service, decode_engine).num_steps)
     return _Way(finish_s, finish_s + num_counted * step_s, least_s, prefill_engine, decode_engine)
 
 

@@ -1,6 +1,6 @@
 """Asks the policy which engine gets which waiting request, and keeps what it decided."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from math import inf
 
@@ -171,7 +171,7 @@ class Routing:
         effects: list[Effect] = []
         if not self._in_flight.waiting:
             return self.fill(now)
-        num_in_vain: Counter[str] = Counter()  # by service: none takes the turns of another
+        num_in_vain: defaultdict[str, int] = defaultdict(int)  # by service: none takes the turns of another
         view: ClusterView | None = None
         held: set[tuple[str, str]] = set()  # services and tenants, to the end of this round
         for request in self._in_turn(now) if self._is_open(now) else self._overdue(now):

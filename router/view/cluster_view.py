@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from mesh.wire.control import ProcessState, Role
-from router.view.engine_view import EngineView, PrefillPace
+from router.view.engine_view import EngineView, PrefillPace, turn_of
 
 Engines = tuple[EngineView, ...]
 
@@ -16,7 +16,7 @@ class Members(NamedTuple):
     """The engines of one role that serve one service.
 
     ``paces``: how fast each of them prefills (`ServiceView.pace`). ``steps_s`` and ``turns``: of the service
-    there, what a step takes and how many its turn lasts (`EngineView.turn`).
+    there, what a step takes and how many its turn lasts (`turn_of`).
     """
 
     engines: Engines
@@ -28,7 +28,7 @@ class Members(NamedTuple):
     def of(cls, service: str, engines: Iterable[EngineView]) -> "Members":
         engines = tuple(engines)
         paces = tuple([engine.services[service].pace for engine in engines])
-        turns = [engine.turn(service) for engine in engines]
+        turns = [turn_of(service, engine) for engine in engines]
         steps_s, num_steps = tuple([turn.step_s for turn in turns]), tuple([turn.num_steps for turn in turns])
         return cls(engines, paces, steps_s, num_steps)
 
@@ -155,7 +155,7 @@ class _Roles:
                 if place is not None and place.role == role:
                     engine, position = engines[id_], place.position
                     those[position] = engine
-                    steps_s[position], turns[position] = engine.turn(service)
+                    steps_s[position], turns[position] = turn_of(service, engine)
                     paces[position] = engine.services[service].pace
             renewed[role] = Members(tuple(those), tuple(paces), tuple(steps_s), tuple(turns))
         return renewed

@@ -206,15 +206,6 @@ class EngineView(msgspec.Struct, frozen=True):
             return others_s + decode_step_s(cost, 1, num_tokens)
         return others_s + cost.per_request_s + cost.per_context_token_s * num_tokens
 
-    def turn(self, service: str) -> DecodeTurn:
-        """Return the turn of a service. It is endless, and steps are as they are, where nobody stands in line for it:
-        where promises say who goes first, or no other service is.
-        """
-        pool = self.services[service]
-        if pool.line_s is None or len(self.services) == 1:
-            return DecodeTurn(self.decode_step_s, FAR)
-        return DecodeTurn(self.joined_step_s(service, 1), pool.last_steps)
-
     def coming_steps_s(self, service: str) -> float:
         """Predicted seconds of the steps that services but this one add, as soon as their first decodes are there."""
         return sum([pool.coming_step_s for name, pool in self.services.items() if name != service])
@@ -237,6 +228,16 @@ class RequestView(msgspec.Struct, frozen=True):
     answer_tokens: int = 0  # expected in all, those included; 0: nobody asked
     least_tokens: int = 0  # in all, that its answer will hardly be shorter than; 0: not known
     may_be_late: bool = False  # its client would rather have a late answer than none
+
+
+def turn_of(service: str, engine: EngineView) -> DecodeTurn:
+    """Return the turn of a service on an engine. It is endless, and steps are as they are, where nobody stands in line
+    for it: where promises say who goes first, or no other service is.
+    """
+    pool = engine.services[service]
+    if pool.line_s is None or len(engine.services) == 1:
+        return DecodeTurn(engine.decode_step_s, FAR)
+    return DecodeTurn(engine.joined_step_s(service, 1), pool.last_steps)
 
 
 def have_same_place(one: EngineView, other: EngineView) -> bool:

@@ -59,6 +59,8 @@ class SloRule:
         if self.ttft_factor is not None or not self.keeps_traced:
             return service.slo
         ttft_s, tpot_s = request.slo_ttft_s, request.slo_tpot_s
+        if ttft_s is None and tpot_s is None:
+            return service.slo
         return replace(service.slo, ttft_s=ttft_s or service.slo.ttft_s, tpot_s=tpot_s or service.slo.tpot_s)
 
 
@@ -118,7 +120,8 @@ def prompt_of(request: TraceRequest, origin: int) -> list[int]:
     """
     if not request.blocks:  # small ids, of which prefix caches keep a byte each (`engines.memory.block_digests.packed`)
         name = [UNIQUE, *origin.to_bytes(4, "little")]
-        return (name * -(-request.num_input // len(name)))[: request.num_input]
+        num_whole, num_left = divmod(request.num_input, len(name))
+        return name * num_whole + name[:num_left]
     prompt = [block for block in request.blocks for _ in range(PROMPT_BLOCK)]
     del prompt[request.num_input :]
     prompt += [FIRST_UNIQUE + origin] * (request.num_input - len(prompt))

@@ -4,7 +4,7 @@ from engines.scheduling.demand import FAR
 from mesh.wire.control import ProcessState
 from mesh.wire.status import UNPASSED, DecodeCost, Demand, PendingPrefill
 from router.view import engine_work
-from router.view.engine_view import FORESEEN_S, DecodeTurn, engine_view
+from router.view.engine_view import FORESEEN_S, DecodeTurn, engine_view, turn_of
 from router.view.engine_work import DuePrefill, Reservation
 from tests.router.cluster import D0, M0, P0, SERVICE, make_engine, make_status, make_view
 
@@ -135,7 +135,7 @@ def test_a_turn_lasts_until_the_last_answer_of_its_service_ends():
     sent = [Reservation("a", M0, SERVICE, 33, 0.5, answer_tokens=20, num_generated=8, tpot_slo_s=0.05)]
     names = SERVICE, "code"
     taking_turns = make_engine(M0, services=names, line_s=0.0, decode_step_s=0.0, reservations=sent)
-    assert taking_turns.turn(SERVICE) == DecodeTurn(0.01, 12)
-    assert taking_turns.turn("code") == DecodeTurn(0.02, 0), "a step of each service"
-    assert make_engine(M0, services=names, reservations=sent).turn(SERVICE) == DecodeTurn(0.01, FAR)
-    assert make_engine(M0, line_s=0.0, reservations=sent).turn(SERVICE) == DecodeTurn(0.01, FAR)
+    assert turn_of(SERVICE, taking_turns) == DecodeTurn(0.01, 12)
+    assert turn_of("code", taking_turns) == DecodeTurn(0.02, 0), "a step of each service"
+    assert turn_of(SERVICE, make_engine(M0, services=names, reservations=sent)) == DecodeTurn(0.01, FAR)
+    assert turn_of(SERVICE, make_engine(M0, line_s=0.0, reservations=sent)) == DecodeTurn(0.01, FAR)

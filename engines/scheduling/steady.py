@@ -183,24 +183,19 @@ class SteadyBatch:
 
     def _find_tightest(self) -> "list[_Tightest]":
         """Of each promise that can be kept, who is late first, now and after any number of steps."""
-        tightest: dict[float, int] = {}  # places in the batch, by promise
+        tightest: dict[float, _Tightest] = {}
         late_at: dict[float, float] = {}
         for index, request in enumerate(self.members):
+            first, spec = request.first_token_at, request.spec
+            assert first is not None, "who decodes steadily has a first token"
             if request.is_hopeless:
                 continue
-            promise_s = request.spec.slo_tpot_s
-            until = _first_token_at(request) + self._num_generated(index) * promise_s
+            num_generated, promise_s = len(request.tokens) - len(spec.prompt) - self._booked[index], spec.slo_tpot_s
+            until = first + num_generated * promise_s
             if until < late_at.get(promise_s, inf):
-                late_at[promise_s], tightest[promise_s] = until, index
-        return [
-            _Tightest(promise_s, _first_token_at(self.members[index]), self._num_generated(index), index)
-            for promise_s, index in tightest.items()
-        ]
-
-    def _num_generated(self, index: int) -> int:
-        """Tokens of a member before steps were passed."""
-        request = self.members[index]
-        return len(request.tokens) - len(request.spec.prompt) - self._booked[index]
+                late_at[promise_s] = until
+                tightest[promise_s] = _Tightest(promise_s, first, num_generated, index)
+        return list(tightest.values())
 
     def _give_up(self, tightest: "list[_Tightest]", now: float, cost: DecodeCost) -> bool:
         """Whether one of these cannot keep its promise any more, as `Service.decodes` has it."""
@@ -232,11 +227,6 @@ def num_steps_to_delivery(members: Sequence[EngineRequest], deliver_every: int) 
         for one in members
     ]
     return max(1, deliver_every - max(held))
-
-
-def _first_token_at(request: EngineRequest) -> float:
-    assert request.first_token_at is not None, "who decodes steadily has a first token"
-    return request.first_token_at
 
 
 def _num_before_end(request: EngineRequest) -> int:

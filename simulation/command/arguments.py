@@ -38,7 +38,8 @@ examples:
   mesh simulate mesh.toml --trace azure.csv --out results
   mesh simulate mesh.toml --lengths sharegpt.csv --rate 4 --kill decode-0@120+5
   mesh simulate recording.jsonl --profile server.toml --engines 1 --engines 2
-  mesh simulate --lengths llumnix:sharegpt --rate 4 --profile h100-llama3-8b-tp1 --ttft 1 --tpot 0.05
+  mesh simulate --lengths llumnix:sharegpt --rate 4 \\
+      --profile h100-llama3-8b-tp1 --ttft 1 --tpot 0.05
   mesh simulate mesh.toml --trace recording.jsonl --compare tropical,elastic
 """
 

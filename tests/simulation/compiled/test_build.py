@@ -87,9 +87,10 @@ def test_structs_lie_beside_what_is_compiled(builder: Builder):
 
 @pytest.mark.skipif(not is_night(), reason="compiling takes minutes")
 @pytest.mark.timeout(1800)
-def test_compiled_engines_decide_the_same_to_the_last_bit(tmp_path: Path):
-    golden = ["pytest", "-q", "-o", "pythonpath=", "tests/simulation/test_golden.py"]
-    command = [sys.executable, "-m", "simulation.compiled", *golden]
+def test_compiled_engines_decide_the_same_to_the_last_bit_and_compiled_gateways_answer_the_same(tmp_path: Path):
+    gateways = ["tests/router/api/openai", "tests/router/api/metrics", "tests/router/servers/test_front.py"]
+    tests = ["tests/simulation/test_golden.py", *gateways]
+    command = [sys.executable, "-m", "simulation.compiled", "pytest", "-q", "-o", "pythonpath=", *tests]
     environment = os.environ | {"MESHSERVE_CACHE": str(tmp_path)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -268,7 +268,8 @@ class Memory(msgspec.Struct, frozen=True):
     ``estimate``: the normalised latency that the running interval is expected to bring. Plans up to ``settled`` are
     carried out or given up: where engines are otherwise, somebody has changed them since. ``seen``: what services were
     asked for in the ``seen_intervals`` before this one, of ``seen_s`` together, in which it was the same;
-    ``seen_spreads``, by service: in what bursts.
+    ``seen_spreads``, by service: in what bursts. ``earlier``, ``earlier_s`` and ``earlier_spreads``: the same of what
+    is remembered from before that.
     """
 
     interval: Count  # its number
@@ -280,6 +281,9 @@ class Memory(msgspec.Struct, frozen=True):
     seen_s: Seconds = 0.0
     seen_intervals: Count = 0
     seen_spreads: dict[str, CountSpread] = {}
+    earlier: list[ServiceTally] = []
+    earlier_s: Seconds = 0.0
+    earlier_spreads: dict[str, CountSpread] = {}
 
 
 class Mark(msgspec.Struct, frozen=True):

@@ -40,7 +40,7 @@ from router.placement.observe.failures import FailedLoads
 from router.placement.observe.interval import ReplacementInterval, Threshold
 from router.placement.observe.roster import Roster
 from router.placement.observe.running_mesh import places, present_plan, waiting
-from router.placement.observe.service_monitor import Observed, ServiceMonitor
+from router.placement.observe.service_monitor import ServiceMonitor
 from router.placement.observe.traffic_seen import TrafficSeen
 from router.placement.past_decisions import PastDecisions
 from router.placement.search.plan import Plan
@@ -74,7 +74,7 @@ class PlacementDaemon:
         self._pid, self._seed = pid, seed
         self._roster = Roster(topology.timing.lease_s)
         self._monitor = ServiceMonitor(now, window_s(spec.shortest_s, topology.timing.heartbeat_s))
-        self._seen = TrafficSeen()
+        self._seen = TrafficSeen.of(spec)
         self._interval = ReplacementInterval(spec.interval_s, spec.shortest_s, spec.longest_s)
         self._number = 0  # of the interval
         self._began_at = self._asked_at = now
@@ -105,9 +105,9 @@ class PlacementDaemon:
     @property
     def memory(self) -> Memory:
         """Return the memory that a successor needs."""
-        interval, seen = self._interval, self._seen.seen or Observed(0.0, {}, {})
+        interval = self._interval
         planned = self._number, interval.seconds, interval.estimate, self._settled, sorted(self._roster.wanted)
-        return Memory(*planned, list(seen.services.values()), seen.span_s, self._seen.num_intervals, dict(seen.spreads))
+        return Memory(*planned, **self._seen.told())
 
     def status(self, now: float) -> PlacementStatus:
         """The next status to publish."""
@@ -218,9 +218,7 @@ class PlacementDaemon:
         self._number, self._interval.estimate = newest.interval, newest.estimate
         self._interval.set(newest.interval_s)
         self._roster.wanted |= self._slos.keys() & set(newest.services)
-        if newest.seen_s > 0:
-            seen = Observed(newest.seen_s, {one.name: one for one in newest.seen}, newest.seen_spreads)
-            self._seen = TrafficSeen(seen, newest.seen_intervals)
+        self._seen = TrafficSeen.of(self._spec, newest)
         self._began_at = min(heard_at - mark.age_s for mark, heard_at in marks.values())
         starts = {gateway: {one.name: one for one in mark.services} for gateway, (mark, _) in marks.items()}
         self._monitor.resume(self._began_at, starts)
@@ -315,7 +313,7 @@ class PlacementDaemon:
             waiting=waiting(self._monitor.present(), self._roster.statuses.values()),
             ways=self._devices.ways(self._number),
         )
-        if not any(service.rate for service in question.asked.services.values()):
+        if not self._seen.has_any:
             return self._idle(pending, "nobody asked for anything", now)
         achieved = question.achieved(observed)
         self._interval.achieved(achieved.normalized_latency)

@@ -13,6 +13,8 @@ from bench.simulated import make_simulation, percentile
 from router.history.records import Outcome, Record
 from router.placement.search.plan import Plan
 from simulation.loads.trace_request import TraceRequest
+from simulation.placement.daemon import ModelledSearch
+from simulation.placement.evaluator import LocalSimulators
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,9 @@ def serve(testbed: Testbed, plan: Plan, world: World, scene: Scene) -> Result:
     requests = world.requests(scene)
     placed = [request for request in requests if request.service in plan.services]
     topology = testbed.topology
-    simulation = make_simulation(topology, testbed.profiles, scene.seed, physics=testbed.physics, coasts=True)
+    search = ModelledSearch(LocalSimulators(devices.SLO_FACTOR)) if topology.placement is not None else None
+    physics = testbed.physics
+    simulation = make_simulation(topology, testbed.profiles, scene.seed, physics=physics, coasts=True, search=search)
     records = simulated.serve(simulation, topology.services[0].name, placed)
     return result_of(list(_served(records, placed, world)), len(requests))
 

@@ -8,11 +8,18 @@ from statistics import fmean
 from typing import Any
 
 from bench.papers.seallm import devices
-from bench.papers.seallm.multiplexing import Quotas, memory_quotas, shared_profile, sm_quotas, split_profile
+from bench.papers.seallm.multiplexing import (
+    Quotas,
+    memory_quotas,
+    replaceable_profile,
+    shared_profile,
+    sm_quotas,
+    split_profile,
+)
 from bench.papers.seallm.plans import Loads, Planner
 from bench.papers.seallm.scene import Service, World
 from bench.simulated import MANY, make_fleet
-from mesh.topology.schema import EngineSpec, PolicySpec, Scheduling, ServiceSpec, Slo, Topology
+from mesh.topology.schema import EngineSpec, PlacementSpec, PolicySpec, Scheduling, ServiceSpec, Slo, Topology
 from mesh.wire.control import Role
 from router.placement.search.plan import Group, Plan
 from simulation.engines.physics import Physics, SmQuota
@@ -27,13 +34,15 @@ PATIENT = Slo(1e6, 1e3)  # where a gateway would refuse what waits long for memo
 class System:
     """Who places services, whose turn it is on an engine, and where a request goes.
 
-    ``quotas``: what services that share devices have parts of.
+    ``quotas``: what services that share devices have parts of. ``is_replaced``: the placement daemon changes the plan
+    meanwhile, as far as engines that stay can take services in.
     """
 
     planner: Planner
     scheduling: Scheduling
     policy: str = "join_shortest_queue"
     quotas: Quotas = Quotas.NONE
+    is_replaced: bool = False
 
 
 OURS = "ours"
@@ -47,7 +56,9 @@ SYSTEMS = {
     "-M": System(Planner.SEARCH, Scheduling.MLFQ),
     "foreseen": System(Planner.FORESEEN, Scheduling.DB),
     "-P": System(Planner.DEDICATED, Scheduling.DB),
+    "replaced": System(Planner.SEARCH, Scheduling.DB, is_replaced=True),
 }
+WHEN_REPLACED = PlacementSpec(interval_s=60.0, shortest_s=30.0, longest_s=240.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +82,18 @@ def make_testbed(system: System, plan: Plan, world: World, loads: Loads) -> Test
             for process in _processes(name, group, system, world, loads):
                 engines.append(process.engine)
                 profiles[process.engine.id], quotas[process.engine.id] = process.profile, process.quota
+        elif system.is_replaced:
+            profiles[name] = profile = replaceable_profile(group, world)
+            weight_bytes = group.num_devices * world.catalogue.device_bytes - profile.kv_memory_bytes
+            memory = {"weight_memory_bytes": weight_bytes, "staging_memory_bytes": weight_bytes}
+            engines.append(_engine(name, group.role, group.services, system, **memory))
         else:
             kv_quotas = memory_quotas(group, world) if system.quotas is Quotas.MEMORY else {}
             engines.append(_engine(name, group.role, group.services, system, kv_quotas=kv_quotas))
             profiles[name] = shared_profile(group, world)
-    topology = make_fleet("testbed", services, engines, PolicySpec(system.policy), timing=TIMING)
+    placement = WHEN_REPLACED if system.is_replaced else None
+    policy = PolicySpec(system.policy)
+    topology = make_fleet("testbed", services, engines, policy, timing=TIMING, placement=placement)
     physics = Physics(kv_bytes_per_s=inf, kv_message_s=0.0, sm_quotas=quotas) if quotas else Physics()
     return Testbed(topology, profiles, physics)
 

@@ -3,16 +3,22 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf, sqrt
+from typing import Any
 
 from msgspec import structs
 
+from mesh.topology.schema import PlacementSpec
 from mesh.wire.control import UsualLengths
-from mesh.wire.status import ServiceTally
+from mesh.wire.status import Memory, ServiceTally
+from router.placement.observe.bursts import Spreads
+from router.placement.observe.earlier_traffic import EarlierTraffic
 from router.placement.observe.service_monitor import Observed, moments_of, together
 
 DEVIATIONS = 3.0  # between an interval and what was seen before it, for services to be asked for something else
 DEVIATIONS_WITHIN = 4.0  # the same in the middle of an interval, where chance has more places to look like a change
 FEWEST_LENGTHS = 10  # for their mean to tell anything
+
+NOTHING = Memory(0, 0.0)
 
 Sums = tuple[int, int, int]  # number of lengths, their sum, the sum of their squares
 
@@ -23,23 +29,54 @@ class TrafficSeen:
     explains: arrivals with the bursts and lengths with the variance that they have. From then on only that one counts,
     or what is left of it from where it differs most from what was before.
 
-    Lengths of answers are an exception: after a change, and in an overload, few have been answered, or nobody. Until
-    there are some, those of before tell more than none.
+    What differs is remembered (`router.placement.observe.earlier_traffic`). And lengths of answers are an exception:
+    after a change, and in an overload, few have been answered, or nobody. Until there are some, those of before tell
+    more than none.
     """
 
-    def __init__(self, seen: Observed | None = None, num_intervals: int = 0) -> None:
+    def __init__(self, earlier: EarlierTraffic, seen: Observed | None = None, num_intervals: int = 0) -> None:
+        self.earlier = earlier
         self.seen = seen  # of all these intervals together; None: there was none yet
         self.num_intervals = num_intervals  # that are in it
         self._answers: dict[str, ServiceTally] = {} if seen is None else dict(seen.services)
+
+    @classmethod
+    def of(cls, spec: PlacementSpec, left: Memory = NOTHING) -> "TrafficSeen":
+        """Go on with what another daemon left. Earlier traffic counts as the shortest interval, and what is remembered
+        of it is as long as the longest.
+        """
+        earlier = _observed(left.earlier, left.earlier_s, left.earlier_spreads)
+        seen = _observed(left.seen, left.seen_s, left.seen_spreads)
+        return cls(EarlierTraffic(spec.shortest_s, spec.longest_s, earlier), seen, left.seen_intervals)
+
+    def told(self) -> dict[str, Any]:
+        """Return the fields of `Memory` that are of this."""
+        seen, earlier = (one or Observed(0.0, {}) for one in (self.seen, self.earlier.seen))
+        return {
+            "seen": list(seen.services.values()),
+            "seen_s": seen.span_s,
+            "seen_intervals": self.num_intervals,
+            "seen_spreads": dict(seen.spreads),
+            "earlier": list(earlier.services.values()),
+            "earlier_s": earlier.span_s,
+            "earlier_spreads": dict(earlier.spreads),
+        }
+
+    @property
+    def has_any(self) -> bool:
+        """Say if anybody asked for anything."""
+        return self.seen is not None and any(tally.arrived for tally in self.seen.services.values())
 
     def add(self, parts: Sequence[Observed]) -> Observed:
         """Add an interval that is over, in one part or several. Return what is to be planned for."""
         whole = [*([] if self.seen is None else [self.seen]), *parts]
         first = 0 if self.seen is None else 1  # part of the interval
         _, at = max((_excess(whole, at, first), -at) for at in range(len(whole)))
+        if at:
+            self.earlier.add(together(whole[:-at]))
         self.seen = together(whole[-at:])
         self.num_intervals = self.num_intervals + 1 if at == 0 else 1
-        return self._with_answers(self.seen, together(parts))
+        return self._with_answers(self.earlier.beside(self.seen), together(parts))
 
     def _with_answers(self, seen: Observed, last: Observed) -> Observed:
         """With lengths of earlier answers for services of which too few were answered. ``last``: the last interval."""
@@ -72,6 +109,11 @@ class TrafficSeen:
         """
         whole = [*([] if self.seen is None else [self.seen]), *parts]
         return any(_apart_at(whole, at) > DEVIATIONS_WITHIN for at in range(1, len(whole)))
+
+
+def _observed(tallies: Sequence[ServiceTally], span_s: float, spreads: Spreads) -> Observed | None:
+    """None: nothing was seen."""
+    return Observed(span_s, {one.name: one for one in tallies}, spreads) if span_s > 0 else None
 
 
 def _answers_added(before: ServiceTally, tally: ServiceTally) -> ServiceTally:

@@ -165,7 +165,13 @@ STATUSES: list[tuple[Message, dict[str, object]]] = [
             services=[ServiceTally("chat", 2, 30, 500, 1, 0, 1, 8, 64, 1.5, 1, 2.0, 0.2, 16)],
             wanted=[Wanted("chat", Role.DECODE, 7, 2)],
             mark=Mark(
-                Memory(6, 60.0, 1.5, 2, ["chat"], [], 120.0, 2, {"chat": CountSpread(11, 50.5, 180.25)}), 12.5, []
+                Memory(
+                    *(6, 60.0, 1.5, 2, ["chat"]),
+                    *([], 120.0, 2, {"chat": CountSpread(11, 50.5, 180.25)}),
+                    *([], 300.0, {"chat": CountSpread(4, 8.0, 9.0)}),
+                ),
+                12.5,
+                [],
             ),
             admin_url="http://127.0.0.1:9000",
         ),
@@ -211,6 +217,9 @@ STATUSES: list[tuple[Message, dict[str, object]]] = [
                     "seen_s": 120.0,
                     "seen_intervals": 2,
                     "seen_spreads": {"chat": {"pairs": 11, "arrived": 50.5, "squares": 180.25}},
+                    "earlier": [],
+                    "earlier_s": 300.0,
+                    "earlier_spreads": {"chat": {"pairs": 4, "arrived": 8.0, "squares": 9.0}},
                 },
                 "age_s": 12.5,
                 "services": [],

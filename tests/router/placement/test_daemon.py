@@ -61,7 +61,7 @@ def test_what_is_told_of_a_decision():
     decision = world.status().decision
     [a, b] = decision.services
     assert (a.name, b.name) == ("a", "b")
-    assert a.rate == pytest.approx(4.0, rel=0.5)
+    assert 4.0 < a.rate < 9.0, "12 until lately, and 4 now"
     assert b.rate == pytest.approx(12.0, rel=0.5)
     assert b.num_input == (10.0, 0.0)
     assert b.achieved < 0.7

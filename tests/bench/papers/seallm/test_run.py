@@ -143,6 +143,20 @@ def test_quotas_share_the_memory_and_hold_a_longest_request_each(world: World):
     assert not any(engine.kv_quotas for engine in make_testbed(SYSTEMS[OURS], plan, world, {}).topology.engines)
 
 
+def test_engines_that_the_daemon_changes_have_memory_for_weights_apart_and_costs_of_all_that_fits(world: World):
+    plan = make_plan(Planner.SEARCH, world, SCENE, QUICK)
+    testbed = make_testbed(SYSTEMS["replaced"], plan, world, {})
+    assert testbed.topology.placement is not None
+    for engine in testbed.topology.engines:
+        profile, weight_bytes = testbed.profiles[engine.id], engine.weight_memory_bytes
+        memory_bytes = profile.num_devices * world.catalogue.device_bytes
+        assert weight_bytes + profile.kv_memory_bytes == memory_bytes
+        assert weight_bytes >= sum(profile.services[name].weight_bytes for name in engine.services)
+        assert set(profile.services) == {
+            name for name, sizes in world.catalogue.footprints.items() if profile.num_devices in sizes
+        }
+
+
 def test_shares_of_sms_go_by_load_and_a_lone_service_has_all(world: World):
     group = make_plan(Planner.MUXSERVE, world, SCENE, QUICK).groups[0]
     loads = {("s0", group.num_devices): 0.3, ("s1", group.num_devices): 0.1}

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
+from mesh.topology.schema import PlacementSpec
 from mesh.wire.status import ServiceTally
 from router.placement.change.replacement import Verdict, judge, risk_of
 from router.placement.observe.bursts import WINDOW_S, Windows
@@ -73,7 +74,7 @@ def play(
     def found_for(traffic, random, present=None):
         return search(cluster(6), SERVICES, traffic, score(traffic), random, lambda done: done >= 6, present)
 
-    plan, seen = found_for(asked.traffic(0, interval.seconds), Random(seed)).best.plan, TrafficSeen()
+    plan, seen = found_for(asked.traffic(0, interval.seconds), Random(seed)).best.plan, TrafficSeen.of(PlacementSpec())
     for number in range(1, num_intervals + 1):
         traffic = asked.traffic(number, interval.seconds)
         [achieved] = score(traffic).exact([plan])

@@ -7,6 +7,7 @@ from statistics import fmean
 
 import pytest
 
+from mesh.topology.schema import PlacementSpec
 from mesh.wire.control import ProcessState
 from mesh.wire.frames import Sender
 from mesh.wire.status import CountSpread, GatewayStatus, ServiceTally
@@ -132,7 +133,7 @@ def test_a_change_of_rates_counts_for_the_part_before_it(seed):
     parts = monitor.parts(120.0)
     assert [part.span_s for part in parts] == [30.0] * 4
     assert parts[1].spreads["chat"].squares > 5 * parts[1].spreads["chat"].arrived
-    after = TrafficSeen().add(parts)
+    after = TrafficSeen.of(PlacementSpec()).add(parts)
     assert after.span_s == 60.0
     assert after.dispersion("chat") < 1.8
 
@@ -185,7 +186,7 @@ def test_windows_forget():
 def test_bursts_are_no_other_traffic(seed):
     """Intervals of a minute, in four parts: what would be 4 deviations of Poisson arrivals is 2 of these."""
     times = arrivals(RATE, BURSTS, 1200.0, seed)
-    monitor, seen, spans = ServiceMonitor(0.0, 5.0), TrafficSeen(), []
+    monitor, seen, spans = ServiceMonitor(0.0, 5.0), TrafficSeen.of(PlacementSpec()), []
     for tick in range(2401):
         monitor.observe(Sender("a", 1), _status(bisect_right(times, tick / 2)), tick / 2)
         monitor.look(tick / 2, 15.0)

@@ -6,6 +6,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
+from mesh.topology.schema import PlacementSpec
 from mesh.wire.control import ProcessState, UsualLengths
 from mesh.wire.frames import Sender
 from mesh.wire.status import GatewayStatus, ServiceTally
@@ -131,7 +132,7 @@ def drawn_interval(random, rates, span_s=100.0, mean=100.0):
 
 @each_seed(range(20))
 def test_intervals_with_the_same_traffic_add_up_and_rates_become_what_they_are(seed):
-    random, seen, rates = Random(seed), TrafficSeen(), {"a": 1.0, "b": 0.1}
+    random, seen, rates = Random(seed), TrafficSeen.of(PlacementSpec()), {"a": 1.0, "b": 0.1}
     spans = []
     for _ in range(30):
         planned_for = seen.add([drawn_interval(random, rates)])
@@ -145,11 +146,13 @@ def test_intervals_with_the_same_traffic_add_up_and_rates_become_what_they_are(s
     ("rates", "mean"), [({"a": 0.3, "b": 0.8}, 100.0), ({"a": 1.0}, 100.0), ({"a": 1.0, "b": 0.1}, 300.0)]
 )
 def test_an_interval_with_other_traffic_counts_alone(rates, mean):
-    random, seen = Random(5), TrafficSeen()
+    random, seen = Random(5), TrafficSeen.of(PlacementSpec())
     for _ in range(5):
         seen.add([drawn_interval(random, {"a": 1.0, "b": 0.1} if mean == 300.0 else {"a": 1.0, "b": 0.3})])
     other = drawn_interval(random, rates, mean=mean)
-    assert seen.add([other]) == other
+    planned_for = seen.add([other])
+    assert seen.seen == other
+    assert planned_for.services["a"].arrived >= other.services["a"].arrived
     assert seen.add([drawn_interval(random, rates, mean=mean)]).span_s == 200.0
 
 
@@ -164,7 +167,7 @@ def lengths_of(observed):
 
 def test_where_few_were_answered_answers_of_before_tell_how_long_they_are():
     """A shift to so much that nobody is answered: taken for answers of no length, it would be a small load."""
-    seen = TrafficSeen()
+    seen = TrafficSeen.of(PlacementSpec())
     for _ in range(3):
         assert lengths_of(seen.add([Observed(60.0, {"a": answering("a", 60, 60, 300)})])) == 300
     shifted = seen.add([Observed(60.0, {"a": answering("a", 600, 0, 0)})])
@@ -178,21 +181,22 @@ def test_where_few_were_answered_answers_of_before_tell_how_long_they_are():
 
 
 def test_lengths_are_usual_once_enough_requests_had_them():
-    seen = TrafficSeen()
+    seen = TrafficSeen.of(PlacementSpec())
     assert seen.usual_lengths() == []
     seen.add([Observed(60.0, {"a": answering("a", 60, 50, 300), "b": answering("b", 60, 3, 300)})])
     assert seen.usual_lengths() == [UsualLengths("a", 100, 300)]
 
 
 def test_nobody_knows_how_long_answers_are_that_never_were():
-    assert lengths_of(TrafficSeen().add([Observed(60.0, {"a": answering("a", 60, 0, 0)})])) == 0.0
+    assert lengths_of(TrafficSeen.of(PlacementSpec()).add([Observed(60.0, {"a": answering("a", 60, 0, 0)})])) == 0.0
 
 
 def test_an_interval_in_which_nobody_asks_is_another_traffic():
-    seen, random = TrafficSeen(), Random(1)
+    seen, random = TrafficSeen.of(PlacementSpec()), Random(1)
     seen.add([drawn_interval(random, {"a": 1.0})])
     nothing = Observed(100.0, {})
-    assert seen.add([nothing]) == nothing
+    assert seen.add([nothing]).traffic().rate("a") == pytest.approx(1.0 * 30.0 / 130.0, rel=0.2)
+    assert (seen.seen, seen.has_any) == (nothing, False)
 
 
 def in_parts(random, rates_of_parts):
@@ -205,7 +209,7 @@ BEFORE, AFTER = {"a": 1.0, "b": 0.1}, {"a": 0.1, "b": 1.0}
 @each_seed(range(10))
 @pytest.mark.parametrize("num_before", range(5))
 def test_what_changes_in_the_middle_of_an_interval_counts_from_there_on(seed, num_before):
-    random, seen = Random(seed), TrafficSeen()
+    random, seen = Random(seed), TrafficSeen.of(PlacementSpec())
     for _ in range(3):
         seen.add(in_parts(random, [BEFORE] * 4))
     before = seen.seen
@@ -218,7 +222,7 @@ def test_what_changes_in_the_middle_of_an_interval_counts_from_there_on(seed, nu
 
 
 def test_parts_that_are_alike_add_up_however_often_they_are_looked_at():
-    random, seen, num_cuts = Random(3), TrafficSeen(), 0
+    random, seen, num_cuts = Random(3), TrafficSeen.of(PlacementSpec()), 0
     for _ in range(100):
         before = 0.0 if seen.seen is None else seen.seen.span_s
         num_cuts += seen.add(in_parts(random, [BEFORE] * 4)).span_s < before + 200.0
@@ -227,18 +231,18 @@ def test_parts_that_are_alike_add_up_however_often_they_are_looked_at():
 
 @each_seed(range(10))
 def test_a_change_shows_before_the_interval_is_over(seed):
-    random, seen = Random(seed), TrafficSeen()
+    random, seen = Random(seed), TrafficSeen.of(PlacementSpec())
     for _ in range(3):
         seen.add(in_parts(random, [BEFORE] * 4))
     assert not seen.has_changed(in_parts(random, [BEFORE] * 2))
     assert seen.has_changed(in_parts(random, [BEFORE, AFTER]))
-    assert TrafficSeen().has_changed(in_parts(random, [BEFORE, AFTER])), "in the first interval, too"
+    assert TrafficSeen.of(PlacementSpec()).has_changed(in_parts(random, [BEFORE, AFTER])), "in the first interval, too"
 
 
 def test_chance_seldom_looks_like_a_change_to_who_asks_with_every_part():
     num_early = 0
     for seed in range(20):
-        random, seen = Random(seed), TrafficSeen()
+        random, seen = Random(seed), TrafficSeen.of(PlacementSpec())
         for _ in range(20):
             parts = in_parts(random, [BEFORE] * 4)
             num_early += any(seen.has_changed(parts[:number]) for number in (1, 2, 3))

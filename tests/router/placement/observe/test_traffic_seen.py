@@ -2,6 +2,7 @@
 
 from random import Random
 
+from mesh.topology.schema import PlacementSpec
 from mesh.wire.control import UsualLengths
 from mesh.wire.status import ServiceTally
 from router.placement.observe.service_monitor import Observed
@@ -34,27 +35,27 @@ def rate(seen: Observed) -> float:
 
 
 def test_intervals_that_differ_by_chance_add_up():
-    seen = TrafficSeen()
+    seen = TrafficSeen.of(PlacementSpec())
     assert [rate(seen.add([interval(number)])) for number in (400, 440, 390)] == [4.0, 4.2, 4.1]
     assert seen.num_intervals == 3
 
 
 def test_an_interval_that_chance_does_not_explain_counts_alone():
-    seen = TrafficSeen()
+    seen = TrafficSeen.of(PlacementSpec())
     seen.add([interval(400)])
     assert rate(seen.add([interval(500)])) == 5.0, "3.3 standard deviations"
     assert seen.num_intervals == 1
 
 
 def test_other_lengths_are_another_traffic_at_the_same_rate():
-    seen = TrafficSeen()
+    seen = TrafficSeen.of(PlacementSpec())
     seen.add([interval(400, num_input=100)])
     assert seen.add([interval(400, num_input=200)]).services["chat"].input_tokens == 400 * 200
     assert seen.num_intervals == 1
 
 
 def test_few_lengths_tell_nothing():
-    seen = TrafficSeen()
+    seen = TrafficSeen.of(PlacementSpec())
     seen.add([interval(FEWEST_LENGTHS - 1, num_input=100)])
     seen.add([interval(FEWEST_LENGTHS - 1, num_input=900)])
     assert seen.num_intervals == 2
@@ -62,13 +63,13 @@ def test_few_lengths_tell_nothing():
 
 def test_what_counts_begins_where_it_differs_most():
     """The last of three parts of an interval is what services are asked for now."""
-    seen = TrafficSeen()
+    seen = TrafficSeen.of(PlacementSpec())
     seen.add([interval(400)])
     assert rate(seen.add([interval(400), interval(400), interval(900)])) == 9.0
 
 
 def test_an_interval_that_lasts_shows_a_change_only_beyond_doubt():
-    seen = TrafficSeen()
+    seen = TrafficSeen.of(PlacementSpec())
     seen.add([interval(400)])
     assert not seen.has_changed([interval(500)]), "3.3 standard deviations: its end may tell"
     assert seen.has_changed([interval(560)])
@@ -76,7 +77,7 @@ def test_an_interval_that_lasts_shows_a_change_only_beyond_doubt():
 
 
 def test_answers_of_before_tell_more_than_none():
-    seen = TrafficSeen()
+    seen = TrafficSeen.of(PlacementSpec())
     seen.add([interval(400, num_output=50)])
     planned = seen.add([interval(900, answered=FEWEST_LENGTHS - 1, num_output=999)])
     chat = planned.services["chat"]
@@ -85,7 +86,7 @@ def test_answers_of_before_tell_more_than_none():
 
 
 def test_usual_lengths_are_those_of_services_that_were_seen_often_enough():
-    seen = TrafficSeen()
+    seen = TrafficSeen.of(PlacementSpec())
     seen.add([interval(FEWEST_LENGTHS - 1)])
     assert seen.usual_lengths() == []
     seen.add([interval(FEWEST_LENGTHS, num_input=100, num_output=50)])
@@ -94,7 +95,7 @@ def test_usual_lengths_are_those_of_services_that_were_seen_often_enough():
 
 @each_seed(range(3))
 def test_constant_traffic_is_hardly_ever_taken_for_another_one(seed: int):
-    random, seen = Random(seed), TrafficSeen()
+    random, seen = Random(seed), TrafficSeen.of(PlacementSpec())
     starts = 0
     for _ in range(40):
         seen.add([interval(sum(random.random() < 0.01 for _ in range(4000)))])

@@ -6,9 +6,10 @@
 Services are clusters of requests by length, each with one of four models. Our placement search and doubling budgets are
 beside own devices for each service (as vLLM), first come first served (as AlpaServe) and parts of the memory and of the
 SMs (as MuxServe). They are also beside ourselves with a part left out: with first come first served (-F), with
-skip-join MLFQ (-M), and without sharing (-P). Plans stay during a run; ``foreseen`` has one that is made for the run
-itself. What parts MuxServe's services have is told by `bench.papers.seallm.multiplexing`. Runs are kept below
-``--out``: interrupted, or with another question, the bench goes on where it was.
+skip-join MLFQ (-M), and without sharing (-P). Plans stay during a run, but for ``replaced``, whose plan the placement
+daemon changes; ``foreseen`` has one that is made for the run itself. What parts MuxServe's services have is told by
+`bench.papers.seallm.multiplexing`. Runs are kept below ``--out``: interrupted, or with another question, the bench goes
+on where it was.
 
 Ratios are geometric means over assignments of models and seeds, with 95 % intervals of pairs.
 """

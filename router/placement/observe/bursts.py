@@ -32,7 +32,7 @@ def dispersion(spread: CountSpread) -> float:
     """Return the dispersion in long windows, of a renewal process with gamma gaps that has as much in windows like
     these. 1 as long as nothing is known. Windows of less than a request each count as so many requests.
     """
-    if spread.arrived <= 0:
+    if min(spread.arrived, spread.pairs) <= 0:
         return 1.0
     known = min(spread.pairs, spread.arrived)
     excess = known * (spread.squares / spread.arrived - 1) / (PRIOR_PAIRS + known)

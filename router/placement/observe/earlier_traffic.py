@@ -64,12 +64,7 @@ def _part(seen: Observed, span_s: float) -> Observed:
     """Return what was seen as if it had been so for ``span_s`` only."""
     part = span_s / seen.span_s if seen.span_s > 0 else 0.0
     services = {name: _scaled(tally, part) for name, tally in seen.services.items()}
-    spreads = {
-        name: structs.replace(
-            one, pairs=round(part * one.pairs), arrived=part * one.arrived, squares=part * one.squares
-        )
-        for name, one in seen.spreads.items()
-    }
+    spreads = {name: _scaled_spread(one, part) for name, one in seen.spreads.items()}
     return Observed(span_s, services, spreads)
 
 
@@ -77,3 +72,9 @@ def _scaled(tally: ServiceTally, part: float) -> ServiceTally:
     values = {name: part * getattr(tally, name) for name in SUMS}
     whole = {name: value if name.endswith("_s") else round(value) for name, value in values.items()}
     return structs.replace(tally, **whole)
+
+
+def _scaled_spread(spread: CountSpread, part: float) -> CountSpread:
+    """Where no pair is left, nothing is known of bursts."""
+    num_pairs = round(part * spread.pairs)
+    return CountSpread(num_pairs, part * spread.arrived, part * spread.squares) if num_pairs else CountSpread()

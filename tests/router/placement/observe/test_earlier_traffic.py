@@ -58,6 +58,15 @@ def test_what_is_long_ago_is_forgotten():
     assert (earlier.seen.span_s, rates(earlier.seen)) == (MOST_S, {"chat": 0.0, "code": 2.0})
 
 
+def test_of_bursts_that_are_forgotten_nothing_is_known():
+    earlier = EarlierTraffic(WEIGHT_S, MOST_S)
+    earlier.add(Observed(MOST_S, seen(1.0, chat=6000).services, {"chat": CountSpread(1, 600.0, 900.0)}))
+    earlier.add(seen(0.9 * MOST_S, code=600))
+    beside = earlier.beside(seen(30.0, code=30))
+    assert beside.spreads["chat"] == CountSpread()
+    assert beside.dispersion("chat") == 1.0
+
+
 def test_a_change_is_remembered_by_who_comes_after():
     traffic = TrafficSeen.of(SPEC)
     traffic.add([seen(60.0, chat=240, code=0)])

@@ -55,8 +55,8 @@ def write_slow_profile(folder: Path, decode: DecodeCost) -> Path:
     return path
 
 
-def until(condition: Callable[[], bool], every_s: float = 0.1) -> None:
-    deadline = time.monotonic() + DEADLINE_S
+def until(condition: Callable[[], bool], every_s: float = 0.1, within_s: float = DEADLINE_S) -> None:
+    deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline, "did not come true in time"
         time.sleep(every_s)

@@ -54,20 +54,6 @@ def shared_profile(group: Group, world: World) -> SharedProfile:
     return SharedProfile.of({name: world.catalogue.profile(name, group.num_devices) for name in group.services})
 
 
-def replaceable_profile(group: Group, world: World) -> SharedProfile:
-    """Return what any service costs there. Weights may take half of the memory, or what they take at first; KV has the
-    rest for ever.
-    """
-    size, held = group.num_devices, shared_profile(group, world)
-    known = [name for name, by_size in world.catalogue.footprints.items() if size in by_size]
-    memory_bytes = size * world.catalogue.device_bytes
-    return replace(
-        held,
-        services={name: world.catalogue.profile(name, size) for name in known},
-        kv_memory_bytes=min(held.kv_memory_bytes, memory_bytes // 2),
-    )
-
-
 def sm_quotas(group: Group, loads: Loads) -> dict[str, SmQuota]:
     """Of each service of the group, by the load of services, and no less than `LEAST_PART`."""
     if len(group.services) == 1:

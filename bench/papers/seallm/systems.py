@@ -1,7 +1,7 @@
 """The systems that are compared, and the engines of each under a plan."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import inf
 from statistics import fmean
@@ -11,7 +11,6 @@ from bench.papers.seallm import devices
 from bench.papers.seallm.multiplexing import (
     Quotas,
     memory_quotas,
-    replaceable_profile,
     shared_profile,
     sm_quotas,
     split_profile,
@@ -23,7 +22,7 @@ from mesh.topology.schema import EngineSpec, PlacementSpec, PolicySpec, Scheduli
 from mesh.wire.control import Role
 from router.placement.search.plan import Group, Plan
 from simulation.engines.physics import Physics, SmQuota
-from simulation.engines.shared_profiles import Profile
+from simulation.engines.shared_profiles import Profile, SharedProfile
 from simulation.placement.evaluator import TIMING
 
 MAX_RUNNING, CHUNK_TOKENS = 128, 2048
@@ -83,7 +82,7 @@ def make_testbed(system: System, plan: Plan, world: World, loads: Loads) -> Test
                 engines.append(process.engine)
                 profiles[process.engine.id], quotas[process.engine.id] = process.profile, process.quota
         elif system.is_replaced:
-            profiles[name] = profile = replaceable_profile(group, world)
+            profiles[name] = profile = _replaceable_profile(group, world)
             weight_bytes = group.num_devices * world.catalogue.device_bytes - profile.kv_memory_bytes
             memory = {"weight_memory_bytes": weight_bytes, "staging_memory_bytes": weight_bytes}
             engines.append(_engine(name, group.role, group.services, system, **memory))
@@ -125,6 +124,20 @@ def _engine(name: str, role: Role, services: tuple[str, ...], system: System, **
         chunk_tokens=CHUNK_TOKENS,
         scheduling=system.scheduling,
         **settings,
+    )
+
+
+def _replaceable_profile(group: Group, world: World) -> SharedProfile:
+    """Return what any service costs there. Weights may take half of the memory, or what they take at first; KV has the
+    rest for ever.
+    """
+    size, held = group.num_devices, shared_profile(group, world)
+    known = [name for name, by_size in world.catalogue.footprints.items() if size in by_size]
+    memory_bytes = size * world.catalogue.device_bytes
+    return replace(
+        held,
+        services={name: world.catalogue.profile(name, size) for name in known},
+        kv_memory_bytes=min(held.kv_memory_bytes, memory_bytes // 2),
     )
 
 

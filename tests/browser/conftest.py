@@ -128,11 +128,14 @@ def open_page(browser: Any, ui: str) -> Iterator[OpenPage]:
     contexts: list[Any] = []
     home = ui.removesuffix("/ui/")
 
-    def opened(view: str = "mesh", width: int = 1280, height: int = 800, may_log: str = "", **options: Any) -> Any:
+    def opened(
+        view: str = "mesh", width: int = 1280, height: int = 800, may_log: str = "", script: str = "", **options: Any
+    ) -> Any:
         context = browser.new_context(viewport={"width": width, "height": height}, **options)
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(DEADLINE_S * 1000)
+        page.add_init_script(script)
 
         def logged(message: Any) -> None:
             if message.type in ("error", "warning") and not (may_log and may_log in message.text):

@@ -41,6 +41,13 @@ def wait_until_ended(traffic: Traffic, count: int = 3) -> None:
         time.sleep(0.05)
 
 
+def test_what_the_feed_says_before_the_page_listens_is_shown(open_page: OpenPage):
+    """A view listens after its first frame is drawn: here long after the feed was opened, and nothing comes later."""
+    late = "const soon = setTimeout; window.setTimeout = (call, ms, ...given) => soon(call, ms || 1000, ...given)"
+    page = open_page("mesh", script=late)
+    page.get_by_role("article", name="Engine prefill").wait_for()
+
+
 def test_the_mesh_is_shown_as_it_is(open_page: OpenPage, traffic: Traffic):
     page = open_page("mesh")
     for engine in ("prefill", "decode-0", "decode-1"):

@@ -1,13 +1,18 @@
 // Parts that several views are made of.
 
 import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
-import { watch } from "./store.js";
+import { versionNow, watch } from "./store.js";
 import { clock } from "./words.js";
 
 // Renders again when the store has changed.
 export function useStore() {
-  const [, render] = useState(0);
-  useEffect(() => watch(() => render((number) => number + 1)), []);
+  const [, render] = useState(versionNow());
+  const drawn = versionNow();
+  useEffect(() => {
+    const draw = () => render(versionNow());
+    if (versionNow() !== drawn) draw(); // an effect begins after the frame: what came in between was told to nobody
+    return watch(draw);
+  }, []);
 }
 
 export const Bar = ({ part, label }) => html`

@@ -26,6 +26,10 @@ export const state = {
 const readers = new Set();
 const travellers = new Set();
 let isDue = false;
+let version = 0;
+
+// How often the state has changed.
+export const versionNow = () => version;
 
 // Calls `reader` at most once a frame of the screen. Returns what ends that.
 export function watch(reader) {
@@ -40,6 +44,7 @@ export function watchTravels(traveller) {
 }
 
 export function changed() {
+  version += 1;
   if (isDue) return;
   isDue = true;
   requestAnimationFrame(() => {

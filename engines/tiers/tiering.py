@@ -285,10 +285,12 @@ class Tiering:
         return []
 
     def _store(self, service: Service) -> StoreBlocks | None:
-        """The first new blocks that are still in the pool and not in the first tier; None: there are none of those."""
+        """The first new blocks that are still in the pool and that a tier lacks, be it one that was emptied or behind
+        when they were stored; None: there are none of those.
+        """
         pool, index, new = service.pool, service.tiers, service.pool.tell_new()
         assert index is not None
-        first, most_bytes = next(iter(index.tiers)), min(STORE_BYTES, min(index.tiers.values()) // STORE_PART)
+        most_bytes = min(STORE_BYTES, min(index.tiers.values()) // STORE_PART)
         digests, blocks, most = list[Digest](), list[int](), max(1, most_bytes // block_bytes(service.shape))
         for _ in range(min(len(new), MOST_LOOKS)):
             if len(digests) == most:
@@ -297,7 +299,7 @@ class Tiering:
             block = pool.find(digest)
             if block is None:
                 self._num_dropped += 1
-            elif index.find(digest) is not first:
+            elif not index.is_in_all(digest):
                 digests.append(digest)
                 blocks.append(block)
         return StoreBlocks(service.name, digests, blocks) if digests else None

@@ -23,7 +23,7 @@ class EncryptedFolder(ListedFolder):
 
     def write(self, files: Sequence[BlockFile]) -> Written:
         """Encrypt what is not there, and write it."""
-        new = [file for file in files if not self.has(file.name)]
+        new = self._missing(files)
         return super().write([BlockFile(file.name, [self._cipher.encrypt(file.name, file.parts)]) for file in new])
 
     def _begin(self) -> None:

@@ -99,12 +99,16 @@ class TierFolder:
         except OSError as error:
             return Written(0, 0, 0, len(files), _reason(error))
 
+    def _missing(self, files: Sequence[BlockFile]) -> list[BlockFile]:
+        """Return those that are not there, whoever wrote the others."""
+        return [file for file in files if not os.path.exists(self._place(file.name))]
+
     def _refusal(self) -> str:
         """Say why nothing is to be written there any more; empty: it may be. Raise OSError."""
         return ""
 
     def _write_counted(self, files: Sequence[BlockFile], usage: int) -> Written:
-        new = [file for file in files if not self.has(file.name)]
+        new = self._missing(files)
         num_bytes = sum([file.num_bytes for file in new])
         if num_bytes > self.capacity_bytes:
             return Written(0, 0, 0, len(new), "they are larger than the tier")
@@ -247,6 +251,11 @@ class ListedFolder(TierFolder):
         if written.num_evicted or self._clock() >= self._looks_at:
             self._look()
         return written
+
+    def _missing(self, files: Sequence[BlockFile]) -> list[BlockFile]:
+        missing = super()._missing(files)
+        self._names |= {file.name for file in files} - {file.name for file in missing}
+        return missing
 
     def _write(self, file: BlockFile) -> None:
         super()._write(file)

@@ -23,6 +23,9 @@ class TierIndex(Protocol):
     def find(self, digest: bytes) -> Tier | None:
         """Return the fastest tier that holds the block of this chain digest; None: none does."""
 
+    def is_in_all(self, digest: bytes) -> bool:
+        """Return whether every tier holds that block."""
+
 
 @dataclass(slots=True)
 class TierUse:

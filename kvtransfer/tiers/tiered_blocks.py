@@ -59,6 +59,11 @@ class TieredBlocks:
                 return tier
         return None
 
+    def is_in_all(self, digest: bytes) -> bool:
+        """Return whether every tier has a file of that name."""
+        name = name_of(self._space, digest)
+        return all(folder.has(name) for folder in self.folders.values())
+
     def generations(self, blocks: Sequence[int]) -> list[int]:
         """Return what `store` tells by whether the blocks have got new content meanwhile."""
         return self._memory.generations(blocks)

@@ -71,6 +71,11 @@ class SimulatedTiers:
         """Return the fastest tier that holds the block."""
         return self._find(name_of(self._space, digest))
 
+    def is_in_all(self, digest: bytes) -> bool:
+        """Return whether every tier holds the block."""
+        name = name_of(self._space, digest)
+        return all(name in one.blocks for one in self._host.tiers.values())
+
     def _find(self, name: str) -> Tier | None:
         return next((tier for tier, one in self._host.tiers.items() if name in one.blocks), None)
 

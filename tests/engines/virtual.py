@@ -228,6 +228,7 @@ class VirtualMesh:
             for digest, block, generation in zip(job.digests, job.blocks, generations, strict=True):
                 if engine.memory.generations[job.service, block] == generation and not self.spoil():
                     tier.contents[digest] = dict(engine.memory.read(job.service, block))
+                    tier.lacking.discard(digest)
                     num_stored += 1
             use = TierUse(num_stored, num_stored * block_bytes(SHAPE), 0.001)
             self.perform(name, engine.core.stored(BlocksStored({Tier.HOST: use}), self.now))

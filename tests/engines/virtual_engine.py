@@ -22,9 +22,13 @@ class VirtualTier:
     def __init__(self) -> None:
         self.contents: dict[bytes, dict[int, bytes]] = {}
         self.tiers = {Tier.HOST: 2**20}
+        self.lacking: set[bytes] = set()  # of them, what a tier below does not have
 
     def find(self, digest: bytes) -> Tier | None:
         return Tier.HOST if digest in self.contents else None
+
+    def is_in_all(self, digest: bytes) -> bool:
+        return digest in self.contents and digest not in self.lacking
 
 
 def make_service(

@@ -257,6 +257,22 @@ def test_a_small_tier_is_filled_by_parts(make_spec: MakeSpec):
     assert len(store.blocks) == 2
 
 
+@pytest.mark.parametrize("are_lacking", [False, True])
+def test_what_a_tier_lacks_is_stored_again_once_it_was_loaded(make_spec: MakeSpec, *, are_lacking: bool):
+    """As after the key of a disk has changed, or where the disk was behind when the blocks were stored."""
+    mesh, tier = VirtualMesh(), VirtualTier()
+    first, second = conversation(make_spec, "a", 2)
+    mesh.add("before", tier=tier)
+    ask(mesh, "before", first)
+    old = {*tier.contents}
+    tier.lacking |= old if are_lacking else set()
+    after = mesh.add("after", tier=tier)
+    ask(mesh, "after", second)
+    [status] = after.core.status(0.0).tiers
+    assert (status.loaded_blocks, tier.lacking) == (len(old), set())
+    assert status.stored_blocks == len(tier.contents) - (0 if are_lacking else len(old))
+
+
 def test_gateways_are_told_of_tiers_from_which_it_is_worth_to_load(engine: VirtualEngine):
     [service] = engine.core.status(0.0).services
     assert service.tier_tokens == 2**20 // 32 * BLOCK_SIZE

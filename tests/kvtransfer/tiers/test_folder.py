@@ -159,6 +159,13 @@ def test_a_listed_folder_looks_now_and_then_for_what_others_wrote(tmp_path):
     assert folder.has(file(1).name)
 
 
+def test_a_listed_folder_writes_nothing_that_others_wrote_since_it_looked(tmp_path):
+    folder, other = (ListedFolder(tmp_path / "tier", 8 * UNIT, lambda: 0.0) for _ in range(2))
+    other.write([file(1)])
+    assert folder.write([file(1), file(2)]) == Written(1, UNIT, 0, 0)
+    assert (folder.used_bytes, folder.has(file(1).name)) == (2 * UNIT, True)
+
+
 def test_a_listed_folder_forgets_what_is_gone(tmp_path):
     folder, other = ListedFolder(tmp_path / "tier", 8 * UNIT), TierFolder(tmp_path / "tier", 8 * UNIT)
     folder.write([file(1), file(2)])

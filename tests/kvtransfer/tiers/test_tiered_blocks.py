@@ -140,6 +140,16 @@ def test_what_left_the_first_tier_is_loaded_from_the_next(memory, with_disk):
     assert (read(memory, [5, 3, 4]) == rows[:3]).all()
 
 
+def test_what_one_tier_lacks_is_not_in_all(memory, with_disk):
+    fill(memory, 1)
+    store(with_disk, [0, 1])
+    path_of(with_disk, DIGESTS[0]).unlink()
+    with_disk.folders[Tier.DISK].remove(path_of(with_disk, DIGESTS[1], Tier.DISK).name)
+    assert [with_disk.is_in_all(digest) for digest in DIGESTS[:3]] == [False] * 3
+    store(with_disk, [0, 1])
+    assert [with_disk.is_in_all(digest) for digest in DIGESTS[:3]] == [True, True, False]
+
+
 def test_a_damaged_file_of_one_tier_is_taken_from_the_next(memory, with_disk):
     fill(memory, 1)
     store(with_disk, [0])

@@ -73,12 +73,15 @@ class TierFolder:
         return os.path.exists(self._place(name))
 
     def read(self, name: str) -> bytes | None:
-        """Return what is in a file, and note that it was used; None: it is not there. Raise OSError."""
+        """Return what is in a file, and note that it was used, if the file system lets that be noted; None: it is not
+        there. Raise OSError.
+        """
         place = self._place(name)
         try:
             with open(place, "rb", buffering=0) as file:
                 content = file.readall()
-                os.utime(file.fileno())
+                with suppress(OSError):  # it is full, or read-only since it has errors
+                    os.utime(file.fileno())
         except FileNotFoundError:
             return None
         return content

@@ -35,6 +35,18 @@ def test_what_is_written_is_read(tmp_path):
     assert folder.read(file(3).name) is None
 
 
+def test_what_cannot_be_touched_is_read(tmp_path, monkeypatch):
+    """As on a file system that the kernel made read-only."""
+
+    def refuse(_fd):
+        raise OSError(30, "Read-only file system")
+
+    folder = TierFolder(tmp_path / "tier", 8 * UNIT)
+    folder.write([file(1)])
+    monkeypatch.setattr(os, "utime", refuse)
+    assert folder.read(file(1).name) == b"".join(file(1).parts)
+
+
 def test_what_is_there_is_not_written_again(tmp_path):
     folder, other = (TierFolder(tmp_path / "tier", 8 * UNIT) for _ in range(2))
     folder.write([file(1)])

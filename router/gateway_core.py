@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-import msgspec
-
 from mesh.addresses import owner_of, supervisors
 from mesh.effects import Follow, Publish, Rest
 from mesh.errors import UserError
@@ -104,7 +102,6 @@ class GatewayCore:
         self.heard: Final = HeardProcesses(set(self._supervisor_of.values()), self._supervisor_of.keys(), silence_s)
         self._unknown_choice: PolicyChoice | None = None  # the last one that this gateway could not take
         self._servers = tuple(topology.servers)
-        self._separates_prefixes = topology.access is not None and topology.access.separates_prefixes
         self._drains = ServerDrains(self._servers)
         self.added: Final = AddedAdapters.of(topology)
         self._has_successor = False
@@ -128,8 +125,6 @@ class GatewayCore:
         try:
             if self.state is ProcessState.DRAINING:
                 raise Draining
-            if self._separates_prefixes:
-                spec = msgspec.structs.replace(spec, cache_salt=tenant)
             return self._told(self.dispatcher.submit(spec, timeline, now, tenant))
         except RouterError as error:
             self.dispatcher.timelines.failed(timeline, error, now)

@@ -301,7 +301,9 @@ def _broadcast(shell: ProcessShell, router: Router) -> FeedBroadcast:
 def _keyring(topology: Topology) -> Keyring | None:
     """Make the keyring; None: everybody may ask."""
     access = topology.access
-    return None if access is None or access.keys is None else Keyring(access.keys, access.defaults)
+    if access is None or access.keys is None:
+        return None
+    return Keyring(access.keys, access.defaults, share_prefixes=access.share_prefixes)
 
 
 def _callers(shell: ProcessShell, router: Router, peers: ClientPeers, keyring: Keyring | None) -> Callers:

@@ -216,10 +216,6 @@ class AccessSpec:
     defaults: KeyLimits = UNLIMITED  # of keys that say nothing of their own
     share_prefixes: bool = False  # whether requests of one key may take KV that was computed for another's
 
-    @property
-    def separates_prefixes(self) -> bool:
-        return self.keys is not None and not self.share_prefixes
-
 
 @dataclass(frozen=True, slots=True)
 class TracesSpec:

@@ -1,7 +1,5 @@
 """A gateway's own life: what it says of itself and when, which policy it takes, and how it ends."""
 
-from dataclasses import replace
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -9,7 +7,7 @@ import pytest
 from mesh.effects import Follow, Publish, Rest
 from mesh.errors import UserError
 from mesh.topology.parse import load
-from mesh.topology.schema import AccessSpec, PolicySpec, Topology
+from mesh.topology.schema import PolicySpec, Topology
 from mesh.wire.control import Drain, Locate, PolicyChoice, ProcessState, RequestPlace, RequestPlaces, SetPolicy
 from router.effects import DeclinePolicy, Fail, SendToEngine, TakePolicy, TellPlaces
 from router.gateway_core import GatewayCore, GatewayParts
@@ -161,21 +159,3 @@ def test_an_operators_policy_that_does_not_exist_is_not_taken(gateway):
 
 def test_an_operators_order_goes_to_the_engine(gateway):
     assert gateway.order(M0, Drain(), 0.0) == [SendToEngine(M0, Drain())]
-
-
-@pytest.mark.parametrize(
-    ("access", "salts"),
-    [
-        (None, ("", "")),
-        (AccessSpec(open=True), ("", "")),
-        (AccessSpec(Path("keys.json")), ("ann", "bob")),
-        (AccessSpec(Path("keys.json"), share_prefixes=True), ("", "")),
-    ],
-)
-def test_requests_of_two_keys_share_no_prefix_unless_told(topology, access, salts):
-    gateway = core_of(replace(topology, access=access))
-    gateway.monitor.observe(sender_of(M0), make_status(M0), 0.0)
-    effects = [*submit(gateway, "r1", "ann"), *submit(gateway, "r2", "bob")]
-    specs = [effect.message.spec for effect in effects if isinstance(effect, SendToEngine)]
-    assert tuple(spec.cache_salt for spec in specs) == salts
-    assert len({spec.prefix_salt for spec in specs}) == len({*salts})

@@ -65,7 +65,8 @@ class KeyedBatchCallers:
             raise not_known("The key that asked for the batch is gone")
         if held.key.has_expired(self._wall_clock()):
             raise not_allowed("The key that asked for the batch has expired", "key_expired")
-        return Caller(PEER, f"{TENANT}{tenant}", BatchRights(held), window_s)
+        salt = self._keyring.cache_salt(held.key, tenant)
+        return Caller(PEER, f"{TENANT}{tenant}", BatchRights(held), window_s, salt)
 
 
 def open_batch_callers(key: str, tenant: str, window_s: float) -> Caller:

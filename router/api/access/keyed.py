@@ -74,7 +74,8 @@ class KeyedCallers:
         if held.limits.requests_per_minute is not None:
             held.meter.ask(held.limits, self._num_gateways(), self._clock.now())
         tenant = self._peers.named_tenant(scope, headers) or held.key.name
-        return Caller(peer, tenant, KeyRights(held, self._num_gateways, self._clock))
+        rights = KeyRights(held, self._num_gateways, self._clock)
+        return Caller(peer, tenant, rights, cache_salt=self._keyring.cache_salt(held.key, tenant))
 
     def _held(self, shown: str | None) -> HeldKey:
         """Raise `ApiError`: no key or an unknown one (401), one whose time is over (403)."""

@@ -32,9 +32,12 @@ class HeldKey:
 class Keyring:
     """A file that is broken or gone changes nothing: the last good keys stay, and the log says so once."""
 
-    def __init__(self, path: Path, defaults: KeyLimits) -> None:
-        """Raise `UserError` if the file is broken. Without a file nobody has a key."""
+    def __init__(self, path: Path, defaults: KeyLimits, *, share_prefixes: bool = False) -> None:
+        """Raise `UserError` if the file is broken. Without a file nobody has a key. ``share_prefixes``: requests of all
+        keys may take each other's KV.
+        """
         self._path = path
+        self._shares_prefixes = share_prefixes
         self._defaults = defaults
         self._stamp: _Stamp = _stamp(path)
         self._held: dict[str, HeldKey] = {}
@@ -62,6 +65,12 @@ class Keyring:
     def of_id(self, key: str) -> HeldKey | None:
         """Return the key of that id; None: there is none, or no longer."""
         return self._held.get(key)
+
+    def cache_salt(self, key: AccessKey, tenant: str) -> str:
+        """Return what tells prefixes of this key and tenant from those of others; empty: nothing does. A new key of the
+        same name takes what the old one had.
+        """
+        return "" if self._shares_prefixes else f"{key.name}/{tenant}"
 
     def __iter__(self) -> Iterator[HeldKey]:
         """Iterate over all keys, in the order of the file: new ones come last."""

@@ -150,7 +150,7 @@ class ForwardRoutes:
         call_id, trace = CallId.draw(scope["state"]["request_id"]), _trace_of(scope)
         passed = _passed(headers, call_id, trace)
         order = await self._order(path, data, asked, passed, model, caller)
-        spec = self._spec(call_id, model, order, promise, arrived_s)
+        spec = self._spec(call_id, model, order, promise, arrived_s, caller.cache_salt)
         prefix = PREFIXES.get(path)
         rewriter = Rewriter(prefix and call_id.answer(prefix), asked.model or model.service)
         call = ForwardedCall(
@@ -172,7 +172,13 @@ class ForwardRoutes:
                 trace.close()
 
     def _spec(
-        self, call_id: CallId, model: ForwardedModel, order: AskedCall, promise: Promise, arrived_s: float
+        self,
+        call_id: CallId,
+        model: ForwardedModel,
+        order: AskedCall,
+        promise: Promise,
+        arrived_s: float,
+        cache_salt: str,
     ) -> RequestSpec:
         has_answer = order.body.path not in WHOLE_PATHS
         most = order.num_choices * model.most_tokens(order.asked.most_tokens, len(order.prompt))
@@ -187,6 +193,7 @@ class ForwardRoutes:
             priority=promise.priority,
             age_s=self._parts.clock.now() - arrived_s,
             late=promise.late,
+            cache_salt=cache_salt,
         )
 
     def _submit(

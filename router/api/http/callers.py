@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from hashlib import blake2b
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, Final, Protocol
 
@@ -18,6 +19,7 @@ FAIRNESS_HEADER: Final = "x-gateway-inference-fairness-id"
 IPV6_PREFIX: Final = 64  # bits of an address that one subscriber has to himself
 MAX_PROXIES: Final = 16  # that a request may pass
 MAX_ADDRESS: Final = 64  # characters
+MAX_TENANT: Final = 64  # characters of whom a trusted proxy names
 
 Network = IPv4Network | IPv6Network
 
@@ -42,12 +44,14 @@ class Rights(Protocol):
 class Caller(msgspec.Struct, frozen=True):
     """Who sent a request. ``peer``: the address that a request comes from; ``tenant``: whom it is counted for;
     ``rights``: None if open. ``window_s``: of a line of a batch, the seconds that are left for it; None: it is none.
+    ``cache_salt``: of its requests (`RequestSpec.cache_salt`).
     """
 
     peer: str
     tenant: str
     rights: Rights | None = None
     window_s: float | None = None
+    cache_salt: str = ""
 
     @property
     def owner(self) -> str:
@@ -129,7 +133,15 @@ class ClientPeers:
         if not name:
             return None
         client: tuple[str, int] | None = scope.get("client")
-        return f"{NAMED}{name[:64]}" if client and self.trusts(client[0]) else None
+        return f"{NAMED}{_bounded(name)}" if client and self.trusts(client[0]) else None
+
+
+def _bounded(name: str) -> str:
+    """Return a name of `MAX_TENANT` characters at most, which no other name becomes."""
+    if len(name) < MAX_TENANT:
+        return name
+    digest = blake2b(name.encode(), digest_size=16).hexdigest()
+    return f"{name[: MAX_TENANT - len(digest)]}{digest}"
 
 
 def _forwarded_for(scope: Scope) -> list[str]:

@@ -171,6 +171,7 @@ class OrderIntake:
                         adapter=order.model.adapter,
                         images=prompt.images,
                         late=order.promise.late,
+                        cache_salt=order.caller.cache_salt,
                     ),
                 )
 

@@ -82,6 +82,7 @@ class PooledOrder:
             priority=self.promise.priority,
             pooling=Pooling(text.first_tokens),
             late=self.promise.late,
+            cache_salt=self.caller.cache_salt,
         )
 
 

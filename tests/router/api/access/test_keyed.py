@@ -12,11 +12,12 @@ from mesh.access.key_file import change_keys
 from mesh.access.keys import KeyLimits, make_key
 from mesh.clock import SystemClock
 from mesh.topology.schema import ServiceSpec, Slo
+from router.api.access.batches import KeyedBatchCallers
 from router.api.access.keyed import KeyedCallers
 from router.api.access.keyring import Keyring
 from router.api.app import ApiConfig, create_apps
 from router.api.http.browsers import BrowserRules
-from router.api.http.callers import ClientPeers
+from router.api.http.callers import FAIRNESS_HEADER, ClientPeers
 from router.api.metrics.gateway import GatewayMetrics
 from router.api.openai.models import Models, ServedModel
 from router.api.responses.stored import StoredResponses
@@ -214,6 +215,33 @@ async def test_nobody_waits_for_an_hour(keyed):
     await keyed.complete(await keyed.key() | {"x-slo-ttft-ms": "3600000", "x-slo-tpot-ms": "3600000"})
     spec = keyed.router.specs[-1]
     assert (spec.slo_ttft_s, spec.slo_tpot_s) == (60.0, 1.0)
+
+
+async def test_requests_share_prefixes_by_key_and_by_whom_a_trusted_proxy_names(keyed):
+    ann, bob = await keyed.key("ann"), await keyed.key("bob")
+    long = "https://issuer.example/tenants/of/a/name/that/is/rather/long/indeed/"
+    callers = [ann, ann, bob, *(key | {FAIRNESS_HEADER: f"{long}{name}"} for key in (ann, bob) for name in "xy")]
+    for headers in callers:
+        assert (await keyed.complete(headers)).status_code == 200
+    salts = [spec.cache_salt for spec in keyed.router.specs]
+    assert salts[0] == salts[1] != ""
+    assert len({*salts}) == len(callers) - 1
+    assert len({spec.prefix_salt for spec in keyed.router.specs}) == len(callers) - 1
+
+
+async def test_lines_of_batches_share_prefixes_with_their_key(keyed):
+    headers = await keyed.key("ann")
+    await keyed.complete(headers)
+    key = keyed.keyring.named("ann").key.id
+    assert KeyedBatchCallers(keyed.keyring, lambda: WALL_S)(key, "ann", 60.0).cache_salt == (
+        keyed.router.specs[-1].cache_salt
+    )
+
+
+async def test_all_keys_share_prefixes_where_the_topology_says_so(tmp_path):
+    keyring = Keyring(tmp_path / "keys.json", KeyLimits(), share_prefixes=True)
+    key, _ = make_key("ann", KeyLimits(), 0.0)
+    assert keyring.cache_salt(key, "ann") == ""
 
 
 async def test_no_secret_is_logged(keyed, logged):

@@ -24,6 +24,7 @@
 #define AHEAD 16  /* groups that are asked of memory before they are needed, */
 #define KV_AHEAD 2 /* and blocks of KV */
 #define ROWS 96   /* of inputs that stay in the second cache while all tiles are gone through */
+#define OWN_ROWS 48 /* for a thread, at least, that computes rows of its own: each unpacks all weights then */
 #define CACHE_LINE 64
 #define WIDE 4    /* registers of outputs, at most, that products with rounded inputs are computed for at a time */
 #define QUERIES 48 /* of a prompt that attend together */
@@ -75,6 +76,13 @@ struct rounded {
     const int8_t *codes;
     const float *scales, *sums;
     const int32_t *offsets;
+};
+
+/* Where rows become that. */
+struct rounding {
+    int8_t *codes;
+    float *scales, *sums;
+    int32_t *offsets;
 };
 
 /* Ask memory for what comes later: into the second cache, which has more requests under way than the first. */
@@ -223,56 +231,6 @@ static const struct kernels *kernels_named(const char *name) {
     return NULL;
 }
 
-/* ``stride``: floats from a row of ``out`` to the next. */
-static void product(const struct kernels *kernels, int form, const char *weights, const float *x, float *out,
-                    size_t stride, size_t rows, size_t outs, size_t ins, int adds, int threads) {
-    const long tiles = (long)(outs / TILE);
-    const size_t tile_bytes = ins / forms[form].group * GROUP_BYTES(forms[form]);
-    for (size_t row = 0; row < rows; row += ROWS) {
-        int some = (int)(rows - row < ROWS ? rows - row : ROWS);
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-        for (long tile = 0; tile < tiles; tile++)
-            kernels->product[form](weights + tile * tile_bytes, x + row * ins, ins, out + row * stride + tile * TILE,
-                                   stride, some, adds);
-    }
-}
-
-/* The same with inputs that are rounded first. False without memory for them. */
-static int product_rounded(const struct kernels *kernels, int form, const char *weights, const float *x, float *out,
-                           size_t stride, size_t rows, size_t outs, size_t ins, int adds, int threads) {
-    const long tiles = (long)(outs / TILE);
-    const size_t tile_bytes = ins / forms[form].group * GROUP_BYTES(forms[form]);
-    const size_t num_scales = ins / ROUNDED, num_groups = ins / forms[form].group, most = rows < ROWS ? rows : ROWS;
-    int8_t *codes = malloc(most * ins);
-    float *scales = malloc(2 * most * num_scales * sizeof *scales), *sums = scales + most * num_scales;
-    int32_t *offsets = malloc(most * num_groups * sizeof *offsets);
-    if (codes == NULL || scales == NULL || offsets == NULL) {
-        free(codes);
-        free(scales);
-        free(offsets);
-        return 0;
-    }
-    const struct rounded rounded = {codes, scales, sums, offsets};
-    for (size_t first = 0; first < rows; first += ROWS) {
-        const long some = (long)(rows - first < ROWS ? rows - first : ROWS);
-#pragma omp parallel num_threads(threads) if (threads > 1)
-        {
-#pragma omp for
-            for (long row = 0; row < some; row++)
-                kernels->round_row(x + (first + row) * ins, ins, forms[form], codes + row * ins,
-                                   scales + row * num_scales, sums + row * num_scales, offsets + row * num_groups);
-#pragma omp for
-            for (long tile = 0; tile < tiles; tile++)
-                kernels->dots[form](weights + tile * tile_bytes, &rounded, ins, out + first * stride + tile * TILE,
-                                    stride, (int)some, adds);
-        }
-    }
-    free(codes);
-    free(scales);
-    free(offsets);
-    return 1;
-}
-
 static size_t thread_number(void) {
 #ifdef _OPENMP
     extern int omp_get_thread_num(void);
@@ -280,6 +238,76 @@ static size_t thread_number(void) {
 #else
     return 0;
 #endif
+}
+
+/* How many rows has a block that one thread computes with all tiles? Such threads meet once a product, and each has as much
+ * to do. 0: there are too few rows for that, and threads share the tiles of each block. */
+static size_t rows_of_own(size_t rows, int threads) {
+    if (threads == 1 || rows < (size_t)threads * OWN_ROWS) return 0;
+    const size_t round = (size_t)threads * ROWS, blocks = (rows + round - 1) / round * (size_t)threads;
+    return (rows + blocks - 1) / blocks;
+}
+
+static void product_of_block(const struct kernels *kernels, int form, const char *weights, const float *x, float *out,
+                             size_t stride, int rows, size_t outs, size_t ins, int adds, int threads) {
+    const size_t tile_bytes = ins / forms[form].group * GROUP_BYTES(forms[form]);
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+    for (long tile = 0; tile < (long)(outs / TILE); tile++)
+        kernels->product[form](weights + tile * tile_bytes, x, ins, out + tile * TILE, stride, rows, adds);
+}
+
+/* ``stride``: floats from a row of ``out`` to the next. */
+static void product(const struct kernels *kernels, int form, const char *weights, const float *x, float *out,
+                    size_t stride, size_t rows, size_t outs, size_t ins, int adds, int threads) {
+    const size_t own = rows_of_own(rows, threads), size = own ? own : ROWS;
+#pragma omp parallel for num_threads(threads) schedule(dynamic) if (own)
+    for (long block = 0; block < (long)((rows + size - 1) / size); block++) {
+        const size_t first = block * size;
+        product_of_block(kernels, form, weights, x + first * ins, out + first * stride, stride,
+                         (int)(rows - first < size ? rows - first : size), outs, ins, adds, own ? 1 : threads);
+    }
+}
+
+/* The same with inputs that are rounded first, into ``to``. */
+static void product_of_rounded(const struct kernels *kernels, int form, const char *weights, const float *x, float *out,
+                               size_t stride, int rows, size_t outs, size_t ins, int adds, int threads,
+                               const struct rounding *to) {
+    const size_t tile_bytes = ins / forms[form].group * GROUP_BYTES(forms[form]);
+    const size_t num_scales = ins / ROUNDED, num_groups = ins / forms[form].group;
+    const struct rounded rounded = {to->codes, to->scales, to->sums, to->offsets};
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+#pragma omp for
+        for (long row = 0; row < (long)rows; row++)
+            kernels->round_row(x + row * ins, ins, forms[form], to->codes + row * ins, to->scales + row * num_scales,
+                               to->sums + row * num_scales, to->offsets + row * num_groups);
+#pragma omp for
+        for (long tile = 0; tile < (long)(outs / TILE); tile++)
+            kernels->dots[form](weights + tile * tile_bytes, &rounded, ins, out + tile * TILE, stride, rows, adds);
+    }
+}
+
+/* `product` with inputs that are rounded first. False without memory for them. */
+static int product_rounded(const struct kernels *kernels, int form, const char *weights, const float *x, float *out,
+                           size_t stride, size_t rows, size_t outs, size_t ins, int adds, int threads) {
+    const size_t own = rows_of_own(rows, threads), size = own ? own : rows < ROWS ? rows : ROWS;
+    const size_t num_scales = ins / ROUNDED, num_groups = ins / forms[form].group, most = own ? threads * size : size;
+    int8_t *codes = malloc(most * ins);
+    float *scales = malloc(2 * most * num_scales * sizeof *scales), *sums = scales + most * num_scales;
+    int32_t *offsets = malloc(most * num_groups * sizeof *offsets);
+    const int done = codes != NULL && scales != NULL && offsets != NULL;
+#pragma omp parallel for num_threads(threads) schedule(dynamic) if (own)
+    for (long block = 0; block < (done ? (long)((rows + size - 1) / size) : 0); block++) {
+        const size_t first = block * size, at = own ? thread_number() * size : 0;
+        const struct rounding to = {codes + at * ins, scales + at * num_scales, sums + at * num_scales,
+                                    offsets + at * num_groups};
+        product_of_rounded(kernels, form, weights, x + first * ins, out + first * stride, stride,
+                           (int)(rows - first < size ? rows - first : size), outs, ins, adds, own ? 1 : threads, &to);
+    }
+    free(codes);
+    free(scales);
+    free(offsets);
+    return done;
 }
 
 /* ``tables`` [requests][width]: the row at which each block begins. False without memory for the scores. */

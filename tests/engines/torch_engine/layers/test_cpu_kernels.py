@@ -78,16 +78,16 @@ def test_a_row_does_not_depend_on_the_others(kernels, kind, rounds):
     num_in = 5 * KINDS[kind].num_weights
     blocks, _ = a_weight(kind, 128, num_in)
     linear = CodeLinear([blocks.codes()], rounds=rounds, kernels=kernels)
-    x = torch.randn(110, num_in)
+    x = torch.randn(210, num_in)
     alone = torch.cat([linear(row[None]) for row in x])
-    for num_rows in (2, 3, 4, 5, 7, 12, 96, 110):
-        assert torch.equal(linear(x[:num_rows]), alone[:num_rows])
-    threads = torch.get_num_threads()
-    torch.set_num_threads(2)
+    before = torch.get_num_threads()
     try:
-        assert torch.equal(CodeLinear([blocks.codes()], rounds=rounds, kernels=kernels)(x), alone)
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            for num_rows in (2, 3, 4, 5, 7, 12, 96, 110, 210):
+                assert torch.equal(linear(x[:num_rows]), alone[:num_rows])
     finally:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("kernels", SETS)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from math import ceil
+from typing import Final
 
 from engines.costs.profiles import EngineProfile
 from engines.memory.known_shapes import known_config, shape_of
@@ -9,6 +10,8 @@ from engines.models.files.model_config import ModelConfig
 from kvtransfer.layout import KVLayout, PageLayout
 from mesh.sizes import MIB
 from mesh.topology.schema import EngineSpec, ServiceSpec, Topology
+
+LARGE: Final = 8  # MiB: what is larger is told in those
 
 
 def too_small(topology: Topology, engine: EngineSpec, profile: EngineProfile | None) -> Iterator[str]:
@@ -33,7 +36,7 @@ def too_small(topology: Topology, engine: EngineSpec, profile: EngineProfile | N
         elif engine.backend == "simulated":
             what, least = "profile: its KV memory", ""
         else:
-            what, least = f"kv_memory: {_mib(engine.kv_memory_bytes)}", _mib(engine.kv_memory_bytes * share)
+            what, least = f"kv_memory: {_size(engine.kv_memory_bytes)}", _size(engine.kv_memory_bytes * share)
         yield (
             f"engines.{engine.id}.{what} holds {num_tokens} tokens of {spec.name}, and a request may have {longest}: "
             f"longer ones are refused or cut; use {f'{least} at least, or ' if least else ''}"
@@ -41,9 +44,10 @@ def too_small(topology: Topology, engine: EngineSpec, profile: EngineProfile | N
         )
 
 
-def _mib(num_bytes: float) -> str:
-    """Return a size as topologies have it."""
-    return f"{ceil(num_bytes / MIB)}MiB"
+def _size(num_bytes: float) -> str:
+    """Return a size as topologies have it, hardly larger."""
+    is_large = num_bytes % MIB == 0 or num_bytes > LARGE * MIB
+    return f"{ceil(num_bytes / MIB)}MiB" if is_large else f"{ceil(num_bytes * 1024 / MIB)}KiB"
 
 
 def _tokens_of_pages(

@@ -37,6 +37,12 @@ def test_memory_that_holds_less_than_a_request_may_have_is_told(tmp_path: Path):
     )
 
 
+def test_memory_of_less_than_a_mebibyte_is_told_as_it_is(tmp_path: Path):
+    [remark] = remarks(tmp_path, 'kv_memory = "768KiB"\n')
+    assert "kv_memory: 768KiB holds 384 tokens of a, and a request may have 1024" in remark
+    assert "use 2MiB at least" in remark
+
+
 @pytest.mark.parametrize(
     "engine",
     [

@@ -10,7 +10,8 @@ computed, nor between a client's requests.
 Loads. Before each iteration, the first requests that wait are looked up once. The look-up tells how far their prefix
 goes in the pool, how much further in the tiers, and how much further on another engine that the gateway named
 (`engines.pulls`). What saves most time beside computing is loaded or pulled: the request holds its blocks and joins
-what runs when they are full. What takes longer than computing would have is stopped. What did not come is computed.
+what runs when they are full. What takes longer than computing would have is stopped, and until it has ended, nothing
+else is loaded from tiers. What did not come is computed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -73,6 +74,7 @@ class Tiering:
         self.held = HeldPrefixes(services)
         self._costs = {tier: LoadCost() for tier in Tier}
         self._loads: dict[int, Load] = {}  # by ticket
+        self._late: set[int] = set()  # loads that were stopped, as they took too long, and have not ended yet
         self._is_storing = False
         self._quiet_at: float | None = None  # if nothing comes until then; None: it is quiet, busy or has stored all
         self._is_quiet = False
@@ -144,7 +146,9 @@ class Tiering:
         return outcomes
 
     def _in_tiers(self, service: Service, request: EngineRequest) -> Offer:
-        """What to load; nothing if nothing is there, or computing is sooner."""
+        """What to load; nothing if nothing is there, computing is sooner, or it would wait for a load that is stuck."""
+        if self._late:
+            return NOTHING
         size, num_bytes, start = service.pool.block_size, block_bytes(service.shape), request.num_computed
         digests, load_s, best = list[Digest](), self._queued_s(), (0, 0.0, 0.0)
         for tier, found in groupby(self._further(service, request), lambda one: one[1]):
@@ -186,6 +190,7 @@ class Tiering:
 
     def loaded(self, ticket: int, result: BlocksLoaded, now: float) -> list[EngineOutcome]:
         """A load has ended, for a request or for another engine. The request computes what did not come."""
+        self._late.discard(ticket)
         for tier, use in result.uses.items():
             self._costs[tier].learn(use)
             self._loaded[tier].add(use)
@@ -256,6 +261,7 @@ class Tiering:
                 outcomes += self._pulls.cancel(load.pull, "it takes too long", now)
                 continue
             del self._loads[ticket]
+            self._late.add(ticket)
             self._join(load, 0, [], now)
             log.warning("computes what a KV tier was slow to bring", request=load.request.id, load_s=load.load_s)
             outcomes.append(StopLoading(ticket, load.service.name))
@@ -323,9 +329,9 @@ class Tiering:
 
     def room(self, service: Service) -> tuple[int, float]:
         """Return how many tokens of a service tiers hold at most, and the seconds to load one, if it comes from the
-        slowest. Tiers from which nothing is loaded, as computing is sooner, do not count.
+        slowest. Tiers from which nothing is loaded, as computing is sooner or a load is stuck, do not count.
         """
-        if service.tiers is None or not self._is_on:
+        if service.tiers is None or not self._is_on or self._late:
             return 0, 0.0
         num_bytes, size = block_bytes(service.shape), service.pool.block_size
         compute_s = service.chunk_s(USUAL_BLOCKS * size, 0)

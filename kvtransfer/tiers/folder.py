@@ -338,6 +338,8 @@ def _make_private(path: Path) -> None:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = path.lstat()
+    except (FileExistsError, NotADirectoryError):
+        raise UserError(f"{path}: cannot be a folder of [kv_tiers]: a file is in its place") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be a folder of [kv_tiers]: {error.strerror}") from None
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:

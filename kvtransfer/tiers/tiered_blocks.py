@@ -152,13 +152,12 @@ class TieredBlocks:
             if content is None:
                 continue
             with load.lock:
-                if load.is_stopped:
-                    return False
-                self._copies.write([content], [block])
-            use.num_blocks += 1
-            use.num_bytes += content.nbytes
+                if not (is_late := load.is_stopped):
+                    self._copies.write([content], [block])
+            use.num_blocks += not is_late
+            use.num_bytes += content.nbytes  # what came too late tells how slow the tier is
             use.elapsed_s += perf_counter() - started
-            return True
+            return not is_late
         return False
 
     def _account_for(

@@ -200,6 +200,30 @@ def test_a_load_that_takes_too_long_is_stopped_and_may_come_late(engine: Virtual
     engine.core.check_invariants()
 
 
+def test_nothing_is_loaded_behind_a_load_that_is_stuck(make_spec: MakeSpec):
+    """As where a disk does not answer any more: who waits for it would wait in vain."""
+    mesh, tier = VirtualMesh(), VirtualTier()
+    mesh.add("before", tier=tier)
+    firsts, seconds = zip(*[conversation(make_spec, name, 2) for name in "abc"], strict=True)
+    for first in firsts:
+        ask(mesh, "before", first)
+    engine = mesh.add("after", tier=tier)
+    core, load = engine.core, begin(engine, seconds[0])
+    deadline = core.next_deadline()
+    assert deadline is not None
+    core.expire(deadline)
+    assert core.status(deadline).services[0].tier_tokens == 0
+    core.receive(GATEWAY, Submit(seconds[1], Epoch(1)), (), deadline)
+    batch, effects = core.next_batch(deadline)
+    assert batch is not None
+    assert not [effect for effect in effects if isinstance(effect, LoadBlocks)]
+    core.finish_step(engine.executor.execute(batch), deadline)
+    core.blocks_loaded(load.ticket, BlocksLoaded(0, {}), deadline)
+    assert core.status(deadline).services[0].tier_tokens > 0
+    core.receive(GATEWAY, Submit(seconds[2], Epoch(1)), (), deadline)
+    assert [effect for effect in core.next_batch(deadline)[1] if isinstance(effect, LoadBlocks)]
+
+
 def test_a_cancelled_request_leaves_its_blocks_at_once(engine: VirtualEngine, make_spec: MakeSpec):
     *_, spec = conversation(make_spec, "a", 2)
     load = begin(engine, spec)

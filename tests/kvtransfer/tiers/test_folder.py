@@ -149,8 +149,9 @@ def test_a_folder_of_others_is_refused(tmp_path, mode):
 
 def test_what_is_no_folder_is_refused(tmp_path):
     (tmp_path / "tier").write_text("")
-    with pytest.raises(UserError, match="tier: cannot be a folder of"):
-        TierFolder(tmp_path / "tier", UNIT)
+    for path in (tmp_path / "tier", tmp_path / "tier" / "below"):
+        with pytest.raises(UserError, match=r"cannot be a folder of \[kv_tiers\]: a file is in its place"):
+            TierFolder(path, UNIT)
 
 
 def test_a_listed_folder_knows_what_was_there_and_what_it_wrote(tmp_path):

@@ -110,6 +110,25 @@ def test_nothing_is_written_by_a_load_that_was_stopped(memory, tiers):
     tiers.stop(1)  # it is over
 
 
+def test_what_was_read_too_late_tells_how_slow_the_tier_is(memory, tiers, monkeypatch):
+    rows = fill(memory, 1)
+    store(tiers, [0, 1])
+    folder = tiers.folders[Tier.HOST]
+    read_now = folder.read
+
+    def read_late(name):
+        tiers.stop(1)
+        return read_now(name)
+
+    monkeypatch.setattr(folder, "read", read_late)
+    loaded = load(tiers, DIGESTS[:2], [3, 4])
+    use = loaded.uses[Tier.HOST]
+    assert (loaded.num_blocks, use.num_blocks, use.num_faults) == (0, 0, 0)
+    assert use.num_bytes == memory.layout.block_bytes
+    assert use.elapsed_s > 0.0
+    assert (read(memory, [3, 4]) == rows[3:5]).all()
+
+
 @pytest.mark.parametrize("other", [("code", "m", "float32"), ("chat", "n", "float32"), ("chat", "m", "int8")])
 def test_blocks_of_other_services_models_and_dtypes_are_not_found(memory, shape, tiers, other):
     fill(memory, 1)

@@ -27,7 +27,7 @@ from mesh.wire.status import (
     PrefillCost,
     ServiceStatus,
 )
-from router.view.engine_work import DuePrefill, Newcomer, Prefills, Reservation
+from router.view.engine_work import Coming, DuePrefill, Newcomer, Prefills, Reservation
 
 PACE_TOKENS = 1024
 FORESEEN_S = 0.25  # after a status: as long at least, decodes are taken to go on as it says
@@ -141,6 +141,7 @@ class EngineView(msgspec.Struct, frozen=True):
     place: EnginePlace | None = None  # in the newest placement plan that it knows of
     keeps_role: bool = False
     failed: Sequence[FailedLoad] = ()  # services that it should serve and cannot
+    coming: Sequence[Coming] = ()  # those that are handed over to it, and that it does not count yet
 
     def has_place(self, service: str) -> bool:
         """Return whether one more request may hold KV beside those that are there and those to come: else it would wait
@@ -301,6 +302,7 @@ def engine_view(
         status.place,
         status.keeps_role,
         status.failed_loads,
+        [Coming(one.joins_at, one.tpot_slo_s) for one in reservations if one.prefill_s is None] if reservations else (),
     )
 
 

@@ -34,6 +34,13 @@ class Newcomer(NamedTuple):
     tpot_slo_s: float
 
 
+class Coming(NamedTuple):
+    """One that is prefilled elsewhere and was sent to decode on an engine."""
+
+    at: float  # when its first token is predicted
+    tpot_slo_s: float
+
+
 class DuePrefill(NamedTuple):
     """One that is not done, as engines order them that go by deadline."""
 

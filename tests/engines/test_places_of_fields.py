@@ -17,7 +17,7 @@ COMMON = {"num", "tota", "of", "s"}
 OTHER_NAMES = {"num_completed": "migrations_total", "id_": "id", "pending": "prefills", "joining": "foreseen"}
 WORKED_OUT: dict[type, set[str]] = {  # of what has other names
     EngineStatus: {"min_slack_s", "num_reserved", "blocks_not_stored_total", "prefix_news"},
-    EngineView: {"num_requests", "reserved_s", "joining"},
+    EngineView: {"num_requests", "reserved_s", "joining", "coming"},
 }
 
 

@@ -23,9 +23,9 @@ DIGESTS = {
     "tropical": "231f6dd33b2942ac",
     "disaggregated": "99a04aeaa5689c8d",
     "chunked": "273e23bca492a3e1",
-    "elastic": "abc093bee4d72d2f",
+    "elastic": "3f453d53f8bc84d1",
 }
-COASTING = {"tropical": "67d26d66c8e406cc", "elastic": "fe50b9da9fef6a69"}
+COASTING = {"tropical": "67d26d66c8e406cc", "elastic": "e4b4e18b48456391"}
 
 
 @pytest.mark.parametrize("policy", sorted(DIGESTS))

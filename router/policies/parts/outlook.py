@@ -8,6 +8,7 @@ from mesh.wire.control import Role
 from router.view.engine_view import EngineView, RequestView
 
 MOST_AHEAD, ENOUGH_S = 1, 0.1
+TOKENS_BEHIND = 2  # of a decode that joins others: an iteration with a prompt runs meanwhile
 
 
 class Outlook(msgspec.Struct, frozen=True):
@@ -82,7 +83,7 @@ def look_ahead(engine: EngineView, request: RequestView, now: float) -> Outlook:
         own_s = own_work_s(engine, request)
         makes_late = stands_in_line(engine, request, now) or engine.slack_s(now) < engine.backlog_s(now) + own_s
         return Outlook(line_s + own_s, engine.num_prefills if line_s else 0, makes_late)
-    if not engine.prefills:
+    if not engine.prefills and not engine.coming:
         return Outlook(alone_s(engine, own_work_s(engine, request), now), 0, makes_late=False)
     course = _Course(engine, request, now)
     place = (-request.priority, request.deadline)
@@ -112,34 +113,62 @@ def look_ahead(engine: EngineView, request: RequestView, now: float) -> Outlook:
 
 
 class _Course:
-    """Of an engine, from now on: saved slack is spent first, then prefills take what decode steps leave."""
+    """Of an engine, from now on: saved slack is spent first, then prefills take what decode steps leave. What those who
+    join owe is earned before that.
+    """
 
-    __slots__ = ("_joined_s", "_keeps", "_slack_s", "_speed", "_tpot_slo_s", "elapsed_s")
+    __slots__ = ("_coming", "_joined_s", "_keeps", "_slack_s", "_speed", "_tpot_slo_s", "elapsed_s")
 
     def __init__(self, engine: EngineView, request: RequestView, now: float) -> None:
         self.elapsed_s = engine.step_wait_s
         self._slack_s = max(0.0, engine.slack_s(now))
         self._speed = prefill_speed(engine)
         self._keeps = engine.role is not Role.PREFILL
-        joins = self._keeps and bool(engine.prefills)
+        coming = engine.coming if self._keeps else ()
+        self._coming = sorted([(one.at - now, one.tpot_slo_s) for one in coming], reverse=True)
+        joins = self._keeps and bool(engine.prefills or coming)
         self._joined_s = engine.joined_step_s(request.service, request.num_tokens) if joins else 0.0
         self._tpot_slo_s = request.tpot_slo_s
 
     def compute(self, work_s: float) -> None:
-        """F(W): W within the slack, W / speed beyond it."""
-        if work_s <= self._slack_s:
-            self.elapsed_s += work_s
-            self._slack_s -= work_s
+        """F(W): W within the slack, W / speed beyond it. Decodes that are handed over meanwhile join in their turn."""
+        if work_s <= 0:
             return
+        while self._coming and self.elapsed_s + self._takes_s(work_s) > self._coming[-1][0]:
+            at_s, tpot_slo_s = self._coming.pop()
+            work_s -= self._compute_for(max(0.0, at_s - self.elapsed_s))
+            self._slow_down(tpot_slo_s, TOKENS_BEHIND)
+        self.elapsed_s += self._takes_s(work_s)
+        self._slack_s = max(0.0, self._slack_s - work_s)
+
+    def _takes_s(self, work_s: float) -> float:
         beyond_s = work_s - self._slack_s
-        self.elapsed_s += self._slack_s + (beyond_s / self._speed if self._speed > 0 else inf)
-        self._slack_s = 0.0
+        if beyond_s <= 0:
+            return work_s
+        return self._slack_s + (beyond_s / self._speed if self._speed > 0 else inf)
+
+    def _compute_for(self, seconds: float) -> float:
+        """Return the seconds of prefills that are computed in so many."""
+        self.elapsed_s += seconds
+        if seconds <= self._slack_s:
+            self._slack_s -= seconds
+            return seconds
+        done_s = self._slack_s + (seconds - self._slack_s) * self._speed
+        self._slack_s = 0.0 if done_s >= 0 else self._slack_s + seconds * self._speed / (1.0 - self._speed)
+        return max(0.0, done_s)
 
     def join(self) -> None:
         """What was computed decodes from now on, and has saved no more than its first step leaves."""
         if self._keeps:
-            self._slack_s = min(self._slack_s, max(0.0, self._tpot_slo_s - self._joined_s))
-            self._speed = min(self._speed, max(0.0, 1.0 - self._joined_s / self._tpot_slo_s))
+            self._slow_down(self._tpot_slo_s, 0)
+
+    def _slow_down(self, tpot_slo_s: float, tokens_behind: int) -> None:
+        """One more decodes that was promised so much a token, and owes so many of them."""
+        if tpot_slo_s == inf:
+            return
+        left_s = max(0.0, tpot_slo_s - self._joined_s)
+        self._slack_s = min(self._slack_s, left_s - tokens_behind * tpot_slo_s)
+        self._speed = min(self._speed, left_s / tpot_slo_s)
 
     def makes_late(self, behind: list[tuple[float, float]], mine_s: float) -> bool:
         """Whether one of those behind (seconds left, seconds until due) would have been in time without mine."""

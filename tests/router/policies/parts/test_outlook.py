@@ -74,6 +74,30 @@ def test_prefills_that_wait_on_an_idle_engine_will_decode_before_this_ones_turn(
     assert finish_s(taken, 400) == pytest.approx(0.2 + 0.09 + (0.4 - 0.09) / 0.9)
 
 
+def handed_over(at_s, tpot_slo_s=0.1):
+    return Reservation("handed over", M0, SERVICE, 200, None, tpot_slo_s=tpot_slo_s, joins_at=at_s)
+
+
+def test_a_decode_that_is_handed_over_meanwhile_saved_nothing_and_is_behind():
+    """It joins when 230 of 300 ms are computed, and owes two tokens less what its first step leaves."""
+    engine = make_engine(
+        M0, **{**DECODING, "min_slack_s": 0.2, "decode_step_s": 0.04}, reservations=[handed_over(0.25)]
+    )
+    joined_s = engine.joined_step_s(SERVICE, 300)
+    left_s, speed = 0.3 - (0.2 + 0.05 * 0.6), 1 - joined_s / 0.1
+    owed_s = 2 * 0.1 - (0.1 - joined_s)
+    assert finish_s(engine, 300) == pytest.approx(0.25 + owed_s * (1 / speed - 1) + left_s / speed)
+    assert finish_s(engine, 200) == pytest.approx(0.2), "it comes when that is done"
+
+
+@pytest.mark.parametrize(("role_of", "tpot_slo_s"), [(P0, 0.1), (M0, inf)])
+def test_a_decode_that_is_handed_over_slows_nothing_down_without_a_promise_or_on_an_engine_that_only_prefills(
+    role_of, tpot_slo_s
+):
+    engine = make_engine(role_of, reservations=[handed_over(0.1, tpot_slo_s)])
+    assert finish_s(engine, 300) == pytest.approx(0.3)
+
+
 def test_those_due_later_are_passed_if_they_can_afford_it():
     engine = make_engine(P0, **pending((0.5, 2.0), (0.3, 9.0)))
     outlook = look_ahead(engine, make_request(100, deadline=1.0), 0.0)

@@ -1,7 +1,7 @@
 """A folder of block files that several processes share, bounded in bytes: who writes makes room first.
 
 A file is written under another name and renamed when it is whole, so a file that exists is complete unless the machine
-died; its checksum tells. Who reads a file touches it, and who needs room removes those that were touched the longest
+died; its checksum tells. Who uses a file touches it, and who needs room removes those that were touched the longest
 ago. The file ``usage`` counts the bytes in the folder; its lock lets one process write at a time. Whenever the folder
 is full, a look at all files makes the count true again, whatever a process that died had counted.
 """
@@ -73,18 +73,19 @@ class TierFolder:
         return os.path.exists(self._place(name))
 
     def read(self, name: str) -> bytes | None:
-        """Return what is in a file, and note that it was used, if the file system lets that be noted; None: it is not
-        there. Raise OSError.
-        """
-        place = self._place(name)
+        """Return what is in a file; None: it is not there. Raise OSError."""
         try:
-            with open(place, "rb", buffering=0) as file:
-                content = file.readall()
-                with suppress(OSError):  # it is full, or read-only since it has errors
-                    os.utime(file.fileno())
+            with open(self._place(name), "rb", buffering=0) as file:
+                return file.readall()
         except FileNotFoundError:
             return None
-        return content
+
+    def touch(self, name: str, used_ns: int) -> None:
+        """Note when a file was used, if it is there and the file system lets that be noted. ``used_ns``: nanoseconds
+        since the epoch; of two files, the one with the smaller number goes first.
+        """
+        with suppress(OSError):
+            os.utime(self._place(name), ns=(used_ns, used_ns))
 
     def remove(self, name: str) -> None:
         """Remove a file that is of no use, if it is there."""
@@ -244,6 +245,10 @@ class ListedFolder(TierFolder):
         if content is None:
             self._names.discard(name)
         return content
+
+    def touch(self, name: str, used_ns: int) -> None:
+        if name in self._names:
+            super().touch(name, used_ns)
 
     def remove(self, name: str) -> None:
         super().remove(name)

@@ -275,13 +275,15 @@ class SimulatedEngine:
         if service is not None:
             pairs = zip(job.digests, job.blocks, strict=True)
             kept = [digest for digest, block in pairs if service.pool.find(digest) == block]
-            stored = self._models.tiers[job.service].store(kept, self._kernel.now)
+            stored = self._models.tiers[job.service].store(kept, job.used, self._kernel.now)
         self._carry_out(self._node.stored(stored, self._kernel.now))
 
     def _loaded_blocks(self, job: LoadBlocks, tiers: SimulatedTiers) -> None:
         """Its service may have been unloaded meanwhile, as when another engine asked for the blocks."""
         self._catch_up()
-        self._carry_out(self._node.blocks_loaded(job.ticket, tiers.load(job.digests), self._kernel.now))
+        self._carry_out(
+            self._node.blocks_loaded(job.ticket, tiers.load(job.digests, self._kernel.now), self._kernel.now)
+        )
 
     def _load(self, job: Loading) -> None:
         """Beside what is computed; one after the other, as there is one thread for it."""

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from engines.memory.block_digests import chain
-from engines.memory.block_pool import BlockPool, OutOfBlocksError, Run
+from engines.memory.block_pool import BlockPool, OutOfBlocksError
 from engines.memory.packed_pool import block_pool
 from engines.memory.pages import PagePool
+from engines.memory.runs import Run
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import KVMemory, PagedMemory
 from mesh.wire.transfers import KVShape

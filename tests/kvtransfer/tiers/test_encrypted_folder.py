@@ -113,7 +113,7 @@ def test_blocks_of_another_key_are_counted_and_told_of_once(shape, tmp_path, oth
         return one.load(1, DIGESTS[:2], [4, 5])
 
     second, first = tiers(other), tiers(b"one")  # at the same time
-    first.store_below(first.store(DIGESTS[:3], [0, 1, 2], first.generations([0, 1, 2]))[1])
+    first.store_below(first.store(DIGESTS[:3], [0, 1, 2], first.generations([0, 1, 2]), [])[1], [])
     assert np.ascontiguousarray(rows[0]).tobytes()[:32] not in on_disk(tmp_path / "disk")
     with capture_logs() as lines:
         loaded = load(second)

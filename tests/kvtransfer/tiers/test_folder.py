@@ -1,6 +1,7 @@
 """A folder of block files: bounded, shared by several processes, and never in the way of serving."""
 
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -35,15 +36,16 @@ def test_what_is_written_is_read(tmp_path):
     assert folder.read(file(3).name) is None
 
 
-def test_what_cannot_be_touched_is_read(tmp_path, monkeypatch):
+def test_what_cannot_be_touched_is_no_fault(tmp_path, monkeypatch):
     """As on a file system that the kernel made read-only."""
 
-    def refuse(_fd):
+    def refuse(_path, ns):
         raise OSError(30, "Read-only file system")
 
     folder = TierFolder(tmp_path / "tier", 8 * UNIT)
     folder.write([file(1)])
     monkeypatch.setattr(os, "utime", refuse)
+    folder.touch(file(1).name, time.time_ns())
     assert folder.read(file(1).name) == b"".join(file(1).parts)
 
 
@@ -59,7 +61,7 @@ def test_the_longest_unused_files_make_room(tmp_path):
     folder.write([file(number) for number in range(4)])
     for number in range(4):
         age(folder, number, 100 - number)
-    folder.read(file(0).name)  # the oldest is used
+    folder.touch(file(0).name, time.time_ns())  # the oldest is used
     assert folder.write([file(9)]).num_evicted == 2  # and a spare part of the folder
     assert names(folder) == sorted(file(number).name for number in (0, 3, 9))
 

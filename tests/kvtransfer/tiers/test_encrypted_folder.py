@@ -1,5 +1,7 @@
 """Blocks on a disk with a key: never in plain text, and another key's are as if they were not there."""
 
+from shutil import rmtree
+
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
@@ -69,6 +71,14 @@ def test_what_was_being_written_when_a_process_died_goes_with_the_rest(tmp_path)
     (folder.path / f"{PARTIAL}1-1").write_bytes(PLAIN)
     encrypted(tmp_path)
     assert b"nobody" not in on_disk(tmp_path)
+
+
+def test_a_folder_that_is_made_anew_has_the_key(tmp_path):
+    folder = encrypted(tmp_path / "disk")
+    rmtree(tmp_path / "disk")
+    assert folder.write([BlockFile(NAME, [PLAIN])]).num_written == 1
+    assert encrypted(tmp_path / "disk").has(NAME)
+    assert b"nobody" not in on_disk(tmp_path / "disk")
 
 
 def test_a_process_that_runs_with_the_key_of_before_writes_nothing_any_more(tmp_path):

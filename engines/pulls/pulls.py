@@ -121,7 +121,7 @@ class Pulls:
         if pull.machine is not None:
             return self._after(pull, pull.machine.handle(reserve, now), now)
         service, num_blocks = pull.service, reserve.num_tokens // reserve.shape.block_size
-        if reserve.shape != service.shape or num_blocks > len(pull.blocks):
+        if reserve.shape != service.shape or not 0 < num_blocks <= len(pull.blocks):
             return [*_declined(sender, reserve, "it is not what was asked for"), *self._end(pull, 0, now)]
         try:
             transport = choose(

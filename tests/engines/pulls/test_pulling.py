@@ -4,11 +4,12 @@ import random
 from collections.abc import Callable, Iterator
 
 import pytest
+from msgspec.structs import replace
 
 from kvtransfer.protocol import ImportBlocks, Send
 from mesh.wire.messages import Message
 from mesh.wire.requests import Cancel, Delta, Epoch, PrefixAt, RequestSpec, StepTokens, Submit
-from mesh.wire.transfers import Abort, Declined, Pull, Reserve
+from mesh.wire.transfers import Abort, Commit, Declined, Pull, Reserve
 from tests.engines.conftest import MakeSpec
 from tests.engines.virtual import VirtualMesh
 from tests.engines.virtual_engine import VirtualEngine, VirtualTier
@@ -193,6 +194,17 @@ def reserve_for(engine: VirtualEngine, pull: Pull) -> Reserve:
         if isinstance(effect, Send) and isinstance(effect.message, Reserve)
     ]
     return reserve
+
+
+def test_a_peer_that_would_send_no_whole_block_is_declined(engine: VirtualEngine, make_spec: MakeSpec):
+    pull = begin(engine, next(turns(make_spec, "a", 1)))
+    nothing = replace(reserve_for(engine, pull), num_tokens=BLOCK_SIZE - 1)
+    effects = engine.core.receive("one", nothing, (), 0.0)
+    effects += engine.core.receive("one", Commit(pull.transfer, [], 0, 0.0, None), (), 0.0)
+    answers = [effect.message for effect in effects if isinstance(effect, Send) and effect.to == "one"]
+    assert isinstance(answers[0], Declined)
+    assert computes_from(engine) == 0
+    assert of_peers(engine) == (0, 1)
 
 
 def test_what_is_being_copied_is_not_reused_when_its_request_ends(make_spec: MakeSpec):

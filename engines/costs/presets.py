@@ -151,11 +151,12 @@ def _profile(
         name=name,
         prefill=prefill,
         decode=decode,
-        kv_bytes_per_token=parallel.model.kv_bytes_per_token,
+        kv_bytes_per_token=parallel.kv_bytes_per_token,
         kv_memory_bytes=memory_bytes - parallel.model.weight_bytes,
         source=source,
         num_devices=parallel.num_devices,
         weight_bytes=parallel.model.weight_bytes,
+        num_layers=parallel.model.num_layers,
         weight_bytes_per_s=device.load_gb_s * 1e9,
     )
 

@@ -30,7 +30,8 @@ class ServerTraits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """How a server with the OpenAI API schedules, as far as its clients can tell (``mesh profile --url``).
 
     ``chunk_tokens`` and ``max_running`` bound an iteration, decodes and chunks of prompts together, and requests at a
-    time. ``request_s`` passes on top of the iterations of a request until its first token is with its client.
+    time. ``request_s`` passes on top of the iterations of a request until its first token is with its client. With
+    ``plans_ahead``, an iteration is planned when the one before it begins: who comes meanwhile waits for both.
     """
 
     model: str = ""
@@ -41,6 +42,7 @@ class ServerTraits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     prefix_caching: bool = True
     block_size: int = 16
     request_s: float = 0.0
+    plans_ahead: bool = False
     max_context: int | None = None  # tokens of a prompt and its answer
     assumed: tuple[str, ...] = ()  # names of those above, and kv_tokens, that nothing showed
 
@@ -61,6 +63,7 @@ class EngineProfile:
     kv_bytes_per_request: int = 0
     num_devices: int = 1
     weight_bytes: int = 0  # of the model, on all devices together; 0: not known
+    num_layers: int = 0  # 0: not known
     weight_bytes_per_s: float = 7e9  # of one device that loads them: an NVMe drive on four lanes of PCIe 4.0
     server: ServerTraits | None = None
     kernels_only: bool = False

@@ -23,7 +23,7 @@ BYTES_16_BIT = 2
 
 
 class ModelShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A transformer with KV of 16 bits, as its publisher describes it. ``weight_bits``: mean of all parameters."""
+    """A transformer as its publisher describes it. ``weight_bits``: mean of all parameters; ``kv_bits``: of each."""
 
     num_parameters: int
     num_layers: int
@@ -34,10 +34,11 @@ class ModelShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     head_dim: int
     vocab_size: int
     weight_bits: float = 16
+    kv_bits: int = 16
 
     @property
     def kv_bytes_per_token(self) -> int:
-        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * BYTES_16_BIT
+        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * self.kv_bits // 8
 
     @property
     def weight_bytes(self) -> int:
@@ -63,8 +64,13 @@ class Parallel:
         return self.model.num_layers * self.model.num_heads * self.model.head_dim / self.num_devices
 
     @property
+    def kv_bytes_per_token(self) -> int:
+        """Return those of all devices: more devices than KV heads hold copies."""
+        return self.model.kv_bytes_per_token * max(1, self.num_devices // self.model.num_kv_heads)
+
+    @property
     def kv_read(self) -> float:
-        return self.model.kv_bytes_per_token / self.num_devices
+        return self.kv_bytes_per_token / self.num_devices
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Composes presets of models on GPUs from measured kernels, and prints them as ``engines/costs/presets.toml`` has them.
 
-    python -m engines.costs.kernels --data FOLDER [--device NAME] MODEL --tp N [N ...]
+    python -m engines.costs.kernels --data FOLDER [--device NAME] [--framework NAME] MODEL --tp N [N ...]
 
 FOLDER is that of the device in the package aiconfigurator-core, such as ``systems/data/h100_sxm``. Its tables are
 parquet: pyarrow reads them.
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from engines.costs.kernels.compose import Composed, Composer, KernelModel, Mixture, compose
-from engines.costs.kernels.tables import read_kernels
+from engines.costs.kernels.tables import FRAMEWORKS, read_kernels
 from engines.costs.presets import memory_speeds, model_shape
 from mesh.errors import UserError
 
@@ -24,11 +24,15 @@ MODELS = {
     "qwen3-32b-fp8": KernelModel(model_shape("qwen3-32b-fp8"), FP8),
     "llama3-70b": KernelModel(model_shape("llama3-70b")),
     "llama3-70b-fp8": KernelModel(model_shape("llama3-70b-fp8"), FP8),
-    "gpt-oss-120b": KernelModel(model_shape("gpt-oss-120b"), mixture=Mixture(128, 4), window=128),
+    "gpt-oss-120b": KernelModel(model_shape("gpt-oss-120b"), mixture=Mixture(128, 4, "w4a16_mxfp4"), window=128),
+    "qwen3-32b-fp8-kv8": KernelModel(model_shape("qwen3-32b-fp8-kv8"), FP8, kv=FP8),
+    "qwen3-235b-fp8": KernelModel(
+        model_shape("qwen3-235b-fp8"), FP8, mixture=Mixture(128, 8, "fp8_block", is_spread=True)
+    ),
 }
 
 
-def preset_text(device: str, model: str, num_devices: int, composed: Composed) -> str:
+def preset_text(name: str, device: str, model: str, num_devices: int, source: str, composed: Composed) -> str:
     """Return the preset as TOML, in milliseconds."""
     prefill, decode = composed.prefill, composed.decode
     terms = {
@@ -46,8 +50,8 @@ def preset_text(device: str, model: str, num_devices: int, composed: Composed) -
         },
     }
     lines = [
-        f"[profiles.{device}-{model}-tp{num_devices}]",
-        'source = "kernels"',
+        f"[profiles.{name}]",
+        f'source = "{source}"',
         f'device = "{device}"',
         f'model = "{model}"',
         f"tensor_parallel = {num_devices}",
@@ -65,10 +69,13 @@ def _table_texts(table: Sequence[tuple[int, float]]) -> list[str]:
 
 
 def print_presets(options: argparse.Namespace) -> None:
-    kernels, speed = read_kernels(options.data), memory_speeds()[options.device]
+    device, model, framework = options.device, options.model, options.framework
+    kernels, speed = read_kernels(options.data, framework), memory_speeds()[device]
+    source, suffix = ("kernels", "") if framework == FRAMEWORKS[0] else (f"kernels_{framework}", f"-{framework}")
     for num_devices in options.tp:
-        composed = compose(Composer(kernels, MODELS[options.model], num_devices, speed))
-        sys.stdout.write(f"{preset_text(options.device, options.model, num_devices, composed)}\n")
+        composed = compose(Composer(kernels, MODELS[model], num_devices, speed))
+        name = f"{device}-{model}-tp{num_devices}{suffix}"
+        sys.stdout.write(f"{preset_text(name, device, model, num_devices, source, composed)}\n")
 
 
 def main() -> None:
@@ -78,6 +85,9 @@ def main() -> None:
     parser.add_argument("model", choices=sorted(MODELS), metavar="MODEL", help=", ".join(sorted(MODELS)))
     parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="of tables for the device")
     parser.add_argument("--device", choices=devices, default="h100", metavar="NAME", help=", ".join(devices))
+    parser.add_argument(
+        "--framework", choices=FRAMEWORKS, default=FRAMEWORKS[0], metavar="NAME", help=" or ".join(FRAMEWORKS)
+    )
     parser.add_argument("--tp", type=int, nargs="+", default=[1], metavar="N", help="devices (default: 1)")
     options = parser.parse_args()
     try:

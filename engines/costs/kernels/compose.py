@@ -1,8 +1,8 @@
 """Composes what a chunk of a prompt and a decode step take of kernels, and fits a preset's costs to it.
 
-A layer is four products, attention, two all-reduces, and element-wise kernels. A layer of a mixture of
-experts has two products and the experts instead of four products. Element-wise kernels take the time of
-their bytes at the part of the memory's speed that they reach.
+A layer is four products, attention, two all-reduces, and element-wise kernels. A layer of a mixture of experts has
+three products, one of which chooses experts, and the experts instead of four products. Element-wise kernels take the
+time of their bytes at the part of the memory's speed that they reach.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,12 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from engines.costs.fitting import DecodeSample, PrefillSample, fit_decode, fit_prefill
-from engines.costs.kernels.tables import Heads, Kernels
+from engines.costs.kernels.tables import WIDE, ExpertKernel, Heads, Kernels
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.scaling import ModelShape
 from mesh.wire.status import DecodeCost, PrefillCost
 
-WIDE = "bfloat16"
 ELEMENTS_PART = 0.55  # of the memory's speed on a data sheet, with which older presets of H100 come out
 MOST_DECODES, MOST_CONTEXT = 256, 2**19  # requests and tokens in all of a step that is fitted
 LEAST_CONTEXT = 64
@@ -24,22 +23,27 @@ LEAST_CONTEXT = 64
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """Experts in each layer, and how many of them compute a token."""
+    """Experts in each layer, how many of them compute a token, and their type. ``is_spread``: each device has some of
+    them as a whole, instead of a part of each.
+    """
 
     num_experts: int
     num_chosen: int
+    kind: str
+    is_spread: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class KernelModel:
     """A model as its kernels see it. ``products``: the type of its products but the last. ``window``: of the attention
-    of every other layer; 0: none has one.
+    of every other layer; 0: none has one. ``kv``: the type of its KV.
     """
 
     shape: ModelShape
     products: str = WIDE
     mixture: Mixture | None = None
     window: int = 0
+    kv: str = WIDE
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +86,17 @@ class Composer:
         shape, devices, gemm = self.model.shape, self.num_devices, self.kernels.gemm[self.model.products]
         hidden, inner = shape.hidden_size, shape.intermediate_size / devices
         heads = shape.num_heads * shape.head_dim / devices
-        projected = heads + 2 * shape.num_kv_heads * shape.head_dim / devices
+        projected = heads + 2 * self._num_keys * shape.head_dim
         yield gemm(num_tokens, projected, hidden)
         yield gemm(num_tokens, hidden, heads)
         if (mixture := self.model.mixture) is None:
             yield gemm(num_tokens, 2 * inner, hidden)
             yield gemm(num_tokens, hidden, inner)
         else:
-            sizes = hidden, shape.intermediate_size, mixture.num_experts, mixture.num_chosen, devices
-            yield self.kernels.experts[sizes](num_tokens)
+            yield self.kernels.gemm[WIDE](num_tokens, mixture.num_experts, hidden)
+            sharing, spread = (1, devices) if mixture.is_spread else (devices, 1)
+            sizes = hidden, shape.intermediate_size, mixture.num_experts, mixture.num_chosen
+            yield self.kernels.experts[ExpertKernel(mixture.kind, *sizes, sharing, spread)](num_tokens)
             inner = 0.0  # activations are within the experts' kernel
         element_bytes = 2 * (8 * hidden + 3 * inner + 2 * projected)
         yield 1e3 * num_tokens * element_bytes / (ELEMENTS_PART * self.memory_bytes_per_s)
@@ -115,10 +121,14 @@ class Composer:
 
     def _heads(self) -> list[Heads]:
         """One for each kind of layer; there are as many of each."""
-        shape, devices = self.model.shape, self.num_devices
-        queries, keys = shape.num_heads // devices, max(1, shape.num_kv_heads // devices)
-        windows = sorted({0, self.model.window})
-        return [Heads(queries, keys, shape.head_dim, window) for window in windows]
+        shape = self.model.shape
+        queries, windows = shape.num_heads // self.num_devices, sorted({0, self.model.window})
+        return [Heads(queries, self._num_keys, shape.head_dim, window, self.model.kv) for window in windows]
+
+    @property
+    def _num_keys(self) -> int:
+        """KV heads of a device: more devices than heads hold copies."""
+        return max(1, self.model.shape.num_kv_heads // self.num_devices)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Tables of measured kernels, in milliseconds a call, as AIConfigurator's package has them for each device."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -20,8 +21,9 @@ FILES = {
     "all_reduce": "custom_allreduce_perf",
     "experts": "moe_perf",
 }
-GRAPH = "vllm_graph"  # all-reduces within a captured graph
-EXPERTS = "w4a16_mxfp4"  # weights and activations of experts
+WIDE = "bfloat16"
+FRAMEWORKS = ("vllm", "trtllm")  # whose kernels were measured
+GRAPH = "vllm_graph"  # all-reduces within a captured graph; TensorRT-LLM's table has no others
 IMBALANCE = "power_law_1.2"  # how unequally tokens fall on experts, of the distributions that were measured
 
 
@@ -56,40 +58,61 @@ def _between(axis: Any, values: Any, size: float) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """Attention of one device: query heads, KV heads, elements of each, and the window; 0: everything."""
+    """Attention of one device: query heads, KV heads, elements of each, the window (0: everything), and KV's type."""
 
     queries: int
     keys: int
     size: int
     window: int = 0
+    kv: str = WIDE
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertKernel:
+    """Experts of a layer: their type, sizes, number, how many compute a token, the devices that share each of them, and
+    the devices that they are spread over.
+    """
+
+    kind: str
+    hidden_size: int
+    intermediate_size: int
+    number: int
+    chosen: int
+    sharing: int
+    spread: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
     """Kernels of one kind of device. Attention by heads, of one prompt by its tokens, and of decodes by their number
-    and the context of each. ``gemm`` by type: rows, outputs, inputs. ``all_reduce`` by devices: elements. ``experts``
-    by (hidden size, intermediate size, experts, experts of a token, devices): tokens.
+    and the context of each. ``gemm`` by type: rows, outputs, inputs. ``all_reduce`` by devices: elements. ``experts``:
+    tokens, on the device that has most of them.
     """
 
     gemm: Mapping[str, Grid]
     context: Mapping[Heads, Mapping[int, float]]
     generation: Mapping[Heads, Mapping[tuple[int, int], float]]
     all_reduce: Mapping[int, Grid]
-    experts: Mapping[Point, Grid]
+    experts: Mapping[ExpertKernel, Grid]
 
 
-def read_kernels(folder: Path) -> Kernels:
-    """Read the newest tables for vLLM below ``folder``. Raise `UserError` if one is missing."""
-    rows = {name: _read(_newest(folder, file)) for name, file in FILES.items()}
-    return make_kernels(**rows)
+def read_kernels(folder: Path, framework: str = FRAMEWORKS[0]) -> Kernels:
+    """Read the newest tables for one of `FRAMEWORKS` below ``folder``. Raise `UserError` if one is missing."""
+    tables = {name: _newest_first(folder, framework, file) for name, file in FILES.items()}
+    newest = {name: _read(paths[0]) for name, paths in tables.items() if name != "experts"}
+    return make_kernels(**newest, experts=[row for path in tables["experts"] for row in _read(path)])
 
 
-def _newest(folder: Path, file: str) -> Path:
-    found = [path for path in folder.rglob(f"{file}.parquet") if "vllm" in path.parts]
+def _newest_first(folder: Path, framework: str, file: str) -> list[Path]:
+    found = [path for path in folder.rglob(f"{file}.parquet") if framework in path.parts]
     if not found:
-        problem = f"--data: {folder} holds no vllm/*/{file}.parquet"
+        problem = f"--data: {folder} holds no {framework}/*/{file}.parquet"
         raise UserError(f"{problem}; give systems/data/DEVICE of the package aiconfigurator-core")
-    return max(found, key=lambda path: [int(part) for part in path.parent.name.split(".") if part.isdecimal()])
+    return sorted(found, key=_version, reverse=True)
+
+
+def _version(path: Path) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", path.parent.name)]
 
 
 def _read(path: Path) -> list[Row]:
@@ -108,38 +131,43 @@ def make_kernels(
     all_reduce: Iterable[Row],
     experts: Iterable[Row],
 ) -> Kernels:
-    """Sort rows by what they are of. KV of 16 bits alone counts, and balanced experts do not."""
+    """Sort rows by what they are of. Balanced experts do not count. Some versions measured few experts: of each, the
+    version counts whose rows come first.
+    """
     products: dict[str, dict[Point, float]] = defaultdict(dict)
     for row in gemm:
         products[row["gemm_dtype"]][row["m"], row["n"], row["k"]] = row["latency"]
     prompts: dict[Heads, dict[int, float]] = defaultdict(dict)
-    for row in filter(_has_wide_kv, context):
-        if row["batch_size"] == 1:
+    for row in context:
+        if row["batch_size"] == 1 and row["attn_dtype"] == WIDE:
             prompts[_heads(row)][row["isl"]] = row["latency"]
     decodes: dict[Heads, dict[tuple[int, int], float]] = defaultdict(dict)
-    for row in filter(_has_wide_kv, generation):
+    for row in generation:
         decodes[_heads(row)][row["batch_size"], row["isl"] + row["step"]] = row["latency"]
     reduces: dict[int, dict[Point, float]] = defaultdict(dict)
     for row in all_reduce:
-        if row["backend"] == GRAPH:
+        if row.get("backend", GRAPH) == GRAPH:
             reduces[row["num_gpus"]][(row["message_size"],)] = row["latency"]
-    mixtures: dict[Point, dict[Point, float]] = defaultdict(dict)
+    mixtures: dict[ExpertKernel, tuple[str, dict[Point, float]]] = {}
     for row in experts:
-        if row["moe_ep_size"] == 1 and row["distribution"] == IMBALANCE and row["moe_dtype"] == EXPERTS:
-            sizes = row["hidden_size"], row["inter_size"], row["num_experts"], row["topk"], row["moe_tp_size"]
-            mixtures[sizes][(row["num_tokens"],)] = row["latency"]
+        if row["distribution"] == IMBALANCE:
+            version, points = mixtures.setdefault(_experts(row), (row["version"], {}))
+            if row["version"] == version:
+                points[(row["num_tokens"],)] = row["latency"]
     return Kernels(
         {kind: Grid(points) for kind, points in products.items()},
         dict(prompts),
         dict(decodes),
         {devices: Grid(points) for devices, points in reduces.items()},
-        {sizes: Grid(points) for sizes, points in mixtures.items()},
+        {one: Grid(points) for one, (_, points) in mixtures.items()},
     )
 
 
-def _has_wide_kv(row: Row) -> bool:
-    return bool(row["kv_cache_dtype"] == "bfloat16")
-
-
 def _heads(row: Row) -> Heads:
-    return Heads(row["num_heads"], row["num_key_value_heads"], row["head_dim"], row["window_size"])
+    keys = row["num_key_value_heads"]
+    return Heads(row["num_heads"], keys, row["head_dim"], row["window_size"], row["kv_cache_dtype"])
+
+
+def _experts(row: Row) -> ExpertKernel:
+    sizes = row["hidden_size"], row["inter_size"], row["num_experts"], row["topk"]
+    return ExpertKernel(row["moe_dtype"], *sizes, row["moe_tp_size"], row["moe_ep_size"])

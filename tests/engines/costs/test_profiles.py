@@ -72,7 +72,9 @@ def test_shapes_have_as_many_parameters_as_their_models():
         heads = shape.num_heads * shape.head_dim
         attention = shape.hidden_size * (2 * heads + 2 * shape.num_kv_heads * shape.head_dim)
         norms = 2 * shape.hidden_size + (2 * shape.head_dim if name.startswith("qwen3") else 0)
-        layer = attention + 3 * shape.hidden_size * shape.intermediate_size + norms
+        experts = 128 if name.startswith("qwen3-235b") else 1
+        chooses = experts * shape.hidden_size * (experts > 1)
+        layer = attention + experts * 3 * shape.hidden_size * shape.intermediate_size + chooses + norms
         total = shape.num_layers * layer + (2 * shape.vocab_size + 1) * shape.hidden_size
         assert total == shape.num_parameters, name
 

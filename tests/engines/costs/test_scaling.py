@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.costs.linear import decode_step_s, prefill_s
@@ -41,6 +41,7 @@ def made(parallel: Parallel, compute: float, all_reduce: float, launch: float) -
     )
 
 
+@settings(deadline=None)
 @given(share, st.floats(0, 1e-11), st.floats(0, 1e-4), st.sampled_from([1, 2, 4, 8]))
 def test_a_device_that_obeys_the_equation_is_found(compute: float, all_reduce: float, launch: float, devices: int):
     known = [made(Parallel(model, n), compute, all_reduce, launch) for model, n in KNOWN]
@@ -67,3 +68,12 @@ def test_more_devices_take_less_time_each_less_than_the_last():
 def test_nothing_known_is_an_error():
     with pytest.raises(ValueError, match="nothing is known"):
         scale_prefill([], Parallel(MIDDLE, 2))
+
+
+def test_more_devices_than_kv_heads_hold_copies():
+    few = ModelShape(10_000, 4, 64, 128, 8, 2, 8, 1000)
+    assert [Parallel(few, n).kv_bytes_per_token for n in (1, 2, 4)] == [256, 256, 512]
+
+
+def test_narrow_kv_takes_half_the_bytes():
+    assert ModelShape(10_000, 4, 64, 128, 8, 2, 8, 1000, kv_bits=8).kv_bytes_per_token == 128

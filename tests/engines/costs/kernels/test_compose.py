@@ -7,7 +7,7 @@ import pytest
 
 from engines.costs.kernels.__main__ import preset_text
 from engines.costs.kernels.compose import Composed, Composer, KernelModel, Mixture, compose
-from engines.costs.kernels.tables import Grid, Heads, Kernels
+from engines.costs.kernels.tables import ExpertKernel, Grid, Heads, Kernels
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.scaling import ModelShape
 from mesh.wire.status import DecodeCost, PrefillCost
@@ -37,7 +37,10 @@ def kernels() -> Kernels:
         context={whole: attention(1e-4), half: attention(5e-5), replace(whole, window=16): attention(0.0)},
         generation={whole: decodes(1e-3), half: decodes(5e-4), replace(whole, window=16): decodes(0.0)},
         all_reduce={2: Grid({(1,): 0.5, (2**20,): 0.5})},
-        experts={(64, 128, 8, 2, 1): Grid({(1,): EXPERTS_MS, (2048,): EXPERTS_MS})},
+        experts={
+            ExpertKernel("fp4", 64, 128, 8, 2, sharing=1, spread=spread): Grid({(1,): EXPERTS_MS, (2048,): EXPERTS_MS})
+            for spread in (1, 2)
+        },
     )
 
 
@@ -68,9 +71,14 @@ def test_two_devices_exchange_what_they_computed():
     assert added_ms == pytest.approx(4 * (2 * 0.5 - 5e-4 * 64), rel=0.02)
 
 
-def test_experts_take_the_place_of_two_products():
-    mixture = composed(KernelModel(SHAPE, mixture=Mixture(8, 2)))
-    assert step_ms(mixture) - step_ms(composed(KernelModel(SHAPE))) == pytest.approx(4 * (EXPERTS_MS - 2.02), rel=0.02)
+def test_experts_take_the_place_of_two_products_and_another_one_chooses_them():
+    mixture = composed(KernelModel(SHAPE, mixture=Mixture(8, 2, "fp4")))
+    assert step_ms(mixture) - step_ms(composed(KernelModel(SHAPE))) == pytest.approx(4 * (EXPERTS_MS - 1.01), rel=0.02)
+
+
+def test_experts_may_be_spread_over_devices():
+    spread = KernelModel(SHAPE, mixture=Mixture(8, 2, "fp4", is_spread=True))
+    assert step_ms(composed(spread, 2)) == pytest.approx(4 * (3 * 1.01 + EXPERTS_MS + 2 * 0.5 + 0.032) + 1.01, rel=0.02)
 
 
 def test_every_other_layer_has_a_window():
@@ -88,7 +96,7 @@ def test_a_preset_is_printed_as_the_file_has_it():
     costs = Composed(
         PrefillCost(0.001, 2e-5, table=((1, 0.001), (8, 0.002))), DecodeCost(0.003, 1e-5, 1e-8), (0.05, 0.1)
     )
-    [preset] = tomllib.loads(preset_text("h100", "x", 2, costs))["profiles"].values()
+    [preset] = tomllib.loads(preset_text("h100-x-tp2", "h100", "x", 2, "kernels", costs))["profiles"].values()
     assert preset["prefill_ms"] == {"fixed": 1.0, "per_token": 0.02, "table": [[1, 1.0], [8, 2.0]]}
     assert preset["decode_ms"] == {"fixed": 3.0, "per_request": 0.01, "per_context_token": 1e-5}
     assert (preset["tensor_parallel"], preset["held_out_p90"]) == (2, [0.05, 0.1])

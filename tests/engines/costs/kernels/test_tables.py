@@ -2,11 +2,12 @@
 
 import pytest
 
-from engines.costs.kernels.tables import GRAPH, IMBALANCE, Grid, Heads, make_kernels, read_kernels
+from engines.costs.kernels.tables import GRAPH, IMBALANCE, ExpertKernel, Grid, Heads, make_kernels, read_kernels
 from mesh.errors import UserError
 
 GEMM = {"gemm_dtype": "fp8", "m": 1, "n": 2, "k": 4, "latency": 0.5}
 PROMPT = {
+    "attn_dtype": "bfloat16",
     "kv_cache_dtype": "bfloat16",
     "batch_size": 1,
     "num_heads": 8,
@@ -18,6 +19,7 @@ PROMPT = {
 }
 REDUCE = {"backend": GRAPH, "num_gpus": 2, "message_size": 128, "latency": 0.01}
 EXPERTS = {
+    "version": "2",
     "moe_ep_size": 1,
     "moe_tp_size": 2,
     "distribution": IMBALANCE,
@@ -53,13 +55,30 @@ def test_rows_are_sorted_by_what_they_are_of():
     assert kernels.context[heads] == {16: 0.1}
     assert kernels.generation[heads] == {(4, 32): 0.1}
     assert kernels.all_reduce[2](128) == pytest.approx(0.01)
-    assert kernels.experts[64, 32, 8, 2, 2](4) == pytest.approx(0.2)
+    assert kernels.experts[ExpertKernel("w4a16_mxfp4", 64, 32, 8, 2, sharing=2)](4) == pytest.approx(0.2)
+
+
+def test_experts_may_be_spread_and_kv_narrow():
+    kernels = make_kernels([], [PROMPT | {"kv_cache_dtype": "fp8"}], [], [], [EXPERTS | {"moe_ep_size": 4}])
+    assert kernels.context == {Heads(8, 2, 64, 128, kv="fp8"): {16: 0.1}}
+    assert list(kernels.experts) == [ExpertKernel("w4a16_mxfp4", 64, 32, 8, 2, sharing=2, spread=4)]
+
+
+def test_all_reduces_need_not_say_how_they_are_launched():
+    reduce = {key: value for key, value in REDUCE.items() if key != "backend"}
+    assert make_kernels([], [], [], [reduce], []).all_reduce[2](128) == pytest.approx(0.01)
+
+
+def test_the_newest_version_counts_that_measured_those_experts():
+    older = [EXPERTS | {"version": "1", "latency": 0.3}, EXPERTS | {"version": "1", "num_tokens": 8}]
+    [grid] = make_kernels([], [], [], [], [EXPERTS, *older]).experts.values()
+    assert (grid(4), grid(8)) == (pytest.approx(0.2), pytest.approx(0.2))
 
 
 def test_what_no_preset_is_made_of_is_left_out():
-    others = [EXPERTS | {"distribution": "balanced"}, EXPERTS | {"moe_ep_size": 2}, EXPERTS | {"moe_dtype": "fp8"}]
-    narrow, many = PROMPT | {"kv_cache_dtype": "fp8"}, PROMPT | {"batch_size": 2}
-    kernels = make_kernels([GEMM], [narrow, many], [], [REDUCE | {"backend": "vllm_eager"}], others)
+    many, narrow = PROMPT | {"batch_size": 2}, PROMPT | {"attn_dtype": "fp8"}
+    eager, balanced = REDUCE | {"backend": "vllm_eager"}, EXPERTS | {"distribution": "balanced"}
+    kernels = make_kernels([GEMM], [many, narrow], [], [eager], [balanced])
     assert (kernels.context, kernels.all_reduce, kernels.experts) == ({}, {}, {})
 
 

@@ -101,15 +101,13 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class StoreBlocks:
-    """Copy these physical blocks to the KV tiers, each under its chain digest, unless they get new content before;
-    tell the core how it ended (`BlocksStored`). ``used``: chain digests of these and of others that tiers may hold,
-    with the time at which each counts as used.
+    """Copy these physical blocks to the first KV tier, each under its chain digest, unless they get new content before;
+    tell the core how it ended (`BlocksStored`).
     """
 
     service: str
     digests: Sequence[bytes]
     blocks: Sequence[int]
-    used: Sequence[tuple[bytes, float]]
 
 
 @dataclass(frozen=True, slots=True)

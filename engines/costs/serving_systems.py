@@ -38,10 +38,12 @@ class ServingSystem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     per_request_ms: float
     request_ms: float
     source: str
+    plans_ahead: bool = False
+    prompt_layer_ms: float = 0.0
 
     @property
     def host(self) -> HostCost:
-        return HostCost(self.per_step_ms / 1e3, self.per_request_ms / 1e3)
+        return HostCost(self.per_step_ms / 1e3, self.per_request_ms / 1e3, self.prompt_layer_ms / 1e3)
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -63,6 +65,7 @@ class ServingSystem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             max_running=self.max_running,
             block_size=self.block_size,
             request_s=self.request_ms / 1e3,
+            plans_ahead=self.plans_ahead,
         )
         if not profile.kernels_only:
             return dataclasses.replace(profile, server=traits)

@@ -3,9 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Protocol
-
-BEFORE_S: Final = 1e-6  # a block counts as used so long before the one that it follows, without which it is of no use
+from typing import Protocol
 
 
 class Tier(StrEnum):  # the fastest first

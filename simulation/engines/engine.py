@@ -89,14 +89,13 @@ class SimulatedEngine:
         self._drafting_s: Sequence[float] = ()  # of the running step
         self._num_started = 0  # steps, and coasts that were cut short
         self._followed: set[str] = set()
-        self._armed_at = inf
+        self._armed_at, self._loads_until = inf, -inf  # when the loader is done with all that it was told
         self._copier, self._storer, self._tier_loader = Copier(kernel), Copier(kernel), Copier(kernel)
-        self._loads_until = -inf  # when the loader is done with all that it was told
         self._loader = kernel.random(f"loads of {me.process}@{me.incarnation}")
-        self._load_failures = 0.0
-        self._step_failures = 0.0
+        self._load_failures = self._step_failures = 0.0
         self._failing = kernel.random(f"failures of {me.process}@{me.incarnation}")
         self._stall_s = 0.0  # by which the next step is longer
+        self._kept: list[tuple[Sender, EngineMessage]] = []  # came after the next iteration had been planned
         network.hear(me.process, self.receive if models.request_s == 0.0 else self._receive_late)
         network.greet(me.process, self.welcome)
 
@@ -135,7 +134,22 @@ class SimulatedEngine:
     def receive(self, sender: Sender, message: EngineMessage) -> None:
         if type(message) not in UNTOUCHING:
             self._catch_up()
-        self._carry_out(self._node.receive(sender, message, (), self._kernel.now))
+        if self._models.plans_ahead and self._node.computes:
+            self._kept.append((sender, message))
+            if self._coast is not None and self._coast.num_left:
+                self._kernel.at(self._coast.end_of_next(1), self._pass_one, self._coast)
+        else:
+            self._carry_out(self._node.receive(sender, message, (), self._kernel.now))
+
+    def _pass_one(self, coast: Coast) -> None:
+        """One step of a coast has ended, and others run, unless it was cut short: then its end is noted by itself."""
+        if coast is self._coast and self._kernel.now < coast.last_end:
+            self._catch_up()
+            self._take_kept()
+
+    def _take_kept(self) -> None:
+        while self._kept:
+            self._carry_out(self._node.receive(*self._kept.pop(0), (), self._kernel.now))
 
     def hear(self, sender: Sender, status: BroadcastMessage | None) -> None:
         """Somebody's status, which is followed or not; None: a sign of life."""
@@ -156,8 +170,8 @@ class SimulatedEngine:
 
     def _exported(self, job: ExportBlocks) -> None:
         self._catch_up()
-        event = Exported(job.seq, [0] * len(job.blocks), [], ())
-        self._carry_out(self._node.exported(job.transfer, event, self._kernel.now))
+        exported = Exported(job.seq, [0] * len(job.blocks), [], ())
+        self._carry_out(self._node.exported(job.transfer, exported, self._kernel.now))
 
     def _imported(self, job: ImportBlocks) -> None:
         self._catch_up()
@@ -251,11 +265,10 @@ class SimulatedEngine:
 
     def _offload_or_restore(self, job: OffloadBlocks | RestoreBlocks) -> None:
         elapsed_s = self._models.offloading[job.service].elapsed_s(len(job.blocks))
-        match job:
-            case OffloadBlocks():
-                self._copier.copy(elapsed_s, self._offloaded, job, self._kernel.now)
-            case RestoreBlocks():
-                self._copier.copy(elapsed_s, self._restored, job, self._kernel.now)
+        if isinstance(job, OffloadBlocks):
+            self._copier.copy(elapsed_s, self._offloaded, job, self._kernel.now)
+        else:
+            self._copier.copy(elapsed_s, self._restored, job, self._kernel.now)
 
     def _use_tiers(self, job: StoreBlocks | LoadBlocks | StopLoading) -> None:
         """One store after the other, and one load; a load that is stopped ends, and nobody minds."""
@@ -275,15 +288,13 @@ class SimulatedEngine:
         if service is not None:
             pairs = zip(job.digests, job.blocks, strict=True)
             kept = [digest for digest, block in pairs if service.pool.find(digest) == block]
-            stored = self._models.tiers[job.service].store(kept, job.used, self._kernel.now)
+            stored = self._models.tiers[job.service].store(kept, self._kernel.now)
         self._carry_out(self._node.stored(stored, self._kernel.now))
 
     def _loaded_blocks(self, job: LoadBlocks, tiers: SimulatedTiers) -> None:
         """Its service may have been unloaded meanwhile, as when another engine asked for the blocks."""
         self._catch_up()
-        self._carry_out(
-            self._node.blocks_loaded(job.ticket, tiers.load(job.digests, self._kernel.now), self._kernel.now)
-        )
+        self._carry_out(self._node.blocks_loaded(job.ticket, tiers.load(job.digests), self._kernel.now))
 
     def _load(self, job: Loading) -> None:
         """Beside what is computed; one after the other, as there is one thread for it."""
@@ -352,9 +363,10 @@ class SimulatedEngine:
         self._coast = None
         if self._step_failures and self._failing.random() < self._step_failures:
             self._carry_out(self._node.fail_step(StepError.ORDINARY, FAULT, FAULT))
-            return
-        result = StepResult(self._sampler.results(step), elapsed_s, had_extra_threads, self._drafting_s)
-        self._carry_out(self._node.finish_step(result, self._kernel.now))
+        else:
+            result = StepResult(self._sampler.results(step), elapsed_s, had_extra_threads, self._drafting_s)
+            self._carry_out(self._node.finish_step(result, self._kernel.now))
+        self._take_kept()
 
     def _finish_shared_step(self, number: int, step: Step, started_at: float, had_extra_threads: bool) -> None:
         self._finish_step(number, step, self._kernel.now - started_at, had_extra_threads)

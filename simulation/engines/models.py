@@ -23,7 +23,7 @@ from mesh.transports import NIXL
 from mesh.wire.transfers import KVShape, MemoryRef, NixlRef
 from simulation.engines.drafts import modelled_lookup
 from simulation.engines.physics import Physics
-from simulation.engines.servers import context_of, request_s
+from simulation.engines.servers import context_of, plans_ahead, request_s
 from simulation.engines.shared_profiles import Profile, SharedProfile, profile_of
 from simulation.engines.steps import StepModel
 from simulation.engines.tiers import HostTiers, SimulatedTiers
@@ -61,6 +61,7 @@ class SimulatedModels:
         self._random = random
         self._host_tiers = host_tiers if spec.prefix_caching and not spec.scheduling.is_static else None
         self.request_s = request_s(spec, profile)  # of each request, before it is here
+        self.plans_ahead = plans_ahead(spec, profile)
         self._pace = 1.0
         self._page_bytes = page_bytes({block_bytes(self._shape(name)) for name in {*self.loadable, *spec.services}})
         num_pages = profile.kv_memory_bytes // self._page_bytes

@@ -46,7 +46,19 @@ def context_of(service: ServiceSpec, profile: Profile) -> int | None:
     return min(bounds, default=None)
 
 
+def plans_ahead(engine: EngineSpec, profile: Profile) -> bool:
+    """Return whether it plans an iteration while the one before it runs."""
+    traits = _traits_shown(engine, profile)
+    return traits is not None and traits.plans_ahead
+
+
 def request_s(engine: EngineSpec, profile: Profile) -> float:
     """Return the seconds that a request takes there besides its iterations."""
-    traits, is_server = traits_of(profile), engine.imitates or engine.scheduling is Scheduling.CONTINUOUS
-    return traits.request_s if traits is not None and is_server else 0.0
+    traits = _traits_shown(engine, profile)
+    return 0.0 if traits is None else traits.request_s
+
+
+def _traits_shown(engine: EngineSpec, profile: Profile) -> ServerTraits | None:
+    """None: it schedules as ours do."""
+    is_server = engine.imitates or engine.scheduling is Scheduling.CONTINUOUS
+    return traits_of(profile) if is_server else None

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median, quantiles
 
-from bench.fidelity.silicon.fit import Simulated, fit, raised
+from bench.fidelity.silicon.fit import Simulated, fit, raised, raised_ms
 from bench.fidelity.silicon.runs import Latencies, Loop, SiliconRun, read_runs, simulate
 from bench.harness.arguments import errors_in_a_line, script_parser
 from bench.harness.files import write_json
@@ -59,7 +59,7 @@ def simulate_all(runs: Sequence[SiliconRun], system: ServingSystem, jobs: JobPla
     systems = raised(system)
     found = run_jobs(simulate, [Loop(run, one) for run in runs for one in systems], jobs)
     of_run = [found[first : first + len(systems)] for first in range(0, len(found), len(systems))]
-    return [Simulated(run, *latencies) for run, latencies in zip(runs, of_run, strict=True)]
+    return [Simulated(run, latencies[0], latencies[1:]) for run, latencies in zip(runs, of_run, strict=True)]
 
 
 def judge(simulated: Sequence[Simulated], system: ServingSystem, leave: str, jobs: JobPlace) -> list[Judged]:
@@ -101,10 +101,8 @@ def compare(options: argparse.Namespace) -> None:
     runs = read_runs(options.data, options.device, options.system, options.model, options.spread)[:: options.every]
     simulated = simulate_all(runs, system, options.jobs)
     whole = fit(system, simulated)
-    print(
-        f"fitted to all {len(runs)} runs: per_step_ms = {whole.per_step_ms:.3g}, "
-        f"per_request_ms = {whole.per_request_ms:.3g}, request_ms = {whole.request_ms:.3g}"
-    )
+    terms = ", ".join(f"{term} = {getattr(whole, term):.3g}" for term in raised_ms(system))
+    print(f"fitted to all {len(runs)} runs: {terms}")
     judged = judge(simulated, system, options.leave, options.jobs)
     show(options.system, judged)
     write_json(options.json, [asdict(one) for one in judged])

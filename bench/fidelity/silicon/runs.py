@@ -27,7 +27,11 @@ MODELS = {
     ("meta-llama/Llama-3.1-8B-Instruct", ""): "llama3-8b",
     ("meta-llama/Llama-3.1-70B", "fp8"): "llama3-70b-fp8",
     ("openai/gpt-oss-120b", "fp4"): "gpt-oss-120b",
+    ("Qwen/Qwen3-235B-A22B-FP8", "fp8"): "qwen3-235b-fp8",
 }
+TRTLLM = "trtllm"  # presets of its own kernels have its name
+ONE_MORE = "source_file=meta-llama_Llama-3.1-8B"  # TTFT there has a part of an answer's time over the concurrency
+NARROW_KV = {"qwen3-32b-fp8": "qwen3-32b-fp8-kv8"}  # what TensorRT-LLM makes of a model that was quantised for it
 ONE_ENGINE = {"pp_size": "1", "attention_dp_size": "1"}  # no pipeline, no copies of attention
 UNSTATED = {"meta-llama/Llama-3.1-70B": "0.18.0"}  # versions by model, assumed: as of the same samples' other model
 OTHER_HARNESS = "gtl_job_id"  # in sources whose concurrency is not that of one engine: half of what kernels take
@@ -67,10 +71,20 @@ class SiliconRun:
     ttft_s: float
     tpot_s: float
     lengths: Lengths
+    is_tuned: bool = False  # an iteration has room for one prompt beside decodes, and the server for so many requests
+    num_waiting: int = 0  # clients beside them, where it has no room for more
+
+    @property
+    def settings(self) -> dict[str, int]:
+        """Return what was set of the server for this run."""
+        if not self.is_tuned:
+            return {}
+        return {"chunk_tokens": self.num_input + self.concurrency, "max_running": self.concurrency}
 
     @property
     def preset(self) -> str:
-        return f"{self.device}-{self.model}-tp{self.tensor_parallel}"
+        name = f"{self.device}-{self.model}-tp{self.tensor_parallel}"
+        return f"{name}-{TRTLLM}" if self.system.startswith(TRTLLM) else name
 
 
 def read_runs(folder: Path, device: str, system: str, model: str | None, spread: int) -> list[SiliconRun]:
@@ -115,13 +129,15 @@ def _run(row: Mapping[str, str], device: str, spread: int) -> SiliconRun | None:
     return SiliconRun(
         system=system,
         device=device,
-        model=model,
+        model=NARROW_KV.get(model, model) if row["backend"] == TRTLLM else model,
         tensor_parallel=int(row["tp_size"]),
         num_input=int(row["isl"]),
         num_output=int(row["osl"]),
         concurrency=int(row["batch_size"]),
         ttft_s=float(row["silicon_ttft_ms"]) / 1e3,
         tpot_s=float(row["silicon_tpot_ms"]) / 1e3,
+        is_tuned=row["backend"] == TRTLLM,
+        num_waiting=int(ONE_MORE in row["silicon_data_source"] and row["backend"] == TRTLLM),
         lengths=INFERENCEX if DATED.search(row["silicon_data_source"]) else Lengths(spread=spread),
     )
 
@@ -165,11 +181,12 @@ class Loop:
 def simulate(loop: Loop) -> Latencies:
     """Return the latencies of a closed loop, from its first request to its last."""
     profile = loop.system.on(load_profile(loop.run.preset))
-    engine = modelled_engine("engine", SERVICE, loop.run.preset, imitates=loop.run.system, **loop.system.settings)
+    settings = {**loop.system.settings, **loop.run.settings}
+    engine = modelled_engine("engine", SERVICE, loop.run.preset, imitates=loop.run.system, **settings)
     topology = make_fleet("silicon", ServiceSpec(SERVICE, "", LONG), [engine], PolicySpec("join_shortest_queue"))
     engines = DirectEngines(topology, {"engine": profile}, seed=loop.seed, physics=Physics(latency_s=0.0))
     with quiet_engines():
-        records = engines.run_closed(loop.requests(), loop.run.concurrency)
+        records = engines.run_closed(loop.requests(), loop.run.concurrency + loop.run.num_waiting)
     ttft_s = [record.ttft_s for record in records if record.ttft_s is not None]
     tpot_s = [record.tpot_s for record in records if record.tpot_s is not None]
     return Latencies(fmean(ttft_s), fmean(tpot_s))

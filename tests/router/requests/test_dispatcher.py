@@ -280,7 +280,7 @@ class AnyOrder(RuleBasedStateMachine):
         assert self.world.dispatcher.num_requests == 0, "something is held for ever"
 
 
-AnyOrder.TestCase.settings = settings(stateful_step_count=30)
+AnyOrder.TestCase.settings = settings(stateful_step_count=30, deadline=None)
 
 
 TestAnyOrder = AnyOrder.TestCase

@@ -30,11 +30,11 @@ TOPOLOGY = Topology(
 )
 
 
-def served(requests, profile=PROFILE, **settings):
+def served(requests, profile=PROFILE, coasts=True, **settings):
     topology = replace(TOPOLOGY, **settings)
     records = []
     physics = Physics(latency_s=0.0)
-    simulation = Simulation(topology, {"server": profile}, seed=1, physics=physics, slo=SloRule(), coasts=True)
+    simulation = Simulation(topology, {"server": profile}, seed=1, physics=physics, slo=SloRule(), coasts=coasts)
     simulation.run("chat", requests, records.append)
     return sorted(records, key=lambda record: record.arrived_s)
 
@@ -81,3 +81,22 @@ def test_prompts_beyond_its_context_are_refused_and_answers_end_there():
         assert [record.outcome for record in records] == ["failed", "finished", "finished"]
         assert [record.output_tokens for record in records[1:]] == [1, 10]
     assert "no room for an answer in a context of 100" in records[0].reason
+
+
+@pytest.mark.parametrize("coasts", [False, True])
+@pytest.mark.parametrize("ahead", [False, True])
+def test_who_comes_after_an_iteration_was_planned_waits_for_it(coasts, ahead):
+    traits = replace_struct(TRAITS, request_s=0.0, chunk_tokens=128, plans_ahead=ahead)
+    records = served(
+        [TraceRequest(0.0, 100, 200), TraceRequest(1.005, 100, 2)], replace(PROFILE, server=traits), coasts=coasts
+    )
+    # the first one decodes 10 ms a token: 5 ms are left of its step, and a whole one follows if it was planned
+    first_s, alone_s = 0.01 + 0.1, 0.01 + 0.101
+    left_s = -(1.005 - first_s) % 0.01
+    assert records[1].ttft_s == pytest.approx(left_s + 0.01 * ahead + alone_s, abs=1e-6)
+
+
+def test_who_comes_to_an_idle_server_that_plans_ahead_begins_at_once():
+    traits = replace_struct(TRAITS, request_s=0.0, chunk_tokens=128, plans_ahead=True)
+    [record] = served([TraceRequest(0.0, 100, 2)], replace(PROFILE, server=traits))
+    assert record.ttft_s == pytest.approx(0.01 + 0.1, abs=1e-6)

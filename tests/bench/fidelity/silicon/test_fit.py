@@ -59,3 +59,17 @@ def test_a_device_that_no_fit_saw_has_the_host_of_the_product(simulated):
     judged = judge(simulated, SYSTEM, "device", HERE)
     assert {one.left_out for one in judged} == {"h100"}
     assert [one.predicted for one in judged] == [one.base for one in simulated]
+
+
+def test_a_fit_finds_how_long_a_layer_takes_to_be_launched():
+    system = serving_system("trtllm-1.0")
+    true = msgspec.structs.replace(system, per_step_ms=1.0, per_request_ms=0.02, prompt_layer_ms=1.0)
+    runs = [
+        SiliconRun("trtllm-1.0", "h100", "llama3-8b", 8, 512, num_output, concurrency, 0.0, 0.0, Lengths(spread=2))
+        for num_output in (32, 128)
+        for concurrency in (1, 4, 16)
+    ]
+    made = [(run, simulate(Loop(run, true))) for run in runs]
+    measured = [replace(run, ttft_s=latencies.ttft_s, tpot_s=latencies.tpot_s) for run, latencies in made]
+    fitted = fit(system, simulate_all(measured, system, HERE))
+    assert fitted.prompt_layer_ms == pytest.approx(1.0, rel=0.2)

@@ -36,6 +36,18 @@ def test_a_row_is_a_run_on_a_preset(tmp_path):
     assert run.preset == "h100-qwen3-32b-tp2"
 
 
+def test_tensorrt_llm_was_tuned_for_each_run(tmp_path):
+    fp8 = RUN.replace("vllm,0.12.0,Qwen/Qwen3-32B,,", "trtllm,1.0.0rc3,Qwen/Qwen3-32B,fp8,")
+    llama = RUN.replace("vllm,0.12.0,Qwen/Qwen3-32B,,", "trtllm,1.0.0rc3,meta-llama/Llama-3.1-8B-Instruct,,")
+    llama = llama.replace("Qwen3-32B.csv", "meta-llama_Llama-3.1-8B-Instruct.csv")
+    one, other = read_runs(written(tmp_path, fp8, llama), "h100", "trtllm-1.0", None, 0)
+    assert (one.preset, other.preset) == ("h100-qwen3-32b-fp8-kv8-tp2-trtllm", "h100-llama3-8b-tp2-trtllm")
+    assert one.settings == {"chunk_tokens": 1024 + 8, "max_running": 8}
+    assert (one.num_waiting, other.num_waiting) == (0, 1)
+    [untuned] = read_runs(written(tmp_path, RUN), "h100", "vllm-0.12", None, 0)
+    assert (untuned.settings, untuned.num_waiting) == ({}, 0)
+
+
 def test_what_is_not_modelled_is_left_out(tmp_path):
     others = (
         RUN.replace("agg", "disagg"),

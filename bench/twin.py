@@ -24,15 +24,14 @@ from bench.harness.arguments import DEFAULT_MODEL, errors_in_a_line, script_pars
 from bench.harness.files import write_json
 from bench.harness.machine import watched
 from bench.harness.tables import print_table
-from bench.live.ports import free_port
-from bench.live.servers import MODEL, started
+from bench.live.servers import MODEL
+from bench.live.vllm import last_core, vllm_server
 from bench.load.arguments import add_generator, add_prompts, add_server, positive
 from bench.load.simulated_sweep import lengths_of
 from bench.load.sweep_cli import RATES_ARE_FOUND, measured_run
 from bench.simulated import arriving, make_fleet
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.profiles import EngineProfile
-from engines.models.store import prepared_dir
 from mesh.cli.api_key import bearer
 from mesh.errors import UserError
 from mesh.show.progress import working
@@ -53,7 +52,6 @@ UNSEEN, BETWEEN = (0.5, 1.0, 1.3), (0.8, 0.9, 1.1, 1.2)  # of the capacity; erro
 TTFT_OVER, TPOT_OVER, GOAL = 8.0, 3.0, 0.9  # the promise: times an idle server's, of mean lengths, for so many
 FEWEST, NUM_SIMULATED = 20, 400  # requests of a load, and of a simulation that looks for the capacity
 PHYSICS = Physics(latency_s=1e-6)  # of a message: what a request's way takes is in the profile
-VLLM = {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
 
 
 class Means(NamedTuple):
@@ -67,13 +65,10 @@ class Means(NamedTuple):
 @contextmanager
 def vllm_on_one_core(python: Path, environment: Mapping[str, str]) -> Iterator[str]:
     """Serve the default model with vLLM, and leave the other cores to this process. The value is its address."""
-    port, (*others, core) = free_port(), sorted(os.sched_getaffinity(0))
-    command = ["taskset", "-c", str(core), str(python), "-m", "vllm.entrypoints.cli.main", "serve"]
-    command += [str(prepared_dir(DEFAULT_MODEL)), "--served-model-name", MODEL, "--dtype", "float32", "--enforce-eager"]
-    command += ["--host", "127.0.0.1", "--port", str(port)]
-    settings = VLLM | {"VLLM_CPU_OMP_THREADS_BIND": str(core), **environment}
-    with started("vLLM", port, command, settings, answers_within_s=900.0) as server:
-        os.sched_setaffinity(0, others or [core])
+    core = last_core()
+    pinned, options = ("taskset", "-c", str(core)), ("--dtype", "float32", "--enforce-eager")
+    with vllm_server(python, DEFAULT_MODEL, environment, options, before=pinned) as server:
+        os.sched_setaffinity(0, os.sched_getaffinity(0) - {core} or {core})
         yield server.url
 
 

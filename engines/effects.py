@@ -101,13 +101,15 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class StoreBlocks:
-    """Copy these physical blocks to the first KV tier, each under its chain digest, unless they get new content before;
-    tell the core how it ended (`BlocksStored`).
+    """Copy these physical blocks to the KV tiers, each under its chain digest, unless they get new content before;
+    tell the core how it ended (`BlocksStored`). ``used``: chain digests of these and of others that tiers may hold,
+    with the time at which each counts as used.
     """
 
     service: str
     digests: Sequence[bytes]
     blocks: Sequence[int]
+    used: Sequence[tuple[bytes, float]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from math import inf
 from typing import NamedTuple
 
 from engines.memory.block_digests import root_of
-from engines.memory.block_pool import BlockPool, Run
+from engines.memory.block_pool import BlockPool
+from engines.memory.runs import Run
 from engines.scheduling.batch import Chunk, Drafting, Draw
 from engines.speculation.drafter import Drafter
 from engines.speculation.model_drafter import ModelDrafter

@@ -339,7 +339,7 @@ class EngineProcess:
             return  # its service was unloaded meanwhile
         tiers = self._loaded.tiered[effect.service]
         match effect:
-            case StoreBlocks(_, _, blocks):
+            case StoreBlocks(blocks=blocks):
                 generations = tiers.generations(blocks)  # as they are now, before anything else happens
                 self._tasks.create_task(self._store(self._tier_jobs.store(tiers, effect, generations)))
             case LoadBlocks(ticket):

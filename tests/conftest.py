@@ -43,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """What is logged stands in the report of a test that fails, one plain line each: coloured ones cost a test more."""
-    settings.register_profile("tests", max_examples=len(seeds(NUM_EXAMPLES)))
+    settings.register_profile("tests", max_examples=len(seeds(NUM_EXAMPLES)), deadline=None)
     settings.load_profile("tests")
     gc.disable()  # nothing that is collected becomes garbage: looking for some takes a sixth of the time
     structlog.configure(processors=[structlog.processors.KeyValueRenderer(key_order=["event"])])

@@ -1,23 +1,25 @@
 """Conversations on a live mesh whose KV does not fit into its engine's memory: with KV tiers and without.
 
     python -m bench.engine.kv_tiers [--arms off,host,both] [--sessions 4] [--turns 5] [--pool 160MiB] [--room 1GiB]
+    python -m bench.engine.kv_tiers --arms off,host,both,vllm --vllm-python PATH
 
 Each turn of a conversation repeats its prompt and adds to it, and all conversations take turns. A turn comes when the
 blocks of the turn before have left the engine's memory, unless ``--pool`` holds them all. Each arm is a mesh of its own
 with one engine and empty tiers. ``off`` has no tiers and computes each prompt anew; ``host`` has room for all in the
 host's memory; ``both`` for an eighth, and for all on disk. ``peers`` has two engines with room for all and no tier to
-speak of: each turn is the other engine's, which pulls what the first has.
+speak of: each turn is the other engine's, which pulls what the first has. ``vllm`` is `vllm serve` with its prefix
+cache, in one thread and float32, with KV memory for as many tokens as ``off``.
 
-The meshes of all arms run at once, and take turns with each turn of the conversations, of which there are new ones each
-round. So what else the machine does falls on all of them, and an arm is compared with the first one turn by turn, by
-the clock and by its engines' CPU time.
+All arms run at once, and take turns with each turn of the conversations, of which there are new ones each round. So
+what else the machine does falls on all of them, and an arm is compared with the first one turn by turn, by the clock
+and by its engines' CPU time.
 """
 
 import argparse
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
@@ -27,35 +29,17 @@ from typing import Any
 
 import httpx
 
+from bench.engine.tier_arms import ARMS, Arm, running
 from bench.harness.arguments import errors_in_a_line, script_parser
 from bench.harness.files import write_json
-from bench.harness.machine import cpu_s
 from bench.harness.tables import print_table
-from bench.live.mesh import PATIENT, STOP_S, LiveMesh, mesh_command, mesh_of
-from bench.live.ports import free_port
+from bench.live.servers import MODEL
 from bench.models.random_llama import add_random_argument, random_model
 from mesh.errors import CommandError
-from mesh.topology.values import size
 
 TOKENS = range(100, 228)  # that every vocabulary has
 PATIENCE_S = 600.0
 STORED_S = 1.0  # in which an idle engine stores what is new
-TOPOLOGY = """
-[services.chat]
-model = "{model}"
-dtype = "{dtype}"
-ttft_ms = 60000
-tpot_ms = 1000
-[engines.engine]
-count = {count}
-device = "{device}"
-kv_memory = "{pool}"
-[gateways.gateway]
-port = {port}
-[policy]
-name = "kv_aware"
-{tiers}
-"""
 
 
 @dataclass(slots=True)
@@ -66,7 +50,7 @@ class Measured:
     ttft_s: list[list[float]] = field(default_factory=list)
     cached: list[int] = field(default_factory=list)  # tokens of prompts that were not computed
     elapsed_s: list[float] = field(default_factory=list)
-    cpu_s: list[float] = field(default_factory=list)  # of engines' processes
+    cpu_s: list[float] = field(default_factory=list)  # of what computes
     engines: list[dict[str, Any]] = field(default_factory=list)  # rows of `mesh status`, in the end
 
     def last_ttft_s(self, num_turns: int) -> float:
@@ -78,17 +62,6 @@ class Measured:
         return sum(tier[f"{what}_blocks"] for engine in self.engines for tier in engine["tiers"].values())
 
 
-def tiers_of(arm: str, room: int, memory: str, disk: Path) -> str:
-    """The topology's table. ``room``: bytes for all conversations."""
-    if arm == "off":
-        return ""
-    if arm == "peers":
-        return f'[kv_tiers]\nhost = "1MiB"\nhost_folder = "{memory}/host"\npeers = true\n'
-    host = room if arm == "host" else room // 8
-    table = f'[kv_tiers]\nhost = "{host}B"\nhost_folder = "{memory}/host"\n'
-    return table if arm == "host" else f'{table}disk = "{room}B"\ndisk_folder = "{disk}"\n'
-
-
 def conversations(options: argparse.Namespace, seed: int) -> list[list[list[int]]]:
     """The prompts of each: by turn, token ids."""
     lengths = [options.first + turn * options.turn_tokens for turn in range(options.turns)]
@@ -96,50 +69,35 @@ def conversations(options: argparse.Namespace, seed: int) -> list[list[list[int]
     return [[talk[:length] for length in lengths] for talk in talks]
 
 
-def _cpu_s(mesh: LiveMesh) -> float:
-    return cpu_s(row["pid"] for row in mesh.status()["engines"])
-
-
-@contextmanager
-def _running(options: argparse.Namespace, arm: str) -> Iterator[LiveMesh]:
-    """A mesh that has had its first request."""
-    with TemporaryDirectory(dir="/dev/shm") as memory, TemporaryDirectory() as disk:
-        tiers = tiers_of(arm, size(options.room), memory, Path(disk) / "disk")
-        pool, count = (options.room, 2) if arm == "peers" else (options.pool, 1)
-        engines = {"model": options.model, "dtype": options.dtype, "device": options.device}
-        text = TOPOLOGY.format(**engines, pool=pool, count=count, port=free_port(), tiers=tiers)
-        with mesh_of(PATIENT + text) as mesh:
-            _send(mesh, [1] * 64, 8)  # the first request
-            yield mesh
-
-
-def measure(options: argparse.Namespace, arms: Sequence[str]) -> list[Measured]:
-    """Play all rounds in meshes that run at once."""
-    found = [Measured(arm) for arm in arms]
+def measure(options: argparse.Namespace, names: Sequence[str]) -> list[Measured]:
+    """Play all rounds in arms that run at once."""
+    found = [Measured(name) for name in names]
     with ExitStack() as stack:
-        meshes = [stack.enter_context(_running(options, arm)) for arm in arms]
-        both = list(zip(meshes, found, strict=True))
+        arms = [stack.enter_context(running(options, name)) for name in names]
+        for arm in arms:
+            _send(arm.port, [1] * 64, 8)  # the first request
+        both = list(zip(arms, found, strict=True))
         for number in range(options.rounds):
             talks = conversations(options, number)
             for turn in range(options.turns):
                 prompts = [talk[turn] for talk in talks]
-                for mesh, measured in both if (number * options.turns + turn) % 2 == 0 else reversed(both):
-                    _leave_one(mesh, turn)
-                    _play(mesh, options, prompts, measured)
+                for arm, measured in both if (number * options.turns + turn) % 2 == 0 else reversed(both):
+                    arm.begin_turn(turn)
+                    _play(arm, options, prompts, measured)
                     time.sleep(STORED_S)
             print(f"round {number + 1} of {options.rounds} done", flush=True)
-        for mesh, measured in both:
-            measured.engines = mesh.status()["engines"]
+        for arm, measured in both:
+            measured.engines = arm.engines()
     return found
 
 
-def _play(mesh: LiveMesh, options: argparse.Namespace, prompts: Sequence[Sequence[int]], measured: Measured) -> None:
+def _play(arm: Arm, options: argparse.Namespace, prompts: Sequence[Sequence[int]], measured: Measured) -> None:
     """Play a turn of all conversations."""
-    used_s, started = _cpu_s(mesh), time.perf_counter()
+    used_s, started = arm.cpu_s(), time.perf_counter()
     with ThreadPoolExecutor(options.at_once) as clients:
-        answers = list(clients.map(lambda prompt: _send(mesh, prompt, options.answer), prompts))
+        answers = list(clients.map(lambda prompt: _send(arm.port, prompt, options.answer), prompts))
     measured.elapsed_s.append(time.perf_counter() - started)
-    measured.cpu_s.append(_cpu_s(mesh) - used_s)
+    measured.cpu_s.append(arm.cpu_s() - used_s)
     measured.ttft_s.append([ttft_s for ttft_s, _ in answers])
     measured.cached.append(sum(cached for _, cached in answers))
 
@@ -166,20 +124,12 @@ def _ratios(first: Sequence[float], other: Sequence[float]) -> list[float]:
     return [one / its for one, its in zip(first, other, strict=True)]
 
 
-def _leave_one(mesh: LiveMesh, number: int) -> None:
-    """Let one engine serve, and the others only give what they have."""
-    names = [engine.id for engine in mesh.topology.engines]
-    for index, name in enumerate(names if len(names) > 1 else ()):
-        undo = ["--undo"] if index == number % len(names) else []
-        mesh_command(mesh.environment, STOP_S, "drain", str(mesh.topology.path), name, *undo)
-
-
-def _send(mesh: LiveMesh, prompt: Sequence[int], max_tokens: int) -> tuple[float, int]:
+def _send(port: int, prompt: Sequence[int], max_tokens: int) -> tuple[float, int]:
     """Seconds to the first token, and the tokens of the prompt that were not computed."""
-    body = {"model": "chat", "prompt": list(prompt), "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True}
+    body = {"model": MODEL, "prompt": list(prompt), "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True}
     body |= {"stream": True, "stream_options": {"include_usage": True}}
     started, first, cached = time.perf_counter(), None, 0
-    url = f"http://127.0.0.1:{mesh.port}/v1/completions"
+    url = f"http://127.0.0.1:{port}/v1/completions"
     with httpx.stream("POST", url, json=body, timeout=PATIENCE_S) as response:
         if response.status_code != 200:
             raise CommandError(f"{url}: {response.status_code}: {response.read().decode()}")
@@ -194,7 +144,7 @@ def _send(mesh: LiveMesh, prompt: Sequence[int], max_tokens: int) -> tuple[float
 
 
 def main() -> None:
-    parser = script_parser("bench.engine.kv_tiers", __doc__, model=True, rounds=1, json=True)
+    parser = script_parser("bench.engine.kv_tiers", __doc__, model=True, vllm=True, rounds=1, json=True)
     add_random_argument(parser)
     parser.add_argument("--sessions", type=int, default=4)
     parser.add_argument("--turns", type=int, default=5)
@@ -204,7 +154,7 @@ def main() -> None:
     parser.add_argument("--pool", default="160MiB", help="KV memory of the engine (default: 160MiB)")
     parser.add_argument("--room", default="1GiB", help="of tiers, for all conversations (default: 1GiB)")
     parser.add_argument("--at-once", type=int, default=1, help="requests in flight (default: 1)")
-    parser.add_argument("--arms", default="off,host,both", help="of off, host, both, peers (default: off,host,both)")
+    parser.add_argument("--arms", default="off,host,both", help=f"of {', '.join(ARMS)} (default: off,host,both)")
     parser.add_argument("--device", default="cpu", help="of the engines (default: cpu)")
     parser.add_argument("--dtype", default="float32", help="of weights and KV (default: float32)")
     options = parser.parse_args()

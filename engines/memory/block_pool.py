@@ -15,9 +15,10 @@ from itertools import compress, count
 from math import inf
 from typing import Protocol
 
-from engines.memory.block_digests import ROOT, Digest, chain, digests_of, packed
+from engines.memory.block_digests import Digest, chain, digests_of
 from engines.memory.cached_blocks import CachedBlocks
 from engines.memory.pages import Claimant, PagePool, Precedence
+from engines.memory.runs import FoundBlock, Run
 
 
 class OutOfBlocksError(RuntimeError):
@@ -32,30 +33,6 @@ class Content(Protocol):
 
     def reuse(self, block: int) -> None:
         """The block will, the rest of its page not."""
-
-
-class Run:
-    """The full blocks of one sequence that others can find, in order. ``tokens`` are the sequence's own, and grow.
-    ``root``: of `engines.memory.block_digests.root_of`.
-
-    Digests beyond the first are computed once another sequence begins alike: before that nobody can ask for them.
-    """
-
-    __slots__ = ("blocks", "digest", "is_alone", "num_named", "num_pending", "tokens")
-
-    def __init__(self, tokens: Sequence[int], root: Digest = ROOT) -> None:
-        self.tokens = tokens
-        self.blocks = array("I")
-        self.digest = root  # of the last block that has one
-        self.num_named = 0  # blocks whose digest is computed
-        self.num_pending = 0  # the others, as far as they still hold what was published
-        self.is_alone = False
-
-    def close(self, num_tokens: int) -> None:
-        """The sequence goes, or begins anew. Keep those of its first tokens whose digests may be asked for: they stay
-        for as long as its blocks are cached, and are a tenth as large so.
-        """
-        self.tokens = packed(self.tokens)[:num_tokens] if self.is_alone else ()
 
 
 class BlockPool:
@@ -82,7 +59,7 @@ class BlockPool:
         self._names: list[Digest | Run | None] = [None] * num_all  # published; a run: not computed yet
         self._by_digest: dict[Digest, int] = {}
         self._alone: dict[Digest, Run] = {}  # by the digest of their first block
-        self._found: deque[Digest] | None = None  # since they were asked for
+        self._found: deque[FoundBlock] | None = None  # since they were asked for
         self.gone: deque[Digest] = deque(maxlen=num_all)  # likewise; some may have come again
         pages.add(self)
 
@@ -260,8 +237,8 @@ class BlockPool:
         self.hold(found)
         return found
 
-    def tell_new(self) -> deque[Digest]:
-        """Return a queue into which the digest of each block goes that others can find from now on. It holds as many as
+    def tell_new(self) -> deque[FoundBlock]:
+        """Return a queue into which each block goes that others can find from now on. It holds as many as
         there are blocks, the last ones.
         """
         if self._found is None:
@@ -329,7 +306,7 @@ class BlockPool:
                     names[block] = run.digest
                     self._by_digest[run.digest] = block
                     if self._found is not None:
-                        self._found.append(run.digest)
+                        self._found.append(FoundBlock(run.digest, run, index))
                     continue
                 names[block] = None
                 if not holders[block]:

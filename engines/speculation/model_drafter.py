@@ -7,7 +7,8 @@ has of it.
 from collections.abc import Sequence
 
 from engines.memory.block_digests import root_of
-from engines.memory.block_pool import BlockPool, Run
+from engines.memory.block_pool import BlockPool
+from engines.memory.runs import Run
 from engines.scheduling.batch import Drafting
 from engines.speculation.acceptance import OWN_FADED, OWN_KEPT, OWN_WEIGHT, Acceptance
 

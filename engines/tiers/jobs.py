@@ -38,7 +38,7 @@ class TierJobs:
 
     async def store(self, tiers: TieredBlocks, job: StoreBlocks, generations: Sequence[int]) -> BlocksStored:
         """``generations``: of the blocks when they were to be stored. What is reused by now is left out."""
-        store = partial(tiers.store, job.digests, job.blocks, generations)
+        store = partial(tiers.store, job.digests, job.blocks, generations, job.used)
         try:
             stored, files = await asyncio.get_running_loop().run_in_executor(self._storing, store)
         except Exception:
@@ -48,7 +48,7 @@ class TierJobs:
             tiers.leave_out_below(len(files))
         elif len(tiers.tiers) > 1:
             self._num_below += 1
-            below = asyncio.get_running_loop().run_in_executor(self._storing_below, tiers.store_below, files)
+            below = asyncio.get_running_loop().run_in_executor(self._storing_below, tiers.store_below, files, job.used)
             below.add_done_callback(self._stored_below)
         return stored
 

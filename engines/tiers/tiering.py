@@ -5,7 +5,8 @@ docs/guides/keep-prefixes.md says what users see of it.
 Stores. Blocks that others can find are stored in the order in which they came to be, a few at a time. They are stored
 while nothing is here to be computed and nothing came for a while. They are stored, too, once little of the pool is
 unused, for then blocks are about to be evicted. So where all fits into the pool, nothing is stored beside what is
-computed, nor between a client's requests.
+computed, nor between a client's requests. Tiers are told what was used with what is stored: all blocks of a request at
+the same time, each a little before the block that it follows. So of a prefix that has to go, the end goes first.
 
 Loads. Before each iteration, the first requests that wait are looked up once. The look-up tells how far their prefix
 goes in the pool, how much further in the tiers, and how much further on another engine that the gateway named
@@ -24,6 +25,8 @@ import structlog
 from engines.effects import LoadBlocks, StopLoading, StoreBlocks
 from engines.engine_request import EngineRequest
 from engines.memory.block_digests import Digest, digests_of
+from engines.memory.block_pool import BlockPool
+from engines.memory.runs import Run
 from engines.scheduling.disciplines.discipline import Discipline, Rank
 from engines.scheduling.scheduler import precedence
 from engines.scheduling.service import Service, min_or_none
@@ -35,7 +38,7 @@ from engines.tiers.loads import NOTHING, Load, Offer
 from engines.transfers.handover import Handovers
 from engines.transfers.outcomes import EngineOutcome, Pulled
 from kvtransfer.layout import block_bytes
-from kvtransfer.tiers.tier import BlocksLoaded, BlocksStored, Tier, TierUse
+from kvtransfer.tiers.tier import BEFORE_S, BlocksLoaded, BlocksStored, Tier, TierUse
 from mesh.prefix_names import LONG_STEP
 from mesh.wire.requests import Brought
 from mesh.wire.status import TierStatus
@@ -46,6 +49,7 @@ QUIET_S = 0.2  # without anything to compute, after which blocks are stored: a r
 STORE_BYTES = 8 * 2**20  # at a time
 STORE_PART = 4  # of the smallest tier, one such part is stored at a time at most: to make room leaves something there
 MOST_LOOKS = 1024  # for blocks that are not stored yet, at a time
+USE_S = 60.0  # in which what is stored of a request counts as used at once: its first blocks are noted again then
 USUAL_BLOCKS = 64  # of a load, by which tiers are compared with computing
 PEERS = "peers"  # how statuses call what came from other engines
 SHORT = 4  # a pool is short if less than one such part of it is unused
@@ -284,31 +288,37 @@ class Tiering:
             if is_idle and not self._is_quiet and self._quiet_at is None:
                 self._quiet_at = now + QUIET_S
             if self._is_quiet or service.pool.num_unused * SHORT < service.pool.num_blocks:
-                store = self._store(service)
+                store = self._store(service, now)
                 if store is not None:
                     self._is_storing = True
                     return [store]
         return []
 
-    def _store(self, service: Service) -> StoreBlocks | None:
+    def _store(self, service: Service, now: float) -> StoreBlocks | None:
         """The first new blocks that are still in the pool and that a tier lacks, be it one that was emptied or behind
-        when they were stored; None: there are none of those.
+        when they were stored, and what was used with them; None: there is nothing of that.
         """
         pool, index, new = service.pool, service.tiers, service.pool.tell_new()
         assert index is not None
         most_bytes = min(STORE_BYTES, min(index.tiers.values()) // STORE_PART)
         digests, blocks, most = list[Digest](), list[int](), max(1, most_bytes // block_bytes(service.shape))
+        used = list[tuple[Digest, float]]()
         for _ in range(min(len(new), MOST_LOOKS)):
             if len(digests) == most:
                 break
-            digest = new.popleft()
+            digest, run, number = new.popleft()
             block = pool.find(digest)
             if block is None:
                 self._num_dropped += 1
-            elif not index.is_in_all(digest):
+                continue
+            if run.used_at < now - USE_S:
+                run.used_at = now
+                used += _used_before(pool, run, number)
+            used.append((digest, run.used_at - number * BEFORE_S))
+            if not index.is_in_all(digest):
                 digests.append(digest)
                 blocks.append(block)
-        return StoreBlocks(service.name, digests, blocks) if digests else None
+        return StoreBlocks(service.name, digests, blocks, used) if used else None
 
     def stored(self, result: BlocksStored) -> None:
         """Note that a store has ended."""
@@ -360,6 +370,12 @@ def _digests_beyond(service: Service, request: EngineRequest) -> Iterator[Digest
     """Of a request's prefix, after the blocks that it holds. One token at least is left to compute."""
     size, tokens = service.pool.block_size, request.tokens
     return islice(digests_of(tokens, len(tokens) - 1, size, request.spec.prefix_salt), len(request.blocks), None)
+
+
+def _used_before(pool: BlockPool, run: Run, number: int) -> list[tuple[Digest, float]]:
+    """When those blocks of a run before one with that index count as used: a block goes before those that it needs."""
+    digests = [pool.digest_of(block) for block in run.blocks[:number]]
+    return [(digest, run.used_at - index * BEFORE_S) for index, digest in enumerate(digests) if digest is not None]
 
 
 def _status(name: str, loaded: TierUse, stored: TierUse) -> TierStatus:

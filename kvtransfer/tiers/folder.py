@@ -1,9 +1,11 @@
 """A folder of block files that several processes share, bounded in bytes: who writes makes room first.
 
 A file is written under another name and renamed when it is whole, so a file that exists is complete unless the machine
-died; its checksum tells. Who reads a file touches it, and who needs room removes those that were touched the longest
+died; its checksum tells. Who uses a file touches it, and who needs room removes those that were touched the longest
 ago. The file ``usage`` counts the bytes in the folder; its lock lets one process write at a time. Whenever the folder
 is full, a look at all files makes the count true again, whatever a process that died had counted.
+
+A folder that was removed is made anew by who writes next, but not where the file system was that is mounted no more.
 """
 
 import errno
@@ -14,6 +16,7 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from math import inf
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -25,6 +28,7 @@ from mesh.errors import UserError
 UNIT: Final = 4096  # bytes: what a file takes is a multiple of them
 SPARE: Final = 16  # when a folder is full, one such part of it is freed at a time: to look at all files takes long
 LOOK_S: Final = 5.0  # between two looks for what other processes wrote
+MAKE_AGAIN_S: Final = 60.0  # between two times that a folder is made anew
 PARTIAL: Final = ".part-"
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 MARK: Final = "encrypted"  # a file that says that all others are, and by which key
@@ -57,12 +61,16 @@ class Written(NamedTuple):
 class TierFolder:
     """Holds up to ``capacity_bytes``. Every method may be called in any thread, and but for `has` may take long."""
 
-    def __init__(self, path: Path, capacity_bytes: int) -> None:
+    def __init__(self, path: Path, capacity_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
         """Raise `UserError` if the folder cannot be made or read, or others may write there."""
         self.path: Final = path
         self.capacity_bytes: Final = capacity_bytes
         _make_private(path)
         self.used_bytes = 0  # by all, as it was when this process wrote last
+        self._clock = clock
+        self._device = path.parent.stat().st_dev
+        self._made_at = -inf
+        self._is_refused = False
         self._num_parts = 0
 
     def __repr__(self) -> str:
@@ -73,18 +81,20 @@ class TierFolder:
         return os.path.exists(self._place(name))
 
     def read(self, name: str) -> bytes | None:
-        """Return what is in a file, and note that it was used, if the file system lets that be noted; None: it is not
-        there. Raise OSError.
-        """
-        place = self._place(name)
+        """Return what is in a file; None: it is not there. Raise OSError."""
         try:
-            with open(place, "rb", buffering=0) as file:
-                content = file.readall()
-                with suppress(OSError):  # it is full, or read-only since it has errors
-                    os.utime(file.fileno())
+            self._check_private()
+            with open(self._place(name), "rb", buffering=0) as file:
+                return file.readall()
         except FileNotFoundError:
             return None
-        return content
+
+    def touch(self, name: str, used_ns: int) -> None:
+        """Note when a file was used, if it is there and the file system lets that be noted. ``used_ns``: nanoseconds
+        since the epoch; of two files, the one with the smaller number goes first.
+        """
+        with suppress(OSError):
+            os.utime(self._place(name), ns=(used_ns, used_ns))
 
     def remove(self, name: str) -> None:
         """Remove a file that is of no use, if it is there."""
@@ -96,11 +106,38 @@ class TierFolder:
         time.
         """
         try:
+            try:
+                self._check_private()
+            except FileNotFoundError:
+                self._make_again()
             with self._locked() as fd:
                 why = self._refusal()
+                self._is_refused = bool(why)
                 return Written(0, 0, 0, len(files), why) if why else self._write_counted(files, fd)
         except OSError as error:
             return Written(0, 0, 0, len(files), _reason(error))
+        except UserError as error:
+            return Written(0, 0, 0, len(files), str(error))
+
+    def _check_private(self) -> None:
+        """Raise OSError if somebody has put another folder into the place of this one: where it was removed, others may
+        be able to.
+        """
+        if not _is_private(self.path.lstat()):
+            raise PermissionError(errno.EPERM, "others may write there")
+
+    def _make_again(self) -> None:
+        """Make the folder anew, unless that was done a moment ago. Raise OSError or `UserError`."""
+        now = self._clock()
+        if self._is_refused or now < self._made_at + MAKE_AGAIN_S or self.path.parent.stat().st_dev != self._device:
+            return
+        self._made_at = now
+        _make_private(self.path)
+        log.info("made a folder of [kv_tiers] anew, as it was gone", folder=str(self.path))
+        self._begin()
+
+    def _begin(self) -> None:
+        """Do what is to be done in a folder before anything is written. Raise `UserError`."""
 
     def _missing(self, files: Sequence[BlockFile]) -> list[BlockFile]:
         """Return those that are not there, whoever wrote the others."""
@@ -229,11 +266,10 @@ class ListedFolder(TierFolder):
     key_id = ""  # of the key; empty: files are not encrypted
 
     def __init__(self, path: Path, capacity_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(path, capacity_bytes)
-        self._begin()
-        self._clock = clock
+        super().__init__(path, capacity_bytes, clock)
         self._names: set[str] = set()
         self._looks_at = 0.0
+        self._begin()
         self._look()
 
     def has(self, name: str) -> bool:
@@ -245,6 +281,10 @@ class ListedFolder(TierFolder):
             self._names.discard(name)
         return content
 
+    def touch(self, name: str, used_ns: int) -> None:
+        if name in self._names:
+            super().touch(name, used_ns)
+
     def remove(self, name: str) -> None:
         super().remove(name)
         self._names.discard(name)
@@ -254,6 +294,10 @@ class ListedFolder(TierFolder):
         if written.num_evicted or self._clock() >= self._looks_at:
             self._look()
         return written
+
+    def _make_again(self) -> None:
+        self._looks_at = 0.0  # for what is listed is gone
+        super()._make_again()
 
     def _missing(self, files: Sequence[BlockFile]) -> list[BlockFile]:
         missing = super()._missing(files)
@@ -342,5 +386,9 @@ def _make_private(path: Path) -> None:
         raise UserError(f"{path}: cannot be a folder of [kv_tiers]: a file is in its place") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be a folder of [kv_tiers]: {error.strerror}") from None
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+    if not _is_private(status):
         raise UserError(f"{path}: others may write there; name a folder of your own in [kv_tiers]")
+
+
+def _is_private(status: os.stat_result) -> bool:
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022

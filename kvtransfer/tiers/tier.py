@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
+
+BEFORE_S: Final = 1e-6  # a block counts as used so long before the one that it follows, without which it is of no use
 
 
 class Tier(StrEnum):  # the fastest first

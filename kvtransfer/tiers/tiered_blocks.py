@@ -1,9 +1,9 @@
 """One service's blocks in the KV tiers of its engine's host: found, stored and loaded."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
-from time import monotonic, perf_counter
+from time import monotonic, monotonic_ns, perf_counter, time_ns
 from typing import Final
 
 import numpy as np
@@ -14,11 +14,17 @@ from kvtransfer.gpu.device import Bytes
 from kvtransfer.gpu.device_memory import DeviceKVMemory
 from kvtransfer.memory import KVMemory
 from kvtransfer.tiers.block_file import BlockFileError, WrongKeyError, name_of, opened, sealed
-from kvtransfer.tiers.folder import BlockFile, TierFolder
-from kvtransfer.tiers.tier import BlocksLoaded, BlocksStored, Tier, TierUse
+from kvtransfer.tiers.folder import BlockFile, TierFolder, Written
+from kvtransfer.tiers.tier import BEFORE_S, BlocksLoaded, BlocksStored, Tier, TierUse
 from mesh.process.rare_warnings import RareWarnings
 
 TELL_AGAIN_S: Final = 300.0  # after a fault, of another one like it: a disk that is full stays so for a while
+
+NOTHING: Final = Written(0, 0, 0, 0)
+TIME_WAS_SET_NS: Final = 10**9
+BEFORE_NS: Final = round(1e9 * BEFORE_S)
+
+Used = Iterable[tuple[bytes, float]]  # chain digests, and when each counts as used: seconds of the monotonic clock
 
 log = structlog.get_logger()
 
@@ -40,6 +46,7 @@ class TieredBlocks:
         self._copies = copies_of(memory)
         self._space = space
         self._loads: dict[int, _Load] = {}
+        self._began_ns = 0
         self._telling = Lock()
         self._below: dict[Tier, TierUse] = {}  # that nobody was told of
         self._warnings = RareWarnings(TELL_AGAIN_S)
@@ -69,7 +76,7 @@ class TieredBlocks:
         return self._memory.generations(blocks)
 
     def store(
-        self, digests: Sequence[bytes], blocks: Sequence[int], generations: Sequence[int]
+        self, digests: Sequence[bytes], blocks: Sequence[int], generations: Sequence[int], used: Used
     ) -> tuple[BlocksStored, Sequence[BlockFile]]:
         """Store blocks in the first tier. Return the files, too, for `store_below`. Raise `DeviceError` or MemoryError
         if blocks cannot be copied.
@@ -83,15 +90,15 @@ class TieredBlocks:
             if then == since
         ]
         first = next(iter(self.folders))
-        use = self._write(first, files)
+        use = self._write(first, files, used)
         with self._telling:
             below, self._below = self._below, {}
         return BlocksStored({first: use, **below}), files
 
-    def store_below(self, files: Sequence[BlockFile]) -> None:
+    def store_below(self, files: Sequence[BlockFile], used: Used) -> None:
         """Store the files in the other tiers. The next `store` tells of it."""
         for tier in [*self.folders][1:]:
-            self._note_below(tier, self._write(tier, files))
+            self._note_below(tier, self._write(tier, files, used))
 
     def leave_out_below(self, num_blocks: int) -> None:
         """The other tiers are behind, and do not get so many blocks. The next `store` tells of it."""
@@ -102,9 +109,12 @@ class TieredBlocks:
         with self._telling:
             self._below.setdefault(tier, TierUse()).add(use)
 
-    def _write(self, tier: Tier, files: Sequence[BlockFile]) -> TierUse:
+    def _write(self, tier: Tier, files: Sequence[BlockFile], used: Used) -> TierUse:
         started, folder = perf_counter(), self.folders[tier]
-        written = folder.write(files)
+        written = folder.write(files) if files else NOTHING
+        since_ns = self._clock_began_ns()
+        for digest, used_at in used:
+            folder.touch(name_of(self._space, digest), since_ns + int(1e9 * used_at))
         if written.num_faults:
             self._warn("could not store KV blocks", tier, why=written.why, blocks=written.num_faults)
         return TierUse(
@@ -115,6 +125,15 @@ class TieredBlocks:
             written.num_faults,
             used_bytes=folder.used_bytes,
         )
+
+    def _clock_began_ns(self) -> int:
+        """Return when the monotonic clock was 0, as files tell time. It stays the same, or an order of microseconds
+        would get lost, until somebody sets the time.
+        """
+        began_ns = time_ns() - monotonic_ns()
+        if abs(began_ns - self._began_ns) > TIME_WAS_SET_NS:
+            self._began_ns = began_ns
+        return self._began_ns
 
     def _warn(self, event: str, tier: Tier, **facts: object) -> None:
         """Write a line, unless there was one like it a short while ago."""
@@ -133,10 +152,11 @@ class TieredBlocks:
         `DeviceError` if they cannot be copied.
         """
         load, uses, num_loaded = self._loads[ticket], {tier: TierUse() for tier in self.folders}, 0
+        used_ns = time_ns()
         try:
             for digest, block in zip(digests, blocks, strict=True):
                 num_faults = _num_faults(uses)
-                if not self._load_one(load, digest, block, uses):
+                if not self._load_one(load, digest, block, uses, used_ns - num_loaded * BEFORE_NS):
                     is_damaged = _num_faults(uses) > num_faults
                     self._account_for(load, is_damaged, digests[num_loaded + 1 :], uses)
                     break
@@ -145,12 +165,13 @@ class TieredBlocks:
             del self._loads[ticket]
         return BlocksLoaded(num_loaded, uses)
 
-    def _load_one(self, load: _Load, digest: bytes, block: int, uses: Mapping[Tier, TierUse]) -> bool:
+    def _load_one(self, load: _Load, digest: bytes, block: int, uses: Mapping[Tier, TierUse], used_ns: int) -> bool:
         for tier, folder in self.folders.items():
             started, use = perf_counter(), uses[tier]
             content = self._read(tier, folder, digest, use)
             if content is None:
                 continue
+            folder.touch(name_of(self._space, digest), used_ns)
             with load.lock:
                 if not (is_late := load.is_stopped):
                     self._copies.write([content], [block])

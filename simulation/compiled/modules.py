@@ -16,6 +16,7 @@ COMPILED = (
     "engines.filling.filling",
     "engines.memory.block_digests",
     "engines.memory.block_pool",
+    "engines.memory.runs",
     "engines.memory.cached_blocks",
     "engines.memory.packed_pool",
     "engines.memory.pages",

@@ -286,15 +286,15 @@ class SimulatedEngine:
         self._catch_up()
         stored, service = BlocksStored({}), self._models.services.get(job.service)
         if service is not None:
-            pairs = zip(job.digests, job.blocks, strict=True)
-            kept = [digest for digest, block in pairs if service.pool.find(digest) == block]
-            stored = self._models.tiers[job.service].store(kept, self._kernel.now)
+            kept = [one for one, block in zip(job.digests, job.blocks, strict=True) if service.pool.find(one) == block]
+            stored = self._models.tiers[job.service].store(kept, job.used, self._kernel.now)
         self._carry_out(self._node.stored(stored, self._kernel.now))
 
     def _loaded_blocks(self, job: LoadBlocks, tiers: SimulatedTiers) -> None:
         """Its service may have been unloaded meanwhile, as when another engine asked for the blocks."""
         self._catch_up()
-        self._carry_out(self._node.blocks_loaded(job.ticket, tiers.load(job.digests), self._kernel.now))
+        loaded = tiers.load(job.digests, self._kernel.now)
+        self._carry_out(self._node.blocks_loaded(job.ticket, loaded, self._kernel.now))
 
     def _load(self, job: Loading) -> None:
         """Beside what is computed; one after the other, as there is one thread for it."""

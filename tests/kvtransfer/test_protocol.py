@@ -16,7 +16,7 @@ from kvtransfer.receive import ReceiveState
 from mesh.wire.transfers import Abort, Blocks, Commit
 from tests.kvtransfer.link import LIMITS, Link, take_all
 
-Link.TestCase.settings = settings(stateful_step_count=50, deadline=None)
+Link.TestCase.settings = settings(stateful_step_count=50)
 
 
 TestLink = Link.TestCase

@@ -9,6 +9,7 @@ from mesh.topology.schema import HostSpec, Slo
 from mesh.topology.stores import KVTiersSpec
 from mesh.wire.control import Role
 from router.history.records import Outcome
+from simulation.engines.tiers import SimulatedTier
 from simulation.faults.faults import Kill
 from simulation.loads.trace_request import TraceRequest
 from tests.seeds import each_seed
@@ -146,3 +147,14 @@ def test_all_gateways_know_what_engines_hold(faults):
         for gateway in sim.gateways.values():
             told = gateway.core.dispatcher.prefixes._of[SERVICE]._held[name].told
             assert told == held(engine), (gateway, name)
+
+
+def test_a_full_tier_gives_up_first_what_was_used_the_longest_ago():
+    tier = SimulatedTier(4)
+    for number in range(4):
+        tier.write(f"{number}", 1, float(number))
+    for used_at in range(10, 30):
+        tier.touch("0", float(used_at))
+    tier.touch("1", 5.0)
+    tier.touch("not there", 6.0)
+    assert (tier.write("4", 2, 7.0), [*tier.blocks], tier.used_bytes) == (2, ["0", "1", "4"], 4)

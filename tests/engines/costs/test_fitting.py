@@ -2,7 +2,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engines.costs.fitting import (
@@ -25,7 +25,6 @@ SIZES = (8, 16, 32, 64, 128, 256)
 coefficient = st.floats(1e-6, 1.0)
 
 
-@settings(deadline=None)
 @given(coefficient, coefficient, st.floats(0, 1e-3))
 def test_a_fit_of_exact_prefills_predicts_them(fixed_s, per_token_s, per_token_context_s):
     truth = PrefillCost(fixed_s, per_token_s, per_token_context_s)
@@ -34,7 +33,6 @@ def test_a_fit_of_exact_prefills_predicts_them(fixed_s, per_token_s, per_token_c
         assert prefill_s(fitted, new, old) == pytest.approx(prefill_s(truth, new, old), rel=1e-3)
 
 
-@settings(deadline=None)
 @given(coefficient, coefficient, st.floats(0, 1e-3))
 def test_a_fit_of_exact_steps_predicts_them(fixed_s, per_request_s, per_context_token_s):
     truth = DecodeCost(fixed_s, per_request_s, per_context_token_s)
@@ -46,7 +44,6 @@ def test_a_fit_of_exact_steps_predicts_them(fixed_s, per_request_s, per_context_
         assert decode_step_s(fitted, requests, context) == pytest.approx(expected, rel=1e-3)
 
 
-@settings(deadline=None)
 @example(0.0078125, 3.0332999124345907e-05, 1e-09, 90256)  # both outliers are among the longest contexts
 @given(st.floats(1e-3, 1e-2), st.floats(1e-5, 1e-4), st.floats(1e-9, 1e-8), st.integers(0, 10**6))
 def test_noise_and_outliers_leave_coefficients_where_they_were(fixed_s, per_token_s, per_token_context_s, seed):
@@ -95,7 +92,6 @@ def test_the_longest_context_counts_where_it_does():
     assert fitted.per_mean_context_token_s == pytest.approx(1e-5, rel=0.01)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 4096), st.integers(0, 4096), st.floats(0, 10.0)), min_size=1, max_size=8))
 def test_no_measurement_gives_negative_or_absurd_coefficients(measurements):
     cost = fit_prefill([PrefillSample(*measurement) for measurement in measurements])
@@ -132,7 +128,6 @@ def test_what_decodes_add_to_prompts_is_fitted_unless_it_is_as_assumed():
     assert fit_mixed(assumed, []) == assumed
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 12))
 def test_least_squares_meet_the_conditions_of_an_optimum(seed, num_columns, num_rows):
     draw = np.random.default_rng(seed)

@@ -4,7 +4,7 @@ import random
 from math import exp, log
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -150,7 +150,6 @@ loads = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(loads, st.floats(0, 1e6)), max_size=60))
 def test_whatever_is_measured_factors_stay_in_bounds(steps: list[tuple[StepLoad, float]]):
     learnt = LearntCost(MEASURED)

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.costs.linear import decode_step_s, prefill_s
@@ -41,7 +41,6 @@ def made(parallel: Parallel, compute: float, all_reduce: float, launch: float) -
     )
 
 
-@settings(deadline=None)
 @given(share, st.floats(0, 1e-11), st.floats(0, 1e-4), st.sampled_from([1, 2, 4, 8]))
 def test_a_device_that_obeys_the_equation_is_found(compute: float, all_reduce: float, launch: float, devices: int):
     known = [made(Parallel(model, n), compute, all_reduce, launch) for model, n in KNOWN]

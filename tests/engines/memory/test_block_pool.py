@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from engines.memory.block_digests import ROOT, chain
-from engines.memory.block_pool import BlockPool, OutOfBlocksError, Run
+from engines.memory.block_pool import BlockPool, OutOfBlocksError
 from engines.memory.pages import PagePool
+from engines.memory.runs import Run
 from tests.seeds import seeds
 
 SIZE = 4
@@ -175,4 +176,4 @@ class PoolMachine(RuleBasedStateMachine):
 
 
 TestPoolMachine = PoolMachine.TestCase
-TestPoolMachine.settings = settings(max_examples=len(seeds(25)), stateful_step_count=40, deadline=None)
+TestPoolMachine.settings = settings(max_examples=len(seeds(25)), stateful_step_count=40)

@@ -2,9 +2,10 @@
 
 import pytest
 
-from engines.memory.block_pool import BlockPool, OutOfBlocksError, Run
+from engines.memory.block_pool import BlockPool, OutOfBlocksError
 from engines.memory.packed_pool import PackedBlockPool, block_pool
 from engines.memory.pages import PagePool
+from engines.memory.runs import Run
 
 SIZE, SLOTS = 4, 2
 

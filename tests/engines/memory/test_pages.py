@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from engines.memory.block_digests import chain
-from engines.memory.block_pool import BlockPool, OutOfBlocksError, Run
+from engines.memory.block_pool import BlockPool, OutOfBlocksError
 from engines.memory.packed_pool import block_pool
 from engines.memory.pages import PagePool
+from engines.memory.runs import Run
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import KVMemory, PagedMemory
 from mesh.wire.transfers import KVShape
@@ -276,7 +277,7 @@ class Memory(RuleBasedStateMachine):
 
 
 TestMemory = Memory.TestCase
-TestMemory.settings = settings(max_examples=len(seeds(30)), stateful_step_count=30, deadline=None)
+TestMemory.settings = settings(max_examples=len(seeds(30)), stateful_step_count=30)
 
 
 def test_whoever_keeps_the_content_is_told_of_each_page_and_block_that_is_taken():

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from engines.effects import LoadBlocks, StopLoading, StoreBlocks
+from engines.memory.block_digests import digests_of
 from engines.tiers.tiering import QUIET_S
 from kvtransfer.protocol import Send
-from kvtransfer.tiers.tier import BlocksLoaded, Tier, TierUse
+from kvtransfer.tiers.tier import BEFORE_S, BlocksLoaded, BlocksStored, Tier, TierUse
 from mesh.topology.schema import Scheduling
 from mesh.wire.control import Role
 from mesh.wire.messages import Message
@@ -279,6 +280,42 @@ def test_a_small_tier_is_filled_by_parts(make_spec: MakeSpec):
     [store] = engine.core.expire(QUIET_S)
     assert isinstance(store, StoreBlocks)
     assert len(store.blocks) == 2
+
+
+def test_of_what_is_stored_later_of_a_prefix_the_end_goes_first(make_spec: MakeSpec):
+    """All blocks of a request count as used at once, though they are stored one after the other."""
+    engine = VirtualMesh().add("only", num_blocks=64, tier=VirtualTier())
+    first, second, _ = conversation(make_spec, "a", 3)
+    kept = dict[bytes, float]()
+    for spec, now in ((first, 0.0), (second, 1.0)):
+        engine.core.receive(GATEWAY, Submit(spec, Epoch(1)), (), now)
+        while (batch := engine.core.next_batch(now)[0]) is not None:
+            engine.core.finish_step(engine.executor.execute(batch), now)
+        [store] = engine.core.expire(now + QUIET_S)
+        assert isinstance(store, StoreBlocks)
+        kept |= dict(store.used)
+        engine.core.stored(BlocksStored({}), now + QUIET_S)
+    digests = list(digests_of(second.prompt, len(second.prompt), BLOCK_SIZE, second.prefix_salt))
+    times = [kept[digest] for digest in digests]
+    assert times[0] == 1.0 + QUIET_S
+    assert times == sorted(times, reverse=True)
+
+
+def test_what_is_stored_in_parts_counts_as_used_at_once(make_spec: MakeSpec):
+    tier = VirtualTier()
+    tier.tiers = {Tier.HOST: 8 * 32}
+    engine = VirtualMesh().add("only", num_blocks=64, tier=tier)
+    spec = make_spec("a", num_prompt=24, max_tokens=1)
+    engine.core.receive(GATEWAY, Submit(spec, Epoch(1)), (), 0.0)
+    while (batch := engine.core.next_batch(0.0)[0]) is not None:
+        engine.core.finish_step(engine.executor.execute(batch), 0.0)
+    [effect], used, num_stores = engine.core.expire(QUIET_S), list[tuple[bytes, float]](), 0
+    while isinstance(effect, StoreBlocks):
+        used += effect.used
+        num_stores += 1
+        effect = next(iter(engine.core.stored(BlocksStored({}), QUIET_S + num_stores)), None)
+    assert num_stores > 2
+    assert [used_at for _, used_at in used] == [QUIET_S - number * BEFORE_S for number in range(len(used))]
 
 
 @pytest.mark.parametrize("are_lacking", [False, True])

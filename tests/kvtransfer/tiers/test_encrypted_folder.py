@@ -1,5 +1,7 @@
 """Blocks on a disk with a key: never in plain text, and another key's are as if they were not there."""
 
+from shutil import rmtree
+
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
@@ -71,6 +73,14 @@ def test_what_was_being_written_when_a_process_died_goes_with_the_rest(tmp_path)
     assert b"nobody" not in on_disk(tmp_path)
 
 
+def test_a_folder_that_is_made_anew_has_the_key(tmp_path):
+    folder = encrypted(tmp_path / "disk")
+    rmtree(tmp_path / "disk")
+    assert folder.write([BlockFile(NAME, [PLAIN])]).num_written == 1
+    assert encrypted(tmp_path / "disk").has(NAME)
+    assert b"nobody" not in on_disk(tmp_path / "disk")
+
+
 def test_a_process_that_runs_with_the_key_of_before_writes_nothing_any_more(tmp_path):
     plain, first = ListedFolder(tmp_path, 16 * UNIT), encrypted(tmp_path, b"one")
     written = plain.write([BlockFile(NAME, [PLAIN])])
@@ -113,7 +123,7 @@ def test_blocks_of_another_key_are_counted_and_told_of_once(shape, tmp_path, oth
         return one.load(1, DIGESTS[:2], [4, 5])
 
     second, first = tiers(other), tiers(b"one")  # at the same time
-    first.store_below(first.store(DIGESTS[:3], [0, 1, 2], first.generations([0, 1, 2]))[1])
+    first.store_below(first.store(DIGESTS[:3], [0, 1, 2], first.generations([0, 1, 2]), [])[1], [])
     assert np.ascontiguousarray(rows[0]).tobytes()[:32] not in on_disk(tmp_path / "disk")
     with capture_logs() as lines:
         loaded = load(second)

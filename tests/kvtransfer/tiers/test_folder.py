@@ -1,11 +1,24 @@
 """A folder of block files: bounded, shared by several processes, and never in the way of serving."""
 
 import os
+import stat
+import time
 from concurrent.futures import ThreadPoolExecutor
+from shutil import rmtree
 
 import pytest
 
-from kvtransfer.tiers.folder import LOOK_S, PARTIAL, UNIT, BlockFile, ListedFolder, TierFolder, Written
+from kvtransfer.tiers.folder import (
+    LOOK_S,
+    MAKE_AGAIN_S,
+    MARK,
+    PARTIAL,
+    UNIT,
+    BlockFile,
+    ListedFolder,
+    TierFolder,
+    Written,
+)
 from mesh.errors import UserError
 
 
@@ -35,15 +48,16 @@ def test_what_is_written_is_read(tmp_path):
     assert folder.read(file(3).name) is None
 
 
-def test_what_cannot_be_touched_is_read(tmp_path, monkeypatch):
+def test_what_cannot_be_touched_is_no_fault(tmp_path, monkeypatch):
     """As on a file system that the kernel made read-only."""
 
-    def refuse(_fd):
+    def refuse(_path, ns):
         raise OSError(30, "Read-only file system")
 
     folder = TierFolder(tmp_path / "tier", 8 * UNIT)
     folder.write([file(1)])
     monkeypatch.setattr(os, "utime", refuse)
+    folder.touch(file(1).name, time.time_ns())
     assert folder.read(file(1).name) == b"".join(file(1).parts)
 
 
@@ -59,7 +73,7 @@ def test_the_longest_unused_files_make_room(tmp_path):
     folder.write([file(number) for number in range(4)])
     for number in range(4):
         age(folder, number, 100 - number)
-    folder.read(file(0).name)  # the oldest is used
+    folder.touch(file(0).name, time.time_ns())  # the oldest is used
     assert folder.write([file(9)]).num_evicted == 2  # and a spare part of the folder
     assert names(folder) == sorted(file(number).name for number in (0, 3, 9))
 
@@ -132,11 +146,47 @@ def test_a_device_that_fails_keeps_what_it_has(tmp_path, monkeypatch):
     assert folder.has(file(1).name)
 
 
-def test_a_folder_that_is_gone_is_a_fault(tmp_path):
-    folder = TierFolder(tmp_path / "tier", 8 * UNIT)
-    (tmp_path / "tier").rename(tmp_path / "elsewhere")
-    assert folder.write([file(1)]) == Written(0, 0, 0, 1, "No such file or directory")
+@pytest.mark.parametrize("kind", [TierFolder, ListedFolder])
+def test_a_folder_that_is_gone_is_made_anew(tmp_path, kind):
+    """Now and then: where somebody removes it again and again, that is a fault."""
+    now = [100.0]
+    folder = kind(tmp_path / "tier", 8 * UNIT, lambda: now[0])
+    folder.write([file(1)])
+    rmtree(tmp_path / "tier")
     assert folder.read(file(1).name) is None
+    assert folder.write([file(2)]) == Written(1, UNIT, 0, 0)
+    assert [folder.has(file(number).name) for number in (1, 2)] == [False, True]
+    assert (folder.used_bytes, stat.S_IMODE((tmp_path / "tier").stat().st_mode)) == (UNIT, 0o700)
+    rmtree(tmp_path / "tier")
+    assert folder.write([file(3)]) == Written(0, 0, 0, 1, "No such file or directory")
+    now[0] += MAKE_AGAIN_S
+    assert folder.write([file(3)]) == Written(1, UNIT, 0, 0)
+
+
+def test_a_folder_of_others_in_the_place_of_one_that_is_gone_is_not_used(tmp_path):
+    """As in /dev/shm, where everybody may make folders."""
+    folder = TierFolder(tmp_path / "tier", 8 * UNIT)
+    folder.write([file(1)])
+    folder.path.chmod(0o777)
+    assert folder.write([file(2)]) == Written(0, 0, 0, 1, "others may write there")
+    with pytest.raises(PermissionError):
+        folder.read(file(1).name)
+
+
+def test_a_folder_is_not_made_anew_where_its_file_system_was(tmp_path, monkeypatch):
+    folder = TierFolder(tmp_path / "tier", 8 * UNIT)
+    rmtree(tmp_path / "tier")
+    monkeypatch.setattr(folder, "_device", folder._device + 1)  # it was that of a disk
+    assert folder.write([file(1)]) == Written(0, 0, 0, 1, "No such file or directory")
+    assert not (tmp_path / "tier").exists()
+
+
+def test_who_may_write_nothing_does_not_make_a_folder_anew(tmp_path):
+    folder = ListedFolder(tmp_path / "tier", 8 * UNIT)
+    (folder.path / MARK).write_text("another key")
+    assert folder.write([file(1)]).num_faults == 1
+    rmtree(folder.path)
+    assert folder.write([file(1)]) == Written(0, 0, 0, 1, "No such file or directory")
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o720])

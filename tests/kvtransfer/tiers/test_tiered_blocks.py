@@ -1,6 +1,7 @@
 """Blocks in tiers: what is loaded is what was stored under that digest, or nothing."""
 
 import os
+import time
 
 import pytest
 from structlog.testing import capture_logs
@@ -9,8 +10,8 @@ from kvtransfer.gpu.device_memory import DeviceKVMemory, DeviceMemory
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import KVMemory, PagedMemory
 from kvtransfer.tiers.block_file import name_of, space_of
-from kvtransfer.tiers.folder import ListedFolder, TierFolder
-from kvtransfer.tiers.tier import Tier
+from kvtransfer.tiers.folder import UNIT, ListedFolder, TierFolder
+from kvtransfer.tiers.tier import BEFORE_S, Tier
 from kvtransfer.tiers.tiered_blocks import TieredBlocks
 from tests.kvtransfer.fake_device import FakeDevice, World
 from tests.kvtransfer.test_offloaded import fill, read
@@ -34,8 +35,9 @@ def tiers(memory, shape, tmp_path):
 
 
 def store(tiers, blocks):
-    stored, files = tiers.store([DIGESTS[block] for block in blocks], blocks, tiers.generations(blocks))
-    tiers.store_below(files)
+    used = [(DIGESTS[block], time.monotonic()) for block in blocks]
+    stored, files = tiers.store([DIGESTS[block] for block in blocks], blocks, tiers.generations(blocks), used)
+    tiers.store_below(files, used)
     return stored.uses
 
 
@@ -62,7 +64,7 @@ def test_a_block_that_gets_new_content_meanwhile_is_not_stored(memory, tiers):
     fill(memory, 1)
     generations = tiers.generations([0, 1])
     memory.take_page(1)
-    assert tiers.store(DIGESTS[:2], [0, 1], generations)[0].uses[Tier.HOST].num_blocks == 1
+    assert tiers.store(DIGESTS[:2], [0, 1], generations, [])[0].uses[Tier.HOST].num_blocks == 1
     assert [tiers.find(digest) for digest in DIGESTS[:2]] == [Tier.HOST, None]
 
 
@@ -211,3 +213,43 @@ def test_what_a_slow_disk_was_not_given_is_counted(memory, with_disk):
     with_disk.leave_out_below(3)
     assert store(with_disk, [0])[Tier.DISK].num_left_out == 3
     assert store(with_disk, [1])[Tier.DISK].num_left_out == 0
+
+
+def test_what_is_told_as_used_goes_after_the_rest_whatever_tier_it_is_in(memory, with_disk):
+    fill(memory, 1)
+    store(with_disk, [0, 1, 2, 3])
+    now = time.monotonic() + 1
+    used = [(DIGESTS[1], now), (DIGESTS[2], now - BEFORE_S), (DIGESTS[0], now - 2 * BEFORE_S), (DIGESTS[4], now)]
+    with_disk.store_below(with_disk.store([], [], [], used)[1], used)
+    for tier in (Tier.HOST, Tier.DISK):
+        times = [path_of(with_disk, digest, tier).stat().st_mtime_ns for digest in DIGESTS[:4]]
+        assert sorted(range(4), key=times.__getitem__) == [3, 0, 2, 1]
+
+
+def test_of_a_prefix_that_is_loaded_the_end_goes_first(memory, with_disk):
+    fill(memory, 1)
+    store(with_disk, [0, 1, 2])
+    load(with_disk, DIGESTS[:3], [5, 3, 4])
+    times = [path_of(with_disk, digest).stat().st_mtime_ns for digest in DIGESTS[:3]]
+    assert times == sorted(times, reverse=True)
+
+
+def test_the_order_of_uses_outlives_a_clock_that_is_set(memory, tiers, monkeypatch):
+    fill(memory, 1)
+    hour_ns, real = 3600 * 10**9, time.time_ns
+    store(tiers, [0])
+    before_ns = path_of(tiers, DIGESTS[0]).stat().st_mtime_ns
+    monkeypatch.setattr("kvtransfer.tiers.tiered_blocks.time_ns", lambda: real() + hour_ns)
+    store(tiers, [0])
+    assert hour_ns <= path_of(tiers, DIGESTS[0]).stat().st_mtime_ns - before_ns < 1.1 * hour_ns
+
+
+def test_of_a_prefix_that_is_larger_than_the_tier_the_beginning_is_kept(memory, shape, tmp_path):
+    """It is stored part by part, and is all that there is to make room."""
+    folder = TierFolder(tmp_path / "t", 4 * UNIT)
+    tiers, now = TieredBlocks(memory, b"s", {Tier.HOST: folder}), time.monotonic()
+    fill(memory, 1)
+    for block in range(6):
+        digests, blocks = DIGESTS[block : block + 1], [block]
+        tiers.store(digests, blocks, tiers.generations(blocks), [(digests[0], now - block * BEFORE_S)])
+    assert [tiers.find(digest) is not None for digest in DIGESTS[:6]] == [True, True, False, False, True, True]

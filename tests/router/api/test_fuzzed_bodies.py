@@ -75,7 +75,7 @@ def refusal(error: ApiError) -> tuple[str | None, str | None]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=COUNT, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=COUNT, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(fields=st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=4), without=st.sampled_from([None, *RIGHT]))
 def test_near_right_bodies(monkeypatch, kind, fields, without):
     right = {name: value for name, value in RIGHT.items() if name != without}
@@ -85,7 +85,7 @@ def test_near_right_bodies(monkeypatch, kind, fields, without):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=COUNT, deadline=None)
+@settings(max_examples=COUNT)
 @given(data=st.binary(max_size=64), at=st.integers(0, 60), tail=st.booleans())
 def test_bytes_that_replace_some_of_a_right_body(kind, data, at, tail):
     right = json.dumps(RIGHT).encode()
@@ -93,7 +93,7 @@ def test_bytes_that_replace_some_of_a_right_body(kind, data, at, tail):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=COUNT, deadline=None)
+@settings(max_examples=COUNT)
 @given(value=VALUES)
 def test_large_and_small_bodies_are_read_alike(kind, value):
     """Of each field, alone and behind blanks that make the body a large one."""

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mesh.wire.control import PrefillMode, PrefillOrder
@@ -116,7 +116,6 @@ pending = st.lists(st.builds(PendingPrefill, st.floats(0.1, 3), st.floats(0.01, 
 decoding = st.floats(0.01, 0.08).map(lambda step_s: {**DECODING, "decode_step_s": step_s, "min_slack_s": step_s})
 
 
-@settings(deadline=None)
 @given(
     prefill=st.lists(pending, min_size=1, max_size=3),
     multiplex=st.lists(st.tuples(pending, decoding), min_size=1, max_size=3),

@@ -43,7 +43,7 @@ def ranked(policy, waiting, view, now):
 
 
 @pytest.mark.parametrize("name", policies())
-@settings(max_examples=COUNT, deadline=None)
+@settings(max_examples=COUNT)
 @given(view=clusters, request_=requests, now=seconds)
 def test_only_engines_that_live_serve_and_fit_are_used(name, view, request_, now):
     decision = make_policy(PolicySpec(name), Random(0)).decide(request_, view, now)
@@ -58,7 +58,7 @@ def test_only_engines_that_live_serve_and_fit_are_used(name, view, request_, now
 
 
 @pytest.mark.parametrize("name", ["tropical", "disaggregated"])
-@settings(max_examples=COUNT, deadline=None)
+@settings(max_examples=COUNT)
 @given(view=clusters, request_=requests, now=seconds)
 def test_decode_engines_have_room_now(name, view, request_, now):
     decision = make_policy(PolicySpec(name), Random(0)).decide(request_, view, now)
@@ -77,7 +77,7 @@ def test_who_would_wait_for_a_place_waits_in_the_gateway(name, max_running, kind
 
 
 @pytest.mark.parametrize("name", policies())
-@settings(max_examples=COUNT, deadline=None)
+@settings(max_examples=COUNT)
 @given(view=clusters, requests_=st.lists(requests, max_size=5))
 def test_decisions_are_deterministic(name, view, requests_):
     one, other = (make_policy(PolicySpec(name), Random(5)) for _ in range(2))
@@ -85,7 +85,7 @@ def test_decisions_are_deterministic(name, view, requests_):
 
 
 @pytest.mark.parametrize("name", policies())
-@settings(max_examples=COUNT, deadline=None)
+@settings(max_examples=COUNT)
 @given(engines=st.sets(st.sampled_from([P0, P1, D0, D1, M0, M1]), min_size=1), request_=requests)
 def test_an_idle_mesh_takes_everything_that_fits(name, engines, request_):
     view = make_view(*(make_engine(id_, decode_step_s=0.0) for id_ in engines))  # nothing decodes
@@ -96,7 +96,7 @@ def test_an_idle_mesh_takes_everything_that_fits(name, engines, request_):
 
 
 @pytest.mark.parametrize("name", policies())
-@settings(max_examples=COUNT, deadline=None)
+@settings(max_examples=COUNT)
 @given(view=clusters, deadlines=st.lists(seconds, max_size=8), now=seconds)
 def test_a_policy_that_reorders_the_queue_leaves_nothing_out_and_adds_nothing(name, view, deadlines, now):
     waiting = [make_request(100 * n + 1, deadline=at, id_=f"r{n}") for n, at in enumerate(sorted(deadlines))]

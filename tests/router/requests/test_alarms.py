@@ -1,4 +1,4 @@
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from router.requests.alarms import Alarms
@@ -34,7 +34,6 @@ def test_a_cleared_alarm_does_not_go_off():
     assert alarms.pop(9.0) == []
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9))))
 def test_everyone_is_woken_at_the_earliest_moment_asked_for(calls):
     alarms, earliest = Alarms(), {}

@@ -280,7 +280,7 @@ class AnyOrder(RuleBasedStateMachine):
         assert self.world.dispatcher.num_requests == 0, "something is held for ever"
 
 
-AnyOrder.TestCase.settings = settings(stateful_step_count=30, deadline=None)
+AnyOrder.TestCase.settings = settings(stateful_step_count=30)
 
 
 TestAnyOrder = AnyOrder.TestCase

@@ -134,7 +134,7 @@ def handovers(draw) -> list[Delta]:
     return deltas
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_any_order_and_repetition_gives_a_prefix_in_order_and_the_end_only_at_the_end(data):
     deltas = data.draw(handovers())
@@ -151,7 +151,6 @@ def test_any_order_and_repetition_gives_a_prefix_in_order_and_the_end_only_at_th
     assert ends == ([STOP] if len(received) == len(ANSWER) else [])
 
 
-@settings(deadline=None)
 @given(handovers())
 def test_each_sender_in_order_gives_everything(deltas):
     """What the network guarantees: order per sender. Here, owners also speak one after the other."""
@@ -160,7 +159,6 @@ def test_each_sender_in_order_gives_everything(deltas):
     assert received == ANSWER
 
 
-@settings(deadline=None)
 @given(handovers(), st.integers(0, 2), st.data())
 def test_a_new_attempt_completes_whatever_was_left(deltas, num_lost, data):
     stream = TokenStream()

@@ -2,7 +2,7 @@
 
 import json
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.load.client.answer import Answer
@@ -101,7 +101,6 @@ def test_a_refusal_says_why_in_the_servers_words():
     assert answered((1.0, b"<html>Bad Gateway\n</html>"), status=502).problem == "<html>Bad Gateway </html>"
 
 
-@settings(deadline=None)
 @given(places=st.lists(st.integers(0, 10_000), max_size=20))
 def test_reads_may_be_cut_anywhere(places: list[int]):
     stream = b"".join(event([text(f"wörd{index} ")]) for index in range(9)) + event(usage=USAGE) + DONE

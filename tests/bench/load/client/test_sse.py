@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.load.client.sse import EventSplitter
@@ -26,7 +26,6 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     return [data[low:high] for low, high in pairwise(bounds)]
 
 
-@settings(deadline=None)
 @given(
     events=st.lists(st.lists(DATA.filter(lambda text: text[0] != " "), min_size=1, max_size=3), max_size=8),
     noise=st.lists(NOISE, max_size=8),
@@ -43,7 +42,6 @@ def test_any_split_gives_the_same_events(
     assert found == ["\n".join(event).encode() for event in events]
 
 
-@settings(deadline=None)
 @given(
     events=st.lists(DATA.filter(lambda text: text[0] != " "), max_size=5),
     end=st.sampled_from(["\n", "\r\n"]),

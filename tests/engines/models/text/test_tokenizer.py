@@ -11,7 +11,7 @@ from engines.models.errors import ModelError
 from engines.models.text.chat_template import Chat
 from engines.models.text.tokenizer import Tokenizer
 
-shared_fixtures = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+shared_fixtures = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 TEXTS = st.text(st.one_of(st.characters(codec="utf-8"), st.sampled_from("🦊👩‍👩‍👧狐狸é ▁")))
 
 

@@ -85,7 +85,7 @@ samplings = st.builds(
 rows = st.permutations([0.31 * i - 2 for i in range(VOCABULARY)])
 
 
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.filter_too_much])
 @given(rows, samplings, histories, histories)
 def test_the_drawn_token_inverts_the_distribution_function(logits, sampling, prompt, generated):
     weights = plain_weights(logits, sampling, prompt, generated)

@@ -41,7 +41,7 @@ def operations(model):
 def test_what_comes_is_what_the_document_says(operations, mode):
     for operation in operations:
 
-        @settings(max_examples=COUNT, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=COUNT, database=None, suppress_health_check=list(HealthCheck))
         @given(case=operation.as_strategy(generation_mode=mode))
         def ask(case: Case) -> None:
             case.call_and_validate(checks=CHECKS)

@@ -29,7 +29,7 @@ def are_feasible(jobs_):
     return True
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(jobs_=jobs)
 def test_no_other_choice_serves_more(jobs_):
     kept, _ = split(jobs_)

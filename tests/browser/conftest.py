@@ -123,7 +123,9 @@ OpenPage = Callable[..., Any]
 
 @pytest.fixture
 def open_page(browser: Any, ui: str) -> Iterator[OpenPage]:
-    """Opens a view of the page. At the end, nothing must have been wrong in any of them."""
+    """Opens a view of the page. At the end, nothing must have been wrong in any of them. What moves for its own sake is
+    drawn if ``options`` ask for it: to draw it takes a part of a browser's time.
+    """
     wrong: list[str] = []
     contexts: list[Any] = []
     home = ui.removesuffix("/ui/")
@@ -131,7 +133,9 @@ def open_page(browser: Any, ui: str) -> Iterator[OpenPage]:
     def opened(
         view: str = "mesh", width: int = 1280, height: int = 800, may_log: str = "", script: str = "", **options: Any
     ) -> Any:
-        context = browser.new_context(viewport={"width": width, "height": height}, **options)
+        context = browser.new_context(
+            viewport={"width": width, "height": height}, **{"reduced_motion": "reduce"} | options
+        )
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(DEADLINE_S * 1000)

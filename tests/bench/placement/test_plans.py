@@ -12,5 +12,5 @@ def test_swaps_carry_out_what_loading_beside_cannot():
 
 
 def test_devices_follow_the_load_and_no_request_is_lost():
-    found = run(REGROUPING, REGROUPS, 0, 30.0)
+    found = run(REGROUPING, REGROUPS, 0, 20.0)
     assert (found.num_lost, found.num_plans >= 1, found.num_changes >= 2) == (0, True, True)

@@ -142,6 +142,7 @@ COMPILED = (
     "simulation.engines.sampling",
     "simulation.engines.steps",
     "simulation.engines.transfer_times",
+    "simulation.faults.engine_failures",
     "simulation.gateway",
     "simulation.kernel",
     "simulation.loads.play",

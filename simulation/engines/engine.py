@@ -1,5 +1,6 @@
 """The shell around an `EngineNode` in virtual time: what `engines.process` does with sockets, threads and a clock."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from math import inf
@@ -47,6 +48,7 @@ from simulation.engines.sampling import TOKEN_ID, TokenSampler
 from simulation.engines.steps import StepModel
 from simulation.engines.tiers import SimulatedTiers
 from simulation.engines.transfer_times import Copier
+from simulation.faults.engine_failures import EngineFailures
 from simulation.kernel import Kernel
 from simulation.network import Network
 
@@ -89,13 +91,11 @@ class SimulatedEngine:
         self._drafting_s: Sequence[float] = ()  # of the running step
         self._num_started = 0  # steps, and coasts that were cut short
         self._followed: set[str] = set()
-        self._armed_at, self._loads_until = inf, -inf  # when the loader is done with all that it was told
+        self._armed_at = inf
         self._copier, self._storer, self._tier_loader = Copier(kernel), Copier(kernel), Copier(kernel)
-        self._loader = kernel.random(f"loads of {me.process}@{me.incarnation}")
-        self._load_failures = self._step_failures = 0.0
-        self._failing = kernel.random(f"failures of {me.process}@{me.incarnation}")
-        self._stall_s = 0.0  # by which the next step is longer
-        self._kept: list[tuple[Sender, EngineMessage]] = []  # came after the next iteration had been planned
+        self._loads_until = -inf  # when the loader is done with all that it was told
+        self.failures: Final = EngineFailures(kernel, me)
+        self._kept: deque[tuple[Sender, EngineMessage]] = deque()  # came after the next iteration had been planned
         network.hear(me.process, self.receive if models.request_s == 0.0 else self._receive_late)
         network.greet(me.process, self.welcome)
 
@@ -112,18 +112,6 @@ class SimulatedEngine:
     def set_pace(self, pace: float) -> None:
         """Let its steps take so many times as long as modelled, from the next one (or the next coast) on."""
         self._models.set_pace(pace)
-
-    def set_load_failures(self, probability: float) -> None:
-        """Set the probability that the weights of a service cannot be read, found out when they should be here."""
-        self._load_failures = probability
-
-    def set_step_failures(self, probability: float) -> None:
-        """Set the probability that a step fails, found out when it should have ended."""
-        self._step_failures = probability
-
-    def stall(self, for_s: float) -> None:
-        """The next step that begins takes so much longer."""
-        self._stall_s += for_s
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -149,7 +137,7 @@ class SimulatedEngine:
 
     def _take_kept(self) -> None:
         while self._kept:
-            self._carry_out(self._node.receive(*self._kept.pop(0), (), self._kernel.now))
+            self._carry_out(self._node.receive(*self._kept.popleft(), (), self._kernel.now))
 
     def hear(self, sender: Sender, status: BroadcastMessage | None) -> None:
         """Somebody's status, which is followed or not; None: a sign of life."""
@@ -170,8 +158,8 @@ class SimulatedEngine:
 
     def _exported(self, job: ExportBlocks) -> None:
         self._catch_up()
-        exported = Exported(job.seq, [0] * len(job.blocks), [], ())
-        self._carry_out(self._node.exported(job.transfer, exported, self._kernel.now))
+        event = Exported(job.seq, [0] * len(job.blocks), [], ())
+        self._carry_out(self._node.exported(job.transfer, event, self._kernel.now))
 
     def _imported(self, job: ImportBlocks) -> None:
         self._catch_up()
@@ -265,10 +253,11 @@ class SimulatedEngine:
 
     def _offload_or_restore(self, job: OffloadBlocks | RestoreBlocks) -> None:
         elapsed_s = self._models.offloading[job.service].elapsed_s(len(job.blocks))
-        if isinstance(job, OffloadBlocks):
-            self._copier.copy(elapsed_s, self._offloaded, job, self._kernel.now)
-        else:
-            self._copier.copy(elapsed_s, self._restored, job, self._kernel.now)
+        match job:
+            case OffloadBlocks():
+                self._copier.copy(elapsed_s, self._offloaded, job, self._kernel.now)
+            case RestoreBlocks():
+                self._copier.copy(elapsed_s, self._restored, job, self._kernel.now)
 
     def _use_tiers(self, job: StoreBlocks | LoadBlocks | StopLoading) -> None:
         """One store after the other, and one load; a load that is stopped ends, and nobody minds."""
@@ -286,7 +275,8 @@ class SimulatedEngine:
         self._catch_up()
         stored, service = BlocksStored({}), self._models.services.get(job.service)
         if service is not None:
-            kept = [one for one, block in zip(job.digests, job.blocks, strict=True) if service.pool.find(one) == block]
+            pairs = zip(job.digests, job.blocks, strict=True)
+            kept = [digest for digest, block in pairs if service.pool.find(digest) == block]
             stored = self._models.tiers[job.service].store(kept, job.used, self._kernel.now)
         self._carry_out(self._node.stored(stored, self._kernel.now))
 
@@ -304,7 +294,7 @@ class SimulatedEngine:
     def _end_load(self, job: Loading) -> None:
         self._catch_up()
         try:
-            if self._loader.random() < self._load_failures:
+            if self.failures.fails_load():
                 raise UserError("its weights cannot be read")
             result = self._models.take(job)
         except UserError as error:
@@ -338,8 +328,7 @@ class SimulatedEngine:
             finish = partial(self._finish_shared_step, self._num_started, step, now + model.between_s)
             self._host.compute(self._me.process, StepWork(alone_s, model.slowdown(load), bool(load.chunks)), finish)
         else:
-            elapsed_s = model.elapsed_s(step.load()) + sum(self._drafting_s) + self._stall_s
-            self._stall_s = 0.0
+            elapsed_s = model.elapsed_s(step.load()) + sum(self._drafting_s) + self.failures.take_stall_s()
             self._end_step_at(now + model.between_s + elapsed_s, step, elapsed_s)
 
     def _make_coast(self, step: Step, model: StepModel) -> Coast | None:
@@ -361,7 +350,7 @@ class SimulatedEngine:
             return  # it was to be the end of a coast that was cut short
         self._catch_up()
         self._coast = None
-        if self._step_failures and self._failing.random() < self._step_failures:
+        if self.failures.fails_step():
             self._carry_out(self._node.fail_step(StepError.ORDINARY, FAULT, FAULT))
         else:
             result = StepResult(self._sampler.results(step), elapsed_s, had_extra_threads, self._drafting_s)

@@ -154,12 +154,12 @@ class EngineIncarnations(Incarnations[SimulatedEngine]):
         """Each of its steps fails with that probability, in whatever incarnation."""
         self._step_failures = probability
         if self._process is not None:
-            self._process.set_step_failures(probability)
+            self._process.failures.step_part = probability
 
     def stall(self, for_s: float) -> None:
         """Let its next step take so much longer, if it lives."""
         if self._process is not None:
-            self._process.stall(for_s)
+            self._process.failures.stall_s += for_s
 
     def order(self, command: EngineMessage) -> None:
         """A person's command, if somebody is there to take it."""
@@ -224,14 +224,14 @@ class EngineIncarnations(Incarnations[SimulatedEngine]):
 
     def _set_load_failures(self) -> None:
         if self._process is not None:
-            self._process.set_load_failures(max(self._load_failures, default=0.0))
+            self._process.failures.load_part = max(self._load_failures, default=0.0)
 
     def _make(self, me: Sender, kernel: IncarnationKernel) -> SimulatedEngine:
         engine, network = self._make_engine(me, kernel, self._timing.lease_s), self._network
         engine.on_end, engine.on_crash = self._end, self._crash
-        engine.set_step_failures(self._step_failures)
+        engine.failures.step_part = self._step_failures
         engine.set_pace(max(self._factors, default=1.0))
-        engine.set_load_failures(max(self._load_failures, default=0.0))
+        engine.failures.load_part = max(self._load_failures, default=0.0)
         hear = partial(kernel.happen, engine.hear)
         network.hear(me.process, partial(kernel.happen, engine.receive))
         network.notice(me.process, hear)

@@ -1,6 +1,6 @@
 """Speed of the torch engine alone: decode steps and prefills, beside what this machine could do at best.
 
-    python -m bench.engine.speed [--model REFERENCE] [--json FILE]
+    python -m bench.engine.speed [--model REFERENCE] [--threads N] [--json FILE]
 
 Both are measured in the same run. The least time of a decode step is that of reading the weights once; that of a
 prefill is its multiplications at the rate of a large square product.
@@ -77,12 +77,17 @@ def measure(config: ModelConfig, engines: Sequence[EngineUnderTest]) -> list[Row
 
 
 def main() -> None:
-    arguments = script_parser("bench.engine.speed", __doc__, model=True, json=True).parse_args()
+    parser = script_parser("bench.engine.speed", __doc__, model=True, json=True)
+    parser.add_argument("--threads", type=int, default=1, metavar="N", help="of each engine (default: 1)")
+    arguments = parser.parse_args()
+    if arguments.threads < 1:
+        parser.error("argument --threads: use 1 or more")
     folder = prepared_dir(arguments.model)
     capacity = max(max(BATCHES) * CONTEXT, *PROMPTS)
-    exact = EngineUnderTest(folder, "float32", capacity)
+    engine = partial(EngineUnderTest, folder, max_tokens=capacity, threads=arguments.threads)
+    exact = engine("float32")
     rss_mib = psutil.Process().memory_info().rss / 2**20
-    others = [EngineUnderTest(folder, dtype, capacity) for dtype in OTHERS]
+    others = [engine(dtype) for dtype in OTHERS]
     rows = measure(ModelConfig.load(folder), [exact, *others])
     print_table("ms (medians)", ("",), ("floor", "float32", *OTHERS), [row.cells() for row in rows])
     print(f"resident with float32 loaded and KV of {capacity} tokens: {rss_mib:.0f} MiB")

@@ -23,7 +23,14 @@ class EngineUnderTest:
     """``max_tokens`` is the KV capacity, of all requests together. ``device``: cpu or cuda:N."""
 
     def __init__(
-        self, folder: Path, dtype: str, max_tokens: int, device: str = "cpu", kv_dtype: str | None = None
+        self,
+        folder: Path,
+        dtype: str,
+        max_tokens: int,
+        device: str = "cpu",
+        kv_dtype: str | None = None,
+        *,
+        threads: int = 1,
     ) -> None:
         config = ModelConfig.load(folder)
         layout = PageLayout.of([kv_shape(config, dtype, BLOCK_SIZE, kv_dtype)], -(-max_tokens // BLOCK_SIZE))
@@ -34,7 +41,7 @@ class EngineUnderTest:
         else:
             memory = pages_tensor(DeviceMemory(layout, open_gpu(device)))
         service = TorchService("model", folder, config, dtype, BLOCK_SIZE, memory, layout.page_bytes, kv_dtype=kv_dtype)
-        self._executor = TorchExecutor([service], device, threads=1)
+        self._executor = TorchExecutor([service], device, threads)
 
     def add_adapter(self, key: str, adapter: AdapterFolder) -> None:
         """Chunks may name it from now on."""

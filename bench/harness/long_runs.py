@@ -14,6 +14,8 @@ from bench.harness.jobs import run_jobs
 from bench.harness.tables import make_console
 from mesh.jobs.runner import JobPlace
 
+INTERRUPTED = 130  # exit status: 128 and the number of the signal
+
 Case = TypeVar("Case")
 Result = TypeVar("Result")
 
@@ -27,12 +29,19 @@ class LongRuns(Generic[Case, Result]):
     about_s: Callable[[Case], float]
 
     def run(self, cases: Sequence[Case], place: JobPlace, out: Path, name: str) -> dict[Case, Result]:
-        """Return the result of each case. They are kept below ``out``, by commit, and written as ``name``."""
+        """Return the result of each case. They are kept below ``out``, by commit, and written as ``name``. Ctrl-C ends
+        the program with a line.
+        """
         keeping = Keeping(out / "runs" / commit_of(Path.cwd()) / self.work.__name__, self.work, self.kind)
         left = [case for case in cases if not keeping.path(case).exists()]
         said = told(len(cases), len(left), sum(map(self.about_s, left)), place)
         make_console().print(said, highlight=False)
-        results = dict(zip(cases, run_jobs(keeping, cases, place), strict=True))
+        try:
+            results = dict(zip(cases, run_jobs(keeping, cases, place), strict=True))
+        except KeyboardInterrupt:
+            num_done = sum(keeping.path(case).exists() for case in cases)
+            make_console().print(f"interrupted: the same command goes on after {num_done} of {len(cases)} runs")
+            raise SystemExit(INTERRUPTED) from None
         write_results(out / f"{name}.json", results)
         return results
 

@@ -68,8 +68,9 @@ ENGINES = {Kind.HF: Engine(16, 6.0), Kind.DS: Engine(12, 3.0, ((512, 28), (1024,
 def profile(kind: Kind) -> EngineProfile:
     """DeepSpeed's kernels cost what the preset's do.
 
-    Transformers' decode steps are solved from the caption of the paper's figure 11: 15 inputs of 10 tokens and one of
-    1024 take 13.5 s for 128 steps in one batch, 7.6 s in two. With the preset's prefills (1.6 s; 0.13 s) that leaves
+    Transformers' decode steps are solved from what the paper says of its figure 11 (section 4.4): 15 inputs of 10
+    tokens and one of 1024 take 13.5 s for 128 steps in one batch, 7.6 s in two. With the preset's prefills (1.6 s;
+    0.13 s) that leaves
     128 (d4 + 16 * 1088.5 d1) and 128 (2 d4 + (15 * 74.5 + 1088.5) d1) seconds, so d1 = 3.85 us and d4 = 25 ms.
     """
     known = load_profile(PROFILE)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.harness.files import UNKNOWN, commit_of, origin_here
-from bench.harness.long_runs import Keeping, LongRuns, told
+from bench.harness.long_runs import INTERRUPTED, Keeping, LongRuns, told
 from mesh.jobs.runner import JobPlace
 
 
@@ -27,13 +27,14 @@ def test_runs_that_were_interrupted_go_on(tmp_path, capsys):
         return Doubled(2 * case)
 
     runs = LongRuns(double, Doubled, lambda case: 60.0 * case)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(SystemExit, match=str(INTERRUPTED)):
         runs.run([1, 2, 3], JobPlace(), tmp_path, "doubled")
     assert runs.run([1, 2, 3], JobPlace(), tmp_path, "doubled") == {1: Doubled(2), 2: Doubled(4), 3: Doubled(6)}
     assert done == [1, 2, 3, 3]
     assert len(json.loads((tmp_path / "doubled.json").read_text())["results"]) == 3
     said = capsys.readouterr().out
     assert "3 runs: about 6 min with 1 at a time" in said
+    assert "interrupted: the same command goes on after 2 of 3 runs" in said
     assert "3 runs, 2 of them done before: about 3 min" in said
 
 

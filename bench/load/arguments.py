@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from mesh.cli.api_key import add_api_key
 from simulation.loads.arrival_processes import parse_cv
 from simulation.loads.mix import parse_mix
+from simulation.loads.trace_request import LONGEST_S
 
 T = TypeVar("T")
 DEFAULT_URL = "http://127.0.0.1:8000"
@@ -176,8 +177,14 @@ def positive(text: str) -> float:
 
 
 def _seconds(text: str) -> float:
-    """``0`` or more."""
-    return 0.0 if text == "0" else positive(text)
+    """``0`` or more, as far as a load may last."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= LONGEST_S:
+        raise argparse.ArgumentTypeError(f"{text!r} does not fit; use seconds from 0 to {LONGEST_S:g}, a year")
+    return value
 
 
 def _variation(text: str) -> float:

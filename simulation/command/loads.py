@@ -10,7 +10,7 @@ from mesh.topology.schema import Topology
 from simulation.capacity_search import FIRST_REQUESTS
 from simulation.loads.arrival_processes import Arrivals, Process
 from simulation.loads.closed_loop import POOL
-from simulation.loads.described.description import read_description
+from simulation.loads.described.description import MOST_REQUESTS, read_description
 from simulation.loads.mix import Mix
 from simulation.loads.services import assign_services
 from simulation.loads.sources import ClosedLoad, DescribedLoad, LoadLevel, LoadSource, SyntheticLoad, TraceLoad
@@ -81,6 +81,9 @@ def _check_closed(options: argparse.Namespace) -> None:
             raise UserError(f"--{name} and --concurrency: requests come by themselves or after answers; give one")
     if options.limit is not None and options.duration is not None:
         raise UserError("--limit and --duration: a closed loop ends by one of them; give one")
+    for name, most in (("concurrency", max(options.concurrency)), ("limit", options.limit or 0)):
+        if most > MOST_REQUESTS:
+            raise UserError(f"--{name}: {most} is too many; a closed loop has {MOST_REQUESTS:,} at most")
 
 
 def levels_of(options: argparse.Namespace) -> list[LoadLevel]:

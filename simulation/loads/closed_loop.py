@@ -1,6 +1,6 @@
 """Closed loops: so many clients, each of which thinks, asks, and waits for its answer before it thinks again."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -15,22 +15,23 @@ class ClosedLoop:
     """``requests`` are taken in their order by the next client that is free, each after its ``think_s``.
 
     ``duration_s``: nobody asks after that; requests come again from the first one until then. None: the loop ends with
-    its requests.
+    its requests, which are read once, as they are asked. ``most_turns``: of a conversation among them.
     """
 
-    requests: Sequence[TraceRequest]
+    requests: Iterable[TraceRequest]
     num_clients: int
     duration_s: float | None = None
+    most_turns: int = 1
 
 
 def asked_requests(
-    draw: Callable[[Random], Iterable[TraceRequest]], think_s: float, mix: Mix | None, seed: int
-) -> list[TraceRequest]:
-    """Return the requests that ``draw`` draws, for services of the ``mix`` if there is one. Clients think for
+    draw: Callable[[Random], Sequence[TraceRequest]], think_s: float, mix: Mix | None, seed: int
+) -> Iterator[TraceRequest]:
+    """Yield the requests that ``draw`` draws, for services of the ``mix`` if there is one. Clients think for
     ``think_s`` on average before each one, exponentially distributed.
     """
     random, thinking = Random(f"{seed}/shapes"), Random(f"{seed}/think")
-    requests = draw(random)
+    requests: Iterable[TraceRequest] = draw(random)
     if think_s:
-        requests = [replace(request, think_s=thinking.expovariate(1 / think_s)) for request in requests]
-    return list(requests if mix is None else mix.assign(requests, random))
+        requests = (replace(request, think_s=thinking.expovariate(1 / think_s)) for request in requests)
+    return iter(requests if mix is None else mix.assign(requests, random))

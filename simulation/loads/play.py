@@ -5,7 +5,7 @@ its conversation, times the most turns that one has, plus its turn.
 """
 
 from collections.abc import Iterable, Iterator
-from itertools import count
+from itertools import cycle, islice
 from typing import NamedTuple, Protocol
 
 from simulation.loads.closed_loop import ClosedLoop
@@ -53,12 +53,11 @@ class ClosedPlay:
 
     def __init__(self, loop: ClosedLoop) -> None:
         self._loop = loop
-        self._turns = _Turns(most_turns(loop.requests))
-        indices = count() if loop.duration_s is not None else range(len(loop.requests))
-        self._ahead = ((index, loop.requests[index % len(loop.requests)]) for index in indices)
+        self._turns = _Turns(loop.most_turns)
+        self._ahead = enumerate(loop.requests if loop.duration_s is None else cycle(loop.requests))
 
     def arrivals(self) -> Iterator[DueRequest]:
-        first = (self._free(0.0) for _ in range(self._loop.num_clients))
+        first = (self._due(0.0, *found) for found in islice(self._ahead, self._loop.num_clients))
         yield from sorted(arrival for arrival in first if arrival is not None)
 
     def ended(self, number: int, now: float) -> DueRequest | None:
@@ -67,9 +66,9 @@ class ClosedPlay:
     def _free(self, now: float) -> DueRequest | None:
         """A client takes what comes next, if it is not too late."""
         found = next(self._ahead, None)
-        if found is None:
-            return None
-        index, request = found
+        return None if found is None else self._due(now, *found)
+
+    def _due(self, now: float, index: int, request: TraceRequest) -> DueRequest | None:
         at_s = now + request.think_s
         if self._loop.duration_s is not None and at_s >= self._loop.duration_s:
             return None

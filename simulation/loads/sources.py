@@ -164,7 +164,8 @@ class ClosedLoad:
             return random.choices(self.lengths, k=self.num_requests)
 
         requests = asked_requests(draw, self.think_s, mix, seed)
-        return ClosedPlay(ClosedLoop(requests, self.num_clients_at(level), self.duration_s))
+        loop = ClosedLoop(requests, self.num_clients_at(level), self.duration_s, most_turns(self.lengths))
+        return ClosedPlay(loop)
 
     def share_done(self, at_s: float, num_ended: int) -> float:
         return min(1.0, num_ended / self.num_requests if self.duration_s is None else at_s / self.duration_s)
@@ -209,7 +210,8 @@ class DescribedLoad:
         table = description.table
         requests = described_requests(description, seed, mix or Mix.even([self.service]))
         if table.clients is not None:
-            return ClosedPlay(ClosedLoop(requests, table.clients.count, table.duration_s))
+            loop = ClosedLoop(requests, table.clients.count, table.duration_s, most_turns(requests))
+            return ClosedPlay(loop)
         return OpenPlay(requests, most_turns(requests))
 
     def share_done(self, at_s: float, num_ended: int) -> float:

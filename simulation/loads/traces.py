@@ -29,7 +29,9 @@ def load_trace(path: Path, random: Random) -> list[TraceRequest]:
     """
     form, requests = _load(path)
     if not form.has_times:
-        raise TraceError(f"{path}:1: no column of times; give the file as --lengths, with a --rate")
+        raise TraceError(
+            f"{path}:1: no column of times; `mesh simulate` and `mesh bench` take it as --lengths with a --rate"
+        )
     requests.sort(key=lambda request: request.at_s)
     first = requests[0].at_s
     requests = [replace(request, at_s=request.at_s - first) for request in requests]

@@ -32,7 +32,7 @@ def described_requests(load: LoadDescription, seed: int, mix: Mix | None) -> lis
         return [_conversation(talks, going_on, lambda: draw_one(random), talking) for _ in range(number)]
 
     think_s = 0.0 if table.clients is None else table.clients.think_s
-    requests = asked_requests(draw, think_s, mix, seed)
+    requests = list(asked_requests(draw, think_s, mix, seed))
     if due_s is None:
         return requests
     return [replace(request, at_s=at_s) for request, at_s in zip(requests, due_s, strict=True)]

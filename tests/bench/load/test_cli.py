@@ -293,6 +293,8 @@ def test_a_mistake_is_one_clear_line(url: str, tmp_path: Path, arguments: list[s
         ["--rate", "x"],
         ["--input-tokens", "9:3"],
         ["--concurrency", "0"],
+        ["--think", "-1"],
+        ["--think", "1e9"],
         ["--requests", "0"],
         ["--header", "x"],
         ["--body", "[]"],

@@ -28,6 +28,13 @@ def test_clients_think_before_they_ask(files, capsys):
     assert 0.7 < rate < 1  # two clients, of which each takes 2 s and an answer
 
 
+@pytest.mark.parametrize("name", ["concurrency", "limit"])
+def test_a_closed_loop_of_more_than_anybody_can_wait_for_is_refused(files, name):
+    options = {"concurrency": "8", "limit": "20"} | {name: "1000000000000"}
+    with pytest.raises(UserError, match=f"--{name}: 1000000000000 is too many; a closed loop has 10,000,000 at most"):
+        simulate(files, *(word for key, value in options.items() for word in (f"--{key}", value)))
+
+
 @pytest.mark.parametrize("options", [("--scale", "1e-9"), ("--rate", "1e-9"), ("--rates", "1e-9,1")])
 def test_a_trace_that_would_take_years_is_refused(files, tmp_path, options):
     trace = tmp_path / "trace.csv"

@@ -50,7 +50,7 @@ def test_clients_take_requests_in_order_and_think_before_each():
 
 
 def test_a_client_ends_its_conversation_before_it_takes_another_one():
-    play = ClosedPlay(ClosedLoop([TALK, one()], 1))
+    play = ClosedPlay(ClosedLoop([TALK, one()], 1, most_turns=most_turns([TALK])))
     [first] = play.arrivals()
     assert [play.ended(first.number, 1.0).number, play.ended(1, 2.0).number, play.ended(2, 3.0).number] == [1, 2, 3]
 
@@ -64,12 +64,24 @@ def test_a_loop_with_a_duration_takes_its_requests_again_until_then():
     assert [(arrival.number, arrival.request.num_input) for arrival in found] == [(0, 1), (1, 2), (2, 1), (3, 2)]
 
 
+def test_a_loop_reads_no_more_requests_than_are_asked():
+    ahead = iter([one(number) for number in range(1, 6)])
+    play = ClosedPlay(ClosedLoop(ahead, 2))
+    first, _ = play.arrivals()
+    assert play.ended(first.number, 1.0).request.num_input == 3
+    assert [request.num_input for request in ahead] == [4, 5]
+
+
+def test_a_loop_with_more_clients_than_requests_begins_with_all_of_them():
+    assert len(list(ClosedPlay(ClosedLoop([one(), one()], 10**15)).arrivals())) == 2
+
+
 def test_times_to_think_have_the_mean_that_was_asked_for_and_change_no_request():
     def draw(random: Random):
         return [one(random.randint(1, 1000)) for _ in range(4000)]
 
     mix = Mix(("a", "b"), (0.5, 0.5))
-    slow, quick = (asked_requests(draw, think_s, mix, 7) for think_s in (2.0, 0.0))
+    slow, quick = (list(asked_requests(draw, think_s, mix, 7)) for think_s in (2.0, 0.0))
     assert sum(request.think_s for request in slow) / 4000 == pytest.approx(2.0, rel=0.05)
     assert [(request.num_input, request.service) for request in slow] == [
         (request.num_input, request.service) for request in quick

@@ -1,11 +1,12 @@
 import ast
 import re
+import tomllib
 
 import pytest
 
 from mesh.process.compiled_core import ROOT
 from simulation.compiled.modules import COMPILED
-from simulation.compiled.sources import sources
+from simulation.compiled.sources import IMPORT_PLAIN, sources
 
 NAMES = re.compile(r"^(?:class|def) (\w+)", re.MULTILINE)
 CLASS = re.compile(r"^class (\w+)\(?(.*?)\)?:$", re.MULTILINE)
@@ -108,3 +109,10 @@ def test_what_is_compiled_names_the_module_of_its_log():
     """Compiled functions have no frames: the log would name whoever called them."""
     nameless = [name for name in COMPILED if "get_logger()" in (ROOT / f"{name.replace('.', '/')}.py").read_text()]
     assert nameless == []
+
+
+def test_what_compiled_code_needs_is_installed_with_the_mesh():
+    """Engines with an environment of their own, as vLLM's have, run what is compiled, too. mypy need not be there."""
+    package = IMPORT_PLAIN.split()[1].replace("_", "-")
+    stated = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert any(requirement.startswith(f"{package}>=") for requirement in stated)

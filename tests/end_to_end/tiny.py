@@ -100,19 +100,21 @@ def chunks_of(response: httpx.Response) -> Iterator[dict[str, object]]:
 
 
 class Client(threading.Thread):
-    """Streams one answer, or the first ``enough`` characters of it."""
+    """Streams one answer, or the first ``enough`` characters of it. Nothing comes for ``patience_s`` at most."""
 
-    def __init__(self, url: str, payload: Mapping[str, object], enough: float = inf) -> None:
+    def __init__(
+        self, url: str, payload: Mapping[str, object], enough: float = inf, patience_s: float = DEADLINE_S
+    ) -> None:
         super().__init__()
         self.text, self.id, self.headers = "", "", httpx.Headers()
-        self._url, self._body, self._enough = url, payload, enough
+        self._url, self._body, self._enough, self._patience_s = url, payload, enough, patience_s
         self._problems: list[object] = []
         self._is_going_on = threading.Event()
 
     def run(self) -> None:
         url, stream = f"{self._url}/v1/completions", {**self._body, "stream": True}
         try:
-            with httpx.stream("POST", url, json=stream, timeout=DEADLINE_S) as response:
+            with httpx.stream("POST", url, json=stream, timeout=self._patience_s) as response:
                 assert response.status_code == 200, response.read()
                 self.headers = response.headers
                 for chunk in chunks_of(response):
@@ -137,12 +139,12 @@ class Client(threading.Thread):
     def begin(self) -> "Client":
         """Return once it is decoded."""
         self.start()
-        assert self._is_going_on.wait(DEADLINE_S)
+        assert self._is_going_on.wait(self._patience_s)
         return self
 
     def end(self) -> str:
         """All of the text."""
-        self.join(DEADLINE_S)
+        self.join(self._patience_s)
         assert not self.is_alive()
         assert self._problems == []
         return self.text

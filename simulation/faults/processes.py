@@ -55,9 +55,10 @@ class Processes:
             self.gateways[gateway.id] = GatewayIncarnations(
                 gateway.id, make_gateway, kernel, network, topology, on_gateway
             )
+        sharing = {name for spec in topology.engines if spec.spans for name in (spec.id, *spec.spans)}
         for engine in topology.engines:
             make_engine = partial(factory.engine, engine)
-            is_born = not (engine.is_standby and (engine.spans or topology.scaling is not None))
+            is_born = not (engine.is_standby and (engine.id in sharing or topology.scaling is not None))
             self.engines[engine.id] = EngineIncarnations(
                 engine.id, make_engine, kernel, network, topology, on_engine, is_born=is_born
             )

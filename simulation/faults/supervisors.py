@@ -67,7 +67,8 @@ class SimulatedSupervisor:
             else _Child(incarnations, False, "standby", None)
             for name, incarnations in engines.items()
         }
-        self._shared, self._shares = SharedDevices(spans), bool(spans)
+        running = [name for name, child in self._children.items() if child.is_wanted]
+        self._shared, self._shares = SharedDevices(spans, running), bool(spans)
         network.connect(me.process, self._receive)
 
     def __repr__(self) -> str:

@@ -27,9 +27,11 @@ def spanned() -> Topology:
     return replace(small, engines=(*others, replace(wide, spans=NARROW, is_standby=True)))
 
 
-def serve(orders: dict[float, tuple[str, ...]], *faults: Fault) -> tuple[list[set[str]], list[Record]]:
+def serve(
+    orders: dict[float, tuple[str, ...]], *faults: Fault, what: Topology | None = None
+) -> tuple[list[set[str]], list[Record]]:
     """Which engines ran when another one came or went, and what became of the requests."""
-    sim = simulation(spanned(), profile=Profile(num_devices=1), faults=faults)
+    sim = simulation(what or spanned(), profile=Profile(num_devices=1), faults=faults)
     for at_s, engines in orders.items():
         for name in engines:
             sim.kernel.at(at_s, sim.network.send, "mesh", supervisor_id("local"), SetRunning(name, True))
@@ -53,6 +55,13 @@ def test_two_engines_become_one_and_two_again_without_losing_a_request():
     assert running[0] == running[-1] == {*NARROW, "m-0", "m-1"}
     assert {"wide", "m-0", "m-1"} in running
     assert {"wide", *NARROW} < {record.decode_engine for record in records}
+
+
+def test_a_mesh_may_begin_with_the_one_engine():
+    engines = [replace(spec, is_standby=spec.id in NARROW) for spec in spanned().engines]
+    running, _ = serve({5.0: NARROW, 25.0: ("wide",)}, what=replace(spanned(), engines=tuple(engines)))
+    assert running[0] == running[-1] == {"wide", "m-0", "m-1"}
+    assert {*NARROW, "m-0", "m-1"} in running
 
 
 def test_a_start_that_fails_leads_back():

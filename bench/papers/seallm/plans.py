@@ -2,6 +2,7 @@
 
 - Ours: algorithm 1 and local search, plans scored with doubling budgets.
 - Foreseen: ours, made for the rates and lengths of the run itself.
+- First: ours, made for those of the first window of the run alone, as for a cluster that has just begun.
 - Dedicated: devices are dealt evenly, no engine is shared (SeaLLM's vLLM). A service has its devices as engines of the
   size that served it best in the simulator.
 - AlpaServe-like: equal groups, the size of which is searched. The model with the most late requests goes to the group
@@ -20,7 +21,7 @@ from itertools import combinations_with_replacement
 from random import Random
 
 from bench.papers.seallm import devices
-from bench.papers.seallm.scene import Scene, World
+from bench.papers.seallm.scene import NUM_WINDOWS, Scene, World
 from engines.costs.linear import prefill_s, requests_s
 from mesh.topology.schema import Scheduling
 from router.placement.observe.requirements import Catalogue, Cluster
@@ -40,6 +41,7 @@ class Planner(StrEnum):
 
     SEARCH = "search"
     FORESEEN = "foreseen"
+    FIRST = "first"
     DEDICATED = "dedicated"
     ALPASERVE = "alpaserve"
     MUXSERVE = "muxserve"
@@ -63,6 +65,8 @@ def planned_for(planner: Planner, world: World, scene: Scene, effort: Effort) ->
     span_s = max(effort.history / scene.rate, effort.history_s)
     if planner is Planner.FORESEEN:
         return world.foreseen(scene, span_s)
+    if planner is Planner.FIRST:
+        return world.foreseen(scene, span_s, scene.span_s / NUM_WINDOWS)
     return world.history(scene, effort.seen_s, span_s)
 
 
@@ -76,7 +80,7 @@ def make_plan(planner: Planner, world: World, scene: Scene, effort: Effort) -> P
         return Simulated(catalogue, asked, slos, slo_factor=devices.SLO_FACTOR, conduct=conduct, seed=scene.seed)
 
     match planner:
-        case Planner.SEARCH | Planner.FORESEEN:
+        case Planner.SEARCH | Planner.FORESEEN | Planner.FIRST:
             random, db = Random(f"{scene.seed}/search"), evaluator(Scheduling.DB)
             return search(there, catalogue, asked, db, random, lambda done: done >= effort.batches).best.plan
         case Planner.DEDICATED:

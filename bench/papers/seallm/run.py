@@ -1,19 +1,20 @@
 """One run: a system serves a scene under a plan. And what came of it."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from bench import simulated
 from bench.papers.seallm import devices
 from bench.papers.seallm.plans import Effort, Planner, group_loads, make_plan, planned_for
+from bench.papers.seallm.replacing import WithCosts
 from bench.papers.seallm.scene import Inputs, Scene, World, make_world
 from bench.papers.seallm.systems import SYSTEMS, Testbed, make_testbed
 from bench.simulated import make_simulation, percentile
 from router.history.records import Outcome, Record
 from router.placement.search.plan import Plan
 from simulation.loads.trace_request import TraceRequest
-from simulation.placement.daemon import ModelledSearch
+from simulation.placement.daemon import ModelledSearch, Search
 from simulation.placement.evaluator import LocalSimulators
 
 
@@ -22,6 +23,7 @@ class Result:
     """Latencies are normalised by the mean execution time of the service, or in seconds.
 
     ``attainment``: the part of all requests that took at most `SLO_FACTOR` times their own execution time.
+    ``num_plans``: that the daemon carried out. ``num_regrouped``: times that engines gave their devices to others.
     """
 
     num_requests: int
@@ -31,6 +33,8 @@ class Result:
     attainment: float
     ttft_s: float
     tpot_s: float
+    num_plans: int = 0
+    num_regrouped: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +76,21 @@ def serve(testbed: Testbed, plan: Plan, world: World, scene: Scene) -> Result:
     requests = world.requests(scene)
     placed = [request for request in requests if request.service in plan.services]
     topology = testbed.topology
-    search = ModelledSearch(LocalSimulators(devices.SLO_FACTOR)) if topology.placement is not None else None
-    physics = testbed.physics
-    simulation = make_simulation(topology, testbed.profiles, scene.seed, physics=physics, coasts=True, search=search)
+    search: Search = ModelledSearch(LocalSimulators(devices.SLO_FACTOR))
+    notes = list[str]()
+    simulation = make_simulation(
+        topology,
+        testbed.profiles,
+        scene.seed,
+        physics=testbed.physics,
+        coasts=True,
+        search=WithCosts(search, testbed.costs) if testbed.costs else search,
+        on_note=lambda _, note: notes.append(note.line),
+    )
     records = simulated.serve(simulation, topology.services[0].name, placed)
-    return result_of(list(_served(records, placed, world)), len(requests))
+    result = result_of(list(_served(records, placed, world)), len(requests))
+    num_plans = sum(line.endswith("is carried out") for line in notes)
+    return replace(result, num_plans=num_plans, num_regrouped=sum(": regrouping: " in line for line in notes))
 
 
 def _served(records: Sequence[Record], requests: Sequence[TraceRequest], world: World) -> Iterator[Served]:

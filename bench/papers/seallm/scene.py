@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import accumulate, pairwise, takewhile
+from math import inf
 from pathlib import Path
 from random import Random
 from statistics import fmean, pstdev
@@ -115,18 +116,21 @@ class World:
         """
         return self._like(Scene(scene.rate, seen_s, seed=-1 - scene.seed), span_s, Random(f"{scene.seed}/history"))
 
-    def foreseen(self, scene: Scene, span_s: float) -> Traffic:
-        """Draw the same for somebody who knows the rates and lengths of the run itself."""
-        return self._like(scene, span_s, Random(f"{scene.seed}/foreseen"))
+    def foreseen(self, scene: Scene, span_s: float, until_s: float = inf) -> Traffic:
+        """Draw the same for somebody who knows the rates and lengths of the run itself, or of what comes before
+        ``until_s``.
+        """
+        return self._like(scene, span_s, Random(f"{scene.seed}/foreseen"), until_s)
 
-    def _like(self, scene: Scene, span_s: float, random: Random) -> Traffic:
+    def _like(self, scene: Scene, span_s: float, random: Random, until_s: float = inf) -> Traffic:
         seen = defaultdict[str, list[TraceRequest]](list)
-        for request in self.requests(scene):
+        for request in takewhile(lambda request: request.at_s < until_s, self.requests(scene)):
             assert request.service is not None, "every request here names its service"
             seen[request.service].append(request)
         drawn: dict[str, list[Arrival]] = {name: [] for name in self.services}
+        seen_s = min(scene.span_s, until_s)
         for name, requests in seen.items():
-            for at_s in takewhile(lambda at_s: at_s < span_s, Arrivals(len(requests) / scene.span_s).times(random)):
+            for at_s in takewhile(lambda at_s: at_s < span_s, Arrivals(len(requests) / seen_s).times(random)):
                 one = random.choice(requests)
                 drawn[name].append(Arrival(at_s, one.num_input, one.num_output))
         return Traffic.recorded(drawn, span_s)

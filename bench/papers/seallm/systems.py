@@ -1,7 +1,7 @@
 """The systems that are compared, and the engines of each under a plan."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import inf
 from statistics import fmean
@@ -16,6 +16,7 @@ from bench.papers.seallm.multiplexing import (
     split_profile,
 )
 from bench.papers.seallm.plans import Loads, Planner
+from bench.papers.seallm.replacing import Replaceable, costs_of, engine_id, regrouping
 from bench.papers.seallm.scene import Service, World
 from bench.simulated import MANY, make_fleet
 from mesh.topology.schema import EngineSpec, PlacementSpec, PolicySpec, Scheduling, ServiceSpec, Slo, Topology
@@ -34,7 +35,7 @@ class System:
     """Who places services, whose turn it is on an engine, and where a request goes.
 
     ``quotas``: what services that share devices have parts of. ``is_replaced``: the placement daemon changes the plan
-    meanwhile, as far as engines that stay can take services in.
+    meanwhile, as far as engines that stay can take services in; where it ``regroups``, they need not stay.
     """
 
     planner: Planner
@@ -42,6 +43,7 @@ class System:
     policy: str = "join_shortest_queue"
     quotas: Quotas = Quotas.NONE
     is_replaced: bool = False
+    regroups: bool = False
 
 
 OURS = "ours"
@@ -51,41 +53,51 @@ SYSTEMS = {
     "alpaserve": System(Planner.ALPASERVE, Scheduling.FCFS),
     "muxserve": System(Planner.MUXSERVE, Scheduling.SLO, "disaggregated", Quotas.SHARES),
     "muxserve, turns": System(Planner.MUXSERVE, Scheduling.ROUND_ROBIN, quotas=Quotas.MEMORY),
-    "-F": System(Planner.SEARCH, Scheduling.FCFS),
-    "-M": System(Planner.SEARCH, Scheduling.MLFQ),
+    "ours-F": System(Planner.SEARCH, Scheduling.FCFS),
+    "ours-M": System(Planner.SEARCH, Scheduling.MLFQ),
     "foreseen": System(Planner.FORESEEN, Scheduling.DB),
-    "-P": System(Planner.DEDICATED, Scheduling.DB),
+    "ours-P": System(Planner.DEDICATED, Scheduling.DB),
+    "ours-A": System(Planner.FIRST, Scheduling.DB),
+    "ours-A, replaced": System(Planner.FIRST, Scheduling.DB, is_replaced=True),
+    "ours-A, regrouped": System(Planner.FIRST, Scheduling.DB, is_replaced=True, regroups=True),
     "replaced": System(Planner.SEARCH, Scheduling.DB, is_replaced=True),
+    "regrouped": System(Planner.SEARCH, Scheduling.DB, is_replaced=True, regroups=True),
 }
+LINK_BYTES_PER_S = 20e9  # from its host's memory to a device: `simulation.engines.physics`
 WHEN_REPLACED = PlacementSpec(interval_s=60.0, shortest_s=30.0, longest_s=240.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Testbed:
-    """A topology with the profiles of its engines, and what engines on the same devices do to each other."""
+    """A topology with the profiles of its engines, and what engines on the same devices do to each other.
+
+    ``costs``: what the daemon is told of services, by number of devices; empty: what engines learn.
+    """
 
     topology: Topology
     profiles: Mapping[str, Profile]
     physics: Physics
+    costs: Mapping[int, SharedProfile] = field(default_factory=dict)
 
 
 def make_testbed(system: System, plan: Plan, world: World, loads: Loads) -> Testbed:
     """Make an engine of each group of the plan that holds anything; with quotas of SMs, two of each service of
     it, between which KV stays where it is."""
-    groups = {group.id.replace("/", "-"): group for group in plan.groups if group.services}
+    groups = [group for group in plan.groups if group.services]
     slo = PATIENT if system.quotas is Quotas.SHARES else devices.SLO
     services = [_service(world.services[name], slo) for name in sorted(plan.services)]
     engines, profiles, quotas = list[EngineSpec](), dict[str, Profile](), dict[str, SmQuota]()
-    for name, group in groups.items():
+    replaceable = _replaceable(groups, system, world)
+    for one in replaceable:
+        name = engine_id(one.group)
+        engines.append(_engine(name, one.group.role, one.group.services, system, **one.settings))
+        profiles[name] = one.profile
+    for group in [] if replaceable else groups:
+        name = engine_id(group)
         if system.quotas is Quotas.SHARES:
             for process in _processes(name, group, system, world, loads):
                 engines.append(process.engine)
                 profiles[process.engine.id], quotas[process.engine.id] = process.profile, process.quota
-        elif system.is_replaced:
-            profiles[name] = profile = _replaceable_profile(group, world)
-            weight_bytes = group.num_devices * world.catalogue.device_bytes - profile.kv_memory_bytes
-            memory = {"weight_memory_bytes": weight_bytes, "staging_memory_bytes": weight_bytes}
-            engines.append(_engine(name, group.role, group.services, system, **memory))
         else:
             kv_quotas = memory_quotas(group, world) if system.quotas is Quotas.MEMORY else {}
             engines.append(_engine(name, group.role, group.services, system, kv_quotas=kv_quotas))
@@ -94,7 +106,15 @@ def make_testbed(system: System, plan: Plan, world: World, loads: Loads) -> Test
     policy = PolicySpec(system.policy)
     topology = make_fleet("testbed", services, engines, policy, timing=TIMING, placement=placement)
     physics = Physics(kv_bytes_per_s=inf, kv_message_s=0.0, sm_quotas=quotas) if quotas else Physics()
-    return Testbed(topology, profiles, physics)
+    if not system.regroups:
+        return Testbed(topology, profiles, physics)
+    return Testbed(topology, profiles, replace(physics, weight_bytes_per_s=LINK_BYTES_PER_S), costs_of(replaceable))
+
+
+def _replaceable(groups: Sequence[Group], system: System, world: World) -> list[Replaceable]:
+    if not system.is_replaced:
+        return []
+    return list(regrouping(groups, world)) if system.regroups else [Replaceable.of(group, world) for group in groups]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,20 +144,6 @@ def _engine(name: str, role: Role, services: tuple[str, ...], system: System, **
         chunk_tokens=CHUNK_TOKENS,
         scheduling=system.scheduling,
         **settings,
-    )
-
-
-def _replaceable_profile(group: Group, world: World) -> SharedProfile:
-    """Return what any service costs there. Weights may take half of the memory, or what they take at first; KV has the
-    rest for ever.
-    """
-    size, held = group.num_devices, shared_profile(group, world)
-    known = [name for name, by_size in world.catalogue.footprints.items() if size in by_size]
-    memory_bytes = size * world.catalogue.device_bytes
-    return replace(
-        held,
-        services={name: world.catalogue.profile(name, size) for name in known},
-        kv_memory_bytes=min(held.kv_memory_bytes, memory_bytes // 2),
     )
 
 

@@ -12,14 +12,23 @@ from bench.papers.seallm import devices
 from bench.papers.seallm.__main__ import Run, ratios
 from bench.papers.seallm.lengths import TABLE_1, Spread, clusters
 from bench.papers.seallm.multiplexing import LEAST_PART, memory_quotas, sm_quotas, split_profile
-from bench.papers.seallm.plans import Effort, Planner, dedicated, group_loads, make_plan, muxserve
+from bench.papers.seallm.plans import Effort, Planner, dedicated, group_loads, make_plan, muxserve, planned_for
+from bench.papers.seallm.replacing import Replaceable, WithCosts, costs_of, engine_id, regrouping
 from bench.papers.seallm.run import Case, Result, Served, result_of, run_case
 from bench.papers.seallm.scene import Inputs, Scene, Source, World, dealt, make_world, read_sources
 from bench.papers.seallm.systems import OURS, SYSTEMS, make_testbed
 from engines.costs.linear import decode_step_s, prefill_s
+from router.placement.observe.interval import Threshold
+from router.placement.observe.requirements import Catalogue, Cluster
+from router.placement.observe.running_mesh import KV_UNITS
+from router.placement.observe.traffic import Arrival, Traffic
+from router.placement.search.plan import Group, Plan
+from router.placement.search.question import Question, SearchFailed
 from router.placement.search.score import Score, ServiceScore
 from simulation.engines.physics import SmQuota
 from simulation.loads.rows import TraceError
+from simulation.placement.daemon import SearchResult
+from simulation.placement.evaluator import FEWEST_REQUESTS
 
 QUICK = Effort(history=20, history_s=2.0, batches=1, seen_s=20.0)
 SCENE = Scene(6.0, 4.0, num_devices=16)
@@ -157,6 +166,57 @@ def test_engines_that_the_daemon_changes_have_memory_for_weights_apart_and_costs
         }
 
 
+def test_engines_are_joined_with_their_neighbours_or_halved_and_none_is_of_two_pairs(world: World):
+    small = [name for name, service in world.services.items() if service.model in ("llama2-7b", "opt-6.7b")]
+    sizes = {("a", 0): 2, ("a", 2): 2, ("a", 4): 4, ("b", 0): 1}
+    groups = [
+        Group.of_devices(*at, size).holding([name]) for (at, size), name in zip(sizes.items(), small, strict=True)
+    ]
+    engines = {engine_id(one.group): one for one in regrouping(groups, world)}
+    running = {name for name, one in engines.items() if not one.settings.get("is_standby")}
+    assert running == {engine_id(group) for group in groups}
+    spans = {name: set(one.settings["spans"]) for name, one in engines.items() if one.settings.get("spans")}
+    assert spans == {"a-0-3": {"a-0-1", "a-2-3"}, "a-4-7": {"a-4-5", "a-6-7"}}
+    for one in engines.values():
+        assert one.group.services, "it starts with something"
+        assert _weight_bytes(one) <= one.settings["weight_memory_bytes"]
+
+
+def _weight_bytes(one: Replaceable) -> int:
+    return sum(one.profile.services[name].weight_bytes for name in one.group.services)
+
+
+def test_the_daemon_plans_with_what_services_cost_where_no_engine_has_had_them(world: World):
+    costs = costs_of([Replaceable.of(Group.of_devices("a", 0, size).plus("s0"), world) for size in (2, 4)])
+    known = world.catalogue.footprints["s0"][4]
+    asked = Traffic.recorded({"s0": [Arrival(0.0, 100, 10)]}, 1.0)
+    present, cluster = Plan(()), Cluster({})
+    learnt = Catalogue({"s0": {4: replace(known, kv_bytes=known.profile.kv_bytes(500))}}, KV_UNITS)
+    question = Question(1, present, cluster, learnt, asked, {}, FEWEST_REQUESTS, Threshold(), 0.0)
+    heard = list[Question]()
+
+    def search(question: Question) -> SearchResult:
+        heard.append(question)
+        return SearchResult(SearchFailed("nothing"), 0.0)
+
+    WithCosts(search, costs)(question)
+    [footprints] = heard[0].catalogue.footprints.values()
+    assert footprints.keys() == {2, 4}
+    for size, one in footprints.items():
+        assert one.profile.prefill == world.catalogue.profile("s0", size).prefill
+        per_token = world.catalogue.profile("s0", size).kv_bytes_per_token
+        part = 500 * per_token / costs[size].kv_memory_bytes
+        assert one.kv_bytes / (size * KV_UNITS) == pytest.approx(part, rel=1e-3), "a part of the memory that KV has"
+
+
+def test_a_plan_for_the_first_window_knows_nothing_of_what_comes_later(world: World):
+    scene = Scene(6.0, 60.0, num_devices=16)
+    first = world.foreseen(scene, 60.0, 5.0)
+    early = [request for request in world.requests(scene) if request.at_s < 5.0]
+    assert first.rate("s0") == pytest.approx(sum(one.service == "s0" for one in early) / 5.0, abs=0.6)
+    assert planned_for(Planner.FIRST, world, scene, QUICK).services == world.foreseen(scene, 20 / 6.0, 5.0).services
+
+
 def test_shares_of_sms_go_by_load_and_a_lone_service_has_all(world: World):
     group = make_plan(Planner.MUXSERVE, world, SCENE, QUICK).groups[0]
     loads = {("s0", group.num_devices): 0.3, ("s1", group.num_devices): 0.1}
@@ -220,8 +280,8 @@ def test_ratios_are_means_of_pairs_that_served_the_same():
 
 def test_a_single_pair_has_no_interval():
     one = Result(1, 0, 2.0, 2.0, 0.5, 2.0, 2.0)
-    found = {Run(OURS, 2.0, 0, 0): one, Run("-F", 2.0, 0, 0): replace(one, mean=3.0, attainment=0.0)}
-    better = ratios(found, "-F", 2.0)
+    found = {Run(OURS, 2.0, 0, 0): one, Run("ours-F", 2.0, 0, 0): replace(one, mean=3.0, attainment=0.0)}
+    better = ratios(found, "ours-F", 2.0)
     assert better["mean"] == Compared(pytest.approx(1.5))
     assert better["attainment"].mean == float("inf")
 

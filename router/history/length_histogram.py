@@ -1,17 +1,19 @@
 """The lengths of answers that were seen, in bins, and the distribution that they tell of.
 
-Some answers were cut: their client left, or `max_tokens` was reached. All that they say is that they would have been
+Some answers were cut: their client left, or `max_tokens` was reached. Others go on. All that they say is that they are
 longer. To drop them would make predictions too short, to count them as whole, too. Kaplan and Meier's estimator (1958)
-uses both kinds: of the answers that got as far as a bin, what share ended in it? Bins hold one length each at first and
-then 8 % more than the one before, so memory and time do not depend on how many answers were seen.
+uses both kinds: of the answers that got as far as a bin, what share ended in it? Beyond the longest of all, lengths are
+taken to be geometric: an answer is as likely to end at each token as all were on average. Bins hold one length each at
+first and then 8 % more than the one before, so memory and time do not depend on how many answers were seen.
 """
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from math import ceil
+from math import ceil, expm1, inf
 from operator import add, mul
 
+ROUNDING = 1e-9  # a share below it is nothing
 EXACT = 32  # lengths up to here have a bin each
 GROWTH = 1.08
 LONGEST = 2**20  # tokens: what is longer counts as so long
@@ -83,7 +85,7 @@ class LengthDistribution:
         self._means = [
             total / count if count else middle for total, count, middle in zip(tokens, ended, MIDDLES, strict=True)
         ]
-        self._mass = _masses(ended, cut)
+        self._mass = _masses(ended, cut, _residual(ended, tokens, cut))
         self._below = list(accumulate(self._mass, initial=0.0))  # of each bin: the mass before it
         self._tokens_below = list(accumulate(map(mul, self._mass, self._means), initial=0.0))
         self._unknown = 1 / (1 + num_seen) ** 2
@@ -133,15 +135,26 @@ def _weighted(parts: Sequence[tuple[Sequence[float], float]]) -> Sequence[float]
     return total
 
 
-def _masses(ended: Sequence[float], cut: Sequence[float]) -> list[float]:
-    """The probability of each bin. What is left over is longer than all that was seen to end."""
+def _residual(ended: Sequence[float], tokens: Sequence[float], cut: Sequence[float]) -> float:
+    """Return how many more tokens an answer has on average, if it is as likely to end at each of them: all tokens that
+    were seen for each end. Infinite: none has ended.
+    """
+    num_ended = sum(ended, 0.0)
+    return (sum(tokens, 0.0) + sum(map(mul, cut, MIDDLES))) / num_ended if num_ended else inf
+
+
+def _masses(ended: Sequence[float], cut: Sequence[float], residual: float) -> list[float]:
+    """The probability of each bin. Beyond the longest answer, lengths are geometric with the ``residual`` mean."""
     at_risk = sum(ended, 0.0) + sum(cut, 0.0)
+    nobody = at_risk * ROUNDING
     alive, masses = 1.0, []
-    for ends, cuts, exposure in zip(ended, cut, CUT_EXPOSURE, strict=True):
+    for ends, cuts, exposure, width in zip(ended, cut, CUT_EXPOSURE, WIDTHS, strict=True):
         mass = 0.0
         if ends:
             exposed = at_risk - cuts * (1 - exposure)
             mass = alive * (ends / max(ends, exposed))  # more cannot end than are there: what is more is rounding
+        elif at_risk <= nobody and alive > ROUNDING:
+            mass = -alive * expm1(-width / residual)
         masses.append(mass)
         alive -= mass
         at_risk -= ends + cuts

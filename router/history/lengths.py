@@ -7,12 +7,15 @@ are quantiles, and answers that were cut short do not bend it. Prompts are simil
 square root of two. For a length that was rarely seen, the next shorter and longer ones count, too, as `BORROWED`
 answers at most. If they were not seen so often either, the service as a whole makes up for it.
 
+Those that go on count, too: they will be longer than they are by now. The first ones that end are the short ones, so
+without them predictions would be far too short for as long as an answer takes.
+
 Without history an answer is predicted to be as long as it may be (``max_tokens``), which is safe: nothing is packed
 closer than it can bear. What it will hardly be shorter than is told by the ``usual`` answer of its service until then,
 as if lengths were geometric: that knows nothing of a length but its mean.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import log, log2
 from types import MappingProxyType
@@ -97,6 +100,15 @@ class _Similar:
 
 
 @dataclass(slots=True)
+class _Running:
+    """Answers that go on, by the kind of their prompts, when ``num_then`` had ended."""
+
+    all: LengthHistogram = field(default_factory=LengthHistogram)
+    similar: dict[int, LengthHistogram] = field(default_factory=dict)
+    num_then: int = 0
+
+
+@dataclass(slots=True)
 class _Service:
     """``all``: of all lengths of prompts."""
 
@@ -104,6 +116,7 @@ class _Service:
     num_seen: int = 0
     similar: dict[int, _Similar] = field(default_factory=dict)
     calibration: Calibration = field(default_factory=Calibration)
+    running: _Running = field(default_factory=_Running)
 
 
 class LengthPredictor:
@@ -121,6 +134,11 @@ class LengthPredictor:
         self._asked = asked
         self._usual = usual
         self._services: dict[str, _Service] = {}
+        self._running: Callable[[], Iterable[tuple[RequestSpec, int]]] = tuple
+
+    def watch(self, running: Callable[[], Iterable[tuple[RequestSpec, int]]]) -> None:
+        """Ask ``running`` for the answers that go on, with the tokens that each has: they will be longer than that."""
+        self._running = running
 
     def __repr__(self) -> str:
         seen = {name: service.num_seen for name, service in self._services.items()}
@@ -177,7 +195,24 @@ class LengthPredictor:
     def _known_of(self, spec: RequestSpec) -> tuple[_Service, _Similar, LengthDistribution]:
         """What is known of its service, of prompts like its own, and of the lengths of their answers."""
         service, similar, kind = self._seen_of(spec)
-        return service, similar, _distribution(service, similar, kind)
+        if similar.distribution is None or service.num_seen > FRESH * similar.num_then:
+            parts = _parts(service, self._running_of(spec.asked, service), kind)
+            similar.distribution = LengthDistribution(parts, service.num_seen)
+            similar.num_then = service.num_seen
+            similar.kept.clear()
+            similar.least.clear()
+        return service, similar, similar.distribution
+
+    def _running_of(self, name: str, service: _Service) -> _Running:
+        """The last ones, unless too much was seen since then."""
+        known = service.running
+        if service.num_seen > FRESH * known.num_then:
+            known = service.running = _Running(num_then=service.num_seen)
+            for spec, num_tokens in self._running():
+                if spec.asked == name and num_tokens and not self._asked(spec).is_exact:
+                    for histogram in (known.all, known.similar.setdefault(_kind(spec), LengthHistogram())):
+                        histogram.add(num_tokens, is_whole=False)
+        return known
 
     def _seen_of(self, spec: RequestSpec) -> tuple[_Service, _Similar, int]:
         """What was seen of its service, of prompts like its own, and of which kind these are."""
@@ -211,23 +246,16 @@ def _kind(spec: RequestSpec) -> int:
     return int(2 * log2(max(1, len(spec.prompt))))
 
 
-def _distribution(service: _Service, similar: _Similar, kind: int) -> LengthDistribution:
-    """The last one, unless too much was seen since then."""
-    if similar.distribution is None or service.num_seen > FRESH * similar.num_then:
-        similar.distribution = LengthDistribution(_parts(service, kind), service.num_seen)
-        similar.num_then = service.num_seen
-        similar.kept.clear()
-        similar.least.clear()
-    return similar.distribution
-
-
-def _parts(service: _Service, kind: int) -> list[tuple[LengthHistogram, float]]:
+def _parts(service: _Service, running: _Running, kind: int) -> list[tuple[LengthHistogram, float]]:
     """What tells of prompts of a kind, and how often each counts."""
-    near = [service.similar[other].histogram for other in (kind - 1, kind + 1) if other in service.similar]
-    weight = sum(histogram.weight for histogram in near)
+    near = [other for other in (kind - 1, kind + 1) if other in service.similar]
+    weight = sum(service.similar[other].histogram.weight for other in near)
     share = min(1.0, BORROWED / weight) if weight else 0.0
     rest = (BORROWED - share * weight) / service.all.weight if service.all.weight else 0.0
-    return [(service.similar[kind].histogram, 1.0), *((histogram, share) for histogram in near), (service.all, rest)]
+    counted = [(kind, 1.0), *((other, share) for other in near)]
+    ended = [(service.similar[other].histogram, scale) for other, scale in counted]
+    going_on = [(running.similar[other], scale) for other, scale in counted if other in running.similar]
+    return [*ended, (service.all, rest), *going_on, (running.all, rest)]
 
 
 def _predict(distribution: LengthDistribution, limit: int, quantile: float | None) -> Prediction:

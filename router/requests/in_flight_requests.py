@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from mesh.wire.requests import FinishReason
+from mesh.wire.requests import FinishReason, RequestSpec
 from router.effects import Fail
 from router.generation import RouterError
 from router.history.lengths import LengthPredictor
@@ -42,6 +42,7 @@ class InFlightRequests:
         self._alarms = Alarms()
         self.get = self._in_flight.get
         self.on_left: Callable[[str], None] | None = None  # is told of each that leaves its engines
+        lengths.watch(self._answers)
 
     def __repr__(self) -> str:
         return f"<InFlightRequests {len(self)} in flight, {len(self.waiting)} waiting>"
@@ -134,9 +135,12 @@ class InFlightRequests:
             self.num_fillers -= 1
         else:
             self._fairness.remove(request)
-            num_generated = len(request.spec.generated) + len(request.stream.tokens)
-            self._lengths.ended(request.spec, request.hints.answer, num_generated, finish)
+            self._lengths.ended(request.spec, request.hints.answer, _num_generated(request), finish)
         self._leave_engines(request)
+
+    def _answers(self) -> list[tuple[RequestSpec, int]]:
+        """Return the answers that go on, with the tokens that each has by now."""
+        return [(one.spec, _num_generated(one)) for one in self.promised]
 
     def _leave_engines(self, request: InFlightRequest) -> None:
         self._monitor.release(request.id)
@@ -156,3 +160,7 @@ class InFlightRequests:
         for request in self:
             assert (request.assignment.is_waiting) == (not request.engines), f"{request.id} is nowhere or twice"
             assert request.id in self._alarms, f"{request.id} has no alarm"
+
+
+def _num_generated(request: InFlightRequest) -> int:
+    return len(request.spec.generated) + len(request.stream.tokens)

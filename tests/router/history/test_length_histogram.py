@@ -1,6 +1,7 @@
 """The lengths of answers that were seen, some of them cut, and the distribution that they tell of."""
 
 from itertools import pairwise
+from math import log
 from random import Random
 
 import pytest
@@ -61,6 +62,14 @@ def test_a_cut_answer_would_have_been_longer():
     """Kaplan and Meier: of ten that were there, one ended at 10; of the four that were not cut at 20, all at 30."""
     histogram = seen(10, *[30] * 4, cut=(20,) * 5)
     assert told(histogram).mean(1000) == pytest.approx(0.1 * 10 + 0.9 * 30)
+
+
+def test_beyond_the_longest_lengths_are_geometric():
+    """One ended at 10, and another one was cut at 20: one end for 30 tokens."""
+    distribution = told(seen(10, cut=(20,)))
+    assert distribution.mean(100_000) == pytest.approx(0.5 * 10 + 0.5 * (20 + 30), rel=0.02)
+    assert distribution.quantile(0.75, 100_000, 10) == pytest.approx(20 + 30 * log(4), rel=0.05)
+    assert told(seen(cut=(20,))).mean(1000) == 1000, "none has ended"
 
 
 def test_little_history_makes_an_answer_as_long_as_it_may_be():

@@ -69,6 +69,31 @@ def test_the_mean_has_no_bias_and_quantiles_hold(seed):
 
 
 @each_seed(range(5))
+def test_answers_that_go_on_count_as_what_they_are_by_now(seed):
+    """All begin together: those that have ended so far are the short ones."""
+    lengths = lognormal(Random(seed), 600)
+    by_now = sorted(lengths)[300]
+    ended = [length for length in lengths if length <= by_now]
+    alone, predictor = taught(ended), LengthPredictor()
+    predictor.watch(lambda: [(spec_of(), by_now)] * (len(lengths) - len(ended)))
+    learn(predictor, ended)
+    mean = sum(lengths) / len(lengths)
+    assert alone.predict(spec_of()).steps[0] < 0.6 * mean
+    assert predictor.predict(spec_of()).steps[0] == pytest.approx(mean, rel=0.35)
+    assert predictor.least(spec_of(), 0.3)[0] == pytest.approx(sorted(lengths)[180], rel=0.1)
+
+
+def test_answers_of_other_services_and_of_known_lengths_tell_nothing():
+    predictor = taught([10, 20, 30])
+    known = predictor.predict(spec_of()).steps
+    told = [(spec_of(service="other"), 500), (spec_of(ignore_eos=True), 500), (spec_of(), 0)]
+    predictor.watch(lambda: told)
+    learn(predictor, [20])
+    alone = taught([10, 20, 30, 20])
+    assert predictor.predict(spec_of()).steps == alone.predict(spec_of()).steps != known
+
+
+@each_seed(range(5))
 def test_what_outgrows_its_prediction_gets_the_mean_of_what_is_longer(seed):
     lengths = lognormal(Random(seed), 1500)
     steps = taught(lengths).predict(spec_of()).steps

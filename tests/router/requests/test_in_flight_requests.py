@@ -124,3 +124,16 @@ def test_requests_may_end_while_one_looks_at_all(world: World):
     for request in world.requests:
         leave(world, request)
     assert len(world.requests) == 0
+
+
+def test_answers_that_go_on_make_predictions_longer(world: World):
+    """One answer of two tokens has ended, and three others are longer by now."""
+    long = [world.add(f"r{number}") for number in range(3)]
+    for request in long:
+        world.send(request)
+        request.stream.tokens += range(40)
+    world.requests.finish(world.add("short"), FinishReason.STOP, NOW)
+    spec = make_spec("new", max_tokens=4096)
+    alone = LengthPredictor()
+    alone.ended(spec, alone.predict(spec), 1, FinishReason.STOP)
+    assert world.lengths.predict(spec, 0.6).steps[0] > 40 > alone.predict(spec, 0.6).steps[0]

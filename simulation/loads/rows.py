@@ -8,9 +8,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 from mesh.errors import UserError
+
+MOST_TOKENS: Final = 10_000_000  # of a prompt or an answer: a file with more has something else in that column
 
 
 class TraceError(UserError):
@@ -72,6 +74,8 @@ class Row:
             raise NoTokensError(f"{self.place}: {column}: no token; a request has one at least")
         if number < 1 or number != exact or isinstance(value, bool):
             raise self.fault(column, f"{value!r} is not a length; use a whole number of tokens, at least 1")
+        if number > MOST_TOKENS:
+            raise self.fault(column, f"{value!r} is too long; a prompt or an answer has {MOST_TOKENS:,} tokens at most")
         return number
 
     def seconds(self, column: str, unit_s: float = 1.0) -> float:

@@ -105,6 +105,7 @@ def test_any_format_gives_lengths(tmp_path):
         ("TIMESTAMP,ContextTokens,GeneratedTokens\n1,5,5\n2,5\n", ":3: GeneratedTokens:", "missing"),
         ("TIMESTAMP,ContextTokens,GeneratedTokens\n1,5,x\n", ":2: GeneratedTokens:", "whole number of tokens"),
         ("input_tokens,output_tokens\n1,2\n", ":1:", "it as --lengths"),
+        (lines(MOONCAKE[0] | {"input_length": 9 * 10**8}), ":1: input_length:", "900000000 is too long; a prompt or"),
         (lines({"timestamp": 0, "input_length": 1}), ":1: output_length:", "missing; Mooncake has"),
         (lines({"input_length": 1, "output_length": 1}), ":1: timestamp:", "missing; Mooncake has"),
         (lines({"input_tokens": 1, "output_tokens": 1}), ":1: arrived_s:", "missing; a file of records has"),

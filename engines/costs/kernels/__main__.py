@@ -12,19 +12,26 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from engines.costs.kernels.compose import Composed, Composer, KernelModel, Mixture, compose
+from engines.costs.kernels.compose import Composed, Composer, KernelModel, MeasuredExperts, Mixture, compose
 from engines.costs.kernels.tables import FRAMEWORKS, read_kernels
 from engines.costs.presets import memory_speeds, model_shape
 from mesh.errors import UserError
 
 FP8 = "fp8"
+MXFP4 = "w4a16_mxfp4"
+KIMI_K3 = MeasuredExperts(
+    3584, 3072, 896, 16, call_ms=0.055, fill=(256, 128)
+)  # the only MXFP4 that Marlin was measured with
 MODELS = {
     "llama3-8b": KernelModel(model_shape("llama3-8b")),
     "qwen3-32b": KernelModel(model_shape("qwen3-32b")),
     "qwen3-32b-fp8": KernelModel(model_shape("qwen3-32b-fp8"), FP8),
     "llama3-70b": KernelModel(model_shape("llama3-70b")),
     "llama3-70b-fp8": KernelModel(model_shape("llama3-70b-fp8"), FP8),
-    "gpt-oss-120b": KernelModel(model_shape("gpt-oss-120b"), mixture=Mixture(128, 4, "w4a16_mxfp4"), window=128),
+    "gpt-oss-120b": KernelModel(model_shape("gpt-oss-120b"), mixture=Mixture(128, 4, MXFP4), window=128),
+    "gpt-oss-120b-marlin": KernelModel(
+        model_shape("gpt-oss-120b-marlin"), mixture=Mixture(128, 4, MXFP4, like=KIMI_K3), window=128
+    ),
     "qwen3-32b-fp8-kv8": KernelModel(model_shape("qwen3-32b-fp8-kv8"), FP8, kv=FP8),
     "qwen3-235b-fp8": KernelModel(
         model_shape("qwen3-235b-fp8"), FP8, mixture=Mixture(128, 8, "fp8_block", is_spread=True)

@@ -7,6 +7,7 @@ time of their bytes at the part of the memory's speed that they reach.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 
@@ -19,18 +20,35 @@ from mesh.wire.status import DecodeCost, PrefillCost
 ELEMENTS_PART = 0.55  # of the memory's speed on a data sheet, with which older presets of H100 come out
 MOST_DECODES, MOST_CONTEXT = 256, 2**19  # requests and tokens in all of a step that is fitted
 LEAST_CONTEXT = 64
+CALL_MS = 0.038  # of experts that compute next to nothing: Marlin's, 8 of 384 of 4 bits, a token on 32 H100s
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredExperts:
+    """The model that experts were measured of, where they were not of the mixture itself. ``call_ms``: what a call
+    takes there that computes next to nothing. Weights are filled up to multiples of ``fill`` on a device: the hidden
+    size, and an expert's own.
+    """
+
+    hidden_size: int
+    intermediate_size: int
+    num_experts: int
+    num_chosen: int
+    call_ms: float
+    fill: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
     """Experts in each layer, how many of them compute a token, and their type. ``is_spread``: each device has some of
-    them as a whole, instead of a part of each.
+    them as a whole, instead of a part of each. ``like``: whose experts were measured, if not its own.
     """
 
     num_experts: int
     num_chosen: int
     kind: str
     is_spread: bool = False
+    like: MeasuredExperts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +112,27 @@ class Composer:
             yield gemm(num_tokens, hidden, inner)
         else:
             yield self.kernels.gemm[WIDE](num_tokens, mixture.num_experts, hidden)
-            sharing, spread = (1, devices) if mixture.is_spread else (devices, 1)
-            sizes = hidden, shape.intermediate_size, mixture.num_experts, mixture.num_chosen
-            yield self.kernels.experts[ExpertKernel(mixture.kind, *sizes, sharing, spread)](num_tokens)
+            yield self._experts_ms(mixture, num_tokens)
             inner = 0.0  # activations are within the experts' kernel
         element_bytes = 2 * (8 * hidden + 3 * inner + 2 * projected)
         yield 1e3 * num_tokens * element_bytes / (ELEMENTS_PART * self.memory_bytes_per_s)
         if devices > 1:
             yield 2 * self.kernels.all_reduce[devices](num_tokens * hidden)
+
+    def _experts_ms(self, mixture: Mixture, num_tokens: int) -> float:
+        """Where others' were measured: as for tokens of which an expert gets as many, by the size of all weights."""
+        hidden, inner, devices = self.model.shape.hidden_size, self.model.shape.intermediate_size, self.num_devices
+        sharing, spread = (1, devices) if mixture.is_spread else (devices, 1)
+        if (like := mixture.like) is None:
+            sizes = hidden, inner, mixture.num_experts, mixture.num_chosen
+            return self.kernels.experts[ExpertKernel(mixture.kind, *sizes, sharing, spread)](num_tokens)
+        sizes = like.hidden_size, like.intermediate_size, like.num_experts, like.num_chosen
+        measured = self.kernels.experts[ExpertKernel(mixture.kind, *sizes, sharing, spread)]
+        per_expert = num_tokens * mixture.num_chosen / mixture.num_experts
+        measured_ms = measured(per_expert * like.num_experts / like.num_chosen)
+        filled = _filled(hidden, like.fill[0]) * _filled(inner / sharing, like.fill[1]) * mixture.num_experts
+        part = filled / (like.hidden_size * like.intermediate_size / sharing * like.num_experts)
+        return CALL_MS + part * (measured_ms - like.call_ms)
 
     def _prompt_attention_ms(self) -> dict[int, float]:
         """All layers, by the tokens of a prompt."""
@@ -151,6 +182,10 @@ def compose(composer: Composer) -> Composed:
         decode_step_s(decode, one.num_requests, one.context_tokens) / one.elapsed_s - 1 for one in decodes[1::2]
     ]
     return Composed(fit_prefill(prefills), fit_decode(decodes), (_p90(prefill_errors), _p90(decode_errors)))
+
+
+def _filled(size: float, multiple: int) -> int:
+    return ceil(size / multiple) * multiple
 
 
 def _p90(errors: Sequence[float]) -> float:

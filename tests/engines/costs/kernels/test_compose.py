@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from engines.costs.kernels.__main__ import preset_text
-from engines.costs.kernels.compose import Composed, Composer, KernelModel, Mixture, compose
+from engines.costs.kernels.compose import CALL_MS, Composed, Composer, KernelModel, MeasuredExperts, Mixture, compose
 from engines.costs.kernels.tables import ExpertKernel, Grid, Heads, Kernels
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.scaling import ModelShape
@@ -79,6 +79,34 @@ def test_experts_take_the_place_of_two_products_and_another_one_chooses_them():
 def test_experts_may_be_spread_over_devices():
     spread = KernelModel(SHAPE, mixture=Mixture(8, 2, "fp4", is_spread=True))
     assert step_ms(composed(spread, 2)) == pytest.approx(4 * (3 * 1.01 + EXPERTS_MS + 2 * 0.5 + 0.032) + 1.01, rel=0.02)
+
+
+def test_experts_that_were_not_measured_take_the_time_of_others():
+    """Twice as many experts were measured, of the same sizes: as for twice the tokens, and half of it."""
+    like = MeasuredExperts(64, 128, 16, 2, call_ms=0.05, fill=(64, 128))
+    of_others = ExpertKernel("fp4", 64, 128, 16, 2, sharing=1)
+    measured = Grid({(rows,): 0.05 + 0.002 * rows for rows in SIZES})
+    composer = Composer(
+        replace(kernels(), experts={of_others: measured}),
+        KernelModel(SHAPE, mixture=Mixture(8, 2, "fp4", like=like)),
+        1,
+        MEMORY_BYTES_PER_S,
+    )
+    plain = composed(KernelModel(SHAPE))
+    assert step_ms(compose(composer), 32) - step_ms(plain, 32) == pytest.approx(4 * (CALL_MS + 0.064 - 1.32), rel=0.03)
+
+
+def test_rows_that_fill_up_experts_are_computed():
+    like = MeasuredExperts(64, 128, 8, 2, call_ms=0.05, fill=(128, 256))
+    of_others = ExpertKernel("fp4", 64, 128, 8, 2, sharing=1)
+    filled = Composer(
+        replace(kernels(), experts={of_others: Grid({(1,): 1.05, (2048,): 1.05})}),
+        KernelModel(SHAPE, mixture=Mixture(8, 2, "fp4", like=like)),
+        1,
+        MEMORY_BYTES_PER_S,
+    )
+    added_ms = step_ms(compose(filled)) - step_ms(composed(KernelModel(SHAPE)))
+    assert added_ms == pytest.approx(4 * (CALL_MS + 4 * 1.0 - 1.01), rel=0.02)
 
 
 def test_every_other_layer_has_a_window():

@@ -32,8 +32,10 @@ MODELS = {
 TRTLLM = "trtllm"  # presets of its own kernels have its name
 ONE_MORE = "source_file=meta-llama_Llama-3.1-8B"  # TTFT there has a part of an answer's time over the concurrency
 NARROW_KV = {"qwen3-32b-fp8": "qwen3-32b-fp8-kv8"}  # what TensorRT-LLM makes of a model that was quantised for it
+MARLIN = {"gpt-oss-120b": "gpt-oss-120b-marlin"}  # InferenceX sets VLLM_MXFP4_USE_MARLIN=1 on these devices
+HOPPER = ("h100", "h200")
 ONE_ENGINE = {"pp_size": "1", "attention_dp_size": "1"}  # no pipeline, no copies of attention
-UNSTATED = {"meta-llama/Llama-3.1-70B": "0.18.0"}  # versions by model, assumed: as of the same samples' other model
+UNSTATED = {"meta-llama/Llama-3.1-70B": "0.12.0"}  # versions by model, assumed: its host's time is not hidden
 OTHER_HARNESS = "gtl_job_id"  # in sources whose concurrency is not that of one engine: half of what kernels take
 
 
@@ -129,7 +131,7 @@ def _run(row: Mapping[str, str], device: str, spread: int) -> SiliconRun | None:
     return SiliconRun(
         system=system,
         device=device,
-        model=NARROW_KV.get(model, model) if row["backend"] == TRTLLM else model,
+        model=_served(row["backend"], device).get(model, model),
         tensor_parallel=int(row["tp_size"]),
         num_input=int(row["isl"]),
         num_output=int(row["osl"]),
@@ -140,6 +142,13 @@ def _run(row: Mapping[str, str], device: str, spread: int) -> SiliconRun | None:
         num_waiting=int(ONE_MORE in row["silicon_data_source"] and row["backend"] == TRTLLM),
         lengths=INFERENCEX if DATED.search(row["silicon_data_source"]) else Lengths(spread=spread),
     )
+
+
+def _served(backend: str, device: str) -> Mapping[str, str]:
+    """The presets of models that are not served as they come."""
+    if backend == TRTLLM:
+        return NARROW_KV
+    return MARLIN if device in HOPPER else {}
 
 
 def _systems(row: Mapping[str, str]) -> Iterator[str]:

@@ -48,6 +48,14 @@ def test_tensorrt_llm_was_tuned_for_each_run(tmp_path):
     assert (untuned.settings, untuned.num_waiting) == ({}, 0)
 
 
+def test_gpt_oss_was_served_with_marlin_on_hopper(tmp_path):
+    written(tmp_path, RUN.replace("vllm,0.12.0,Qwen/Qwen3-32B,,", "vllm,0.18.0,openai/gpt-oss-120b,fp4,"))
+    for device, preset in (("h200", "h200-gpt-oss-120b-marlin-tp2"), ("b200", "b200-gpt-oss-120b-tp2")):
+        (tmp_path / FILES.format(device=device)).write_bytes((tmp_path / FILES.format(device="h100")).read_bytes())
+        [run] = read_runs(tmp_path, device, "vllm-0.18", None, 0)
+        assert run.preset == preset
+
+
 def test_what_is_not_modelled_is_left_out(tmp_path):
     others = (
         RUN.replace("agg", "disagg"),

@@ -32,7 +32,7 @@ RATES = {  # requests a second: where queues begin, with the usual time between 
     "M-M": (10.0, 11.0, 11.7),
     "L-L": (2.5, 2.8, 3.0),
     "S-L": (4.0, 4.4, 4.8),
-    "L-S": (28.0, 31.0, 35.0),
+    "L-S": (20.0, 24.0, 28.0),
 }
 GROWS = "backlog grows"
 DATA_SETS = ("sharegpt", "burstgpt")  # the paper has round robin for these only

@@ -12,6 +12,7 @@ from simulation.search.candidates import SearchCandidate
 from simulation.search.evidence import Keeping
 from simulation.search.halving import Halving, SearchEffort, layers
 
+MOST_OPEN = 3  # candidates that a sentence each is for
 HEADS = ("", "price", "devices", "kept", "in samples", "samples", "it", "topology")
 
 
@@ -56,8 +57,11 @@ class SearchReport:
             )
         if equals := halving.equals:
             yield f"as good at that price, as far as samples tell: {'; '.join(self._name(one) for one in equals)}"
-        for one in self._open_and_cheaper():
+        cheaper = self._open_and_cheaper()
+        for one in cheaper[:MOST_OPEN]:
             yield f"cheaper and not ruled out: {self._name(one)}, at {self.candidates[one].price:g}"
+        if len(cheaper) > MOST_OPEN:
+            yield f"{len(cheaper) - MOST_OPEN} more that are cheaper are not ruled out; the table has them as open"
         share = halving.num_simulated / (len(self.candidates) * effort.num_requests)
         yield (
             f"{halving.num_simulated} requests simulated for {_topologies(len(self.candidates))} in "
@@ -70,12 +74,11 @@ class SearchReport:
         return Keeping.OPEN in self.halving.keeping.values()
 
     def _open_and_cheaper(self) -> list[int]:
-        best = self.best
-        return [
-            one
-            for one, keeping in self.halving.keeping.items()
-            if keeping is Keeping.OPEN and (best is None or self.candidates[one].price < best.price)
-        ]
+        """The cheapest first."""
+        best, candidates = self.best, self.candidates
+        found = (one for one, keeping in self.halving.keeping.items() if keeping is Keeping.OPEN)
+        cheaper = [one for one in found if best is None or candidates[one].price < best.price]
+        return sorted(cheaper, key=lambda one: candidates[one].price)
 
     def _name(self, one: int) -> str:
         return self.candidates[one].words()

@@ -12,7 +12,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
 from importlib.util import spec_from_file_location
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Final
 
 SWITCH: Final = "MESHSERVE_COMPILED"  # an environment variable: 0 lets nothing compiled run
@@ -70,6 +70,11 @@ def use_compiled(build: Path | None) -> None:
     """Let all modules that this process imports from now on come from a build, if they are there. None: nothing is."""
     if build is not None:
         sys.meta_path.insert(0, CompiledFinder(files_of(build)))
+
+
+def is_compiled(kind: type) -> bool:
+    """Return whether mypyc compiled a class: then others that are not compiled cannot derive from it."""
+    return not isinstance(kind.__init__, FunctionType)  # type: ignore[misc]
 
 
 def core_in_words() -> str:

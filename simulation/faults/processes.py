@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from mesh.addresses import supervisor_id
+from mesh.errors import UserError
+from mesh.process.compiled_core import is_compiled
 from mesh.topology.schema import Topology
 from mesh.wire.frames import Sender
 from simulation.engines.engine import SimulatedEngine
@@ -16,6 +18,7 @@ from simulation.faults.injector import FaultTarget, Injector
 from simulation.faults.supervisors import SimulatedSupervisor
 from simulation.gateway import SimulatedGateway
 from simulation.kernel import Kernel
+from simulation.network import Network
 from simulation.placement.daemon import SimulatedPlacement
 from simulation.reports.timeline import Timeline
 
@@ -37,6 +40,11 @@ class Processes:
         self._faults = faults
         disturbances = [fault for fault in faults if isinstance(fault, DISTURBANCES)]
         fates = Fates(disturbances, kernel, kernel.random("fate"), self.hits) if disturbances else None
+        if is_compiled(Network):
+            raise UserError(
+                "simulations in which engines start ([scaling], spans) or faults happen do not run compiled: leave "
+                "`python -m simulation.compiled` out"
+            )
         self.network = FaultyNetwork(kernel, latency_s, fates)
 
     def __repr__(self) -> str:

@@ -12,6 +12,7 @@ from mesh.process.compiled_core import (
     builds_in,
     core_in_words,
     files_of,
+    is_compiled,
     sources_digest,
     use_compiled,
     user_cache,
@@ -95,3 +96,8 @@ def test_a_process_tells_what_it_runs(build: Path, monkeypatch: pytest.MonkeyPat
 def test_the_users_cache_is_named_or_in_the_home_folder():
     assert user_cache({"MESHSERVE_CACHE": "/big/disk"}) == Path("/big/disk")
     assert user_cache({}) == Path.home() / ".cache" / "meshserve"
+
+
+def test_classes_that_are_compiled_are_told_from_those_that_are_written():
+    assert not is_compiled(CompiledFinder)
+    assert is_compiled(zip)  # written in C, as mypyc writes

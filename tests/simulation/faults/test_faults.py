@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from mesh.errors import UserError
 from mesh.topology.schema import Slo
 from mesh.wire.control import ProcessState, Role
 from mesh.wire.status import EngineStatus
@@ -179,3 +180,9 @@ def test_an_engine_whose_steps_all_fail_is_replaced():
     assert sim.processes.engines["decode"].num_incarnations > 1
     assert [record.outcome for record in records if record.arrived_s >= 8.0] == [Outcome.FINISHED] * 2
     assert_all_ended_once(sim, records, [*TRACE, *late])
+
+
+def test_compiled_code_that_faults_cannot_befall_is_refused_in_a_line(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("simulation.faults.processes.is_compiled", lambda _: True)
+    with pytest.raises(UserError, match=r"do not run compiled: leave `python -m simulation\.compiled` out"):
+        simulation(pair(), faults=[Kill("decode", 1.0)])

@@ -17,12 +17,15 @@ from simulation.loads.trace_request import TraceRequest
 from simulation.placement.daemon import ModelledSearch, Search
 from simulation.placement.evaluator import LocalSimulators
 
+SCALES = (2.0, 3.0, 5.0, 10.0, 20.0)  # of promises, in execution times
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
     """Latencies are normalised by the mean execution time of the service, or in seconds.
 
     ``attainment``: the part of all requests that took at most `SLO_FACTOR` times their own execution time.
+    ``kept_at``: the same for each of `SCALES`.
     ``num_plans``: that the daemon carried out. ``num_regrouped``: times that engines gave their devices to others.
     """
 
@@ -33,6 +36,7 @@ class Result:
     attainment: float
     ttft_s: float
     tpot_s: float
+    kept_at: tuple[float, ...] = ()
     num_plans: int = 0
     num_regrouped: int = 0
 
@@ -102,6 +106,7 @@ def _served(records: Sequence[Record], requests: Sequence[TraceRequest], world: 
 
 def result_of(served: Sequence[Served], num_requests: int) -> Result:
     """Summarize one request or more. Those that were not served count as late, and in no latency."""
+    kept_at = [sum(one.latency_s <= scale * one.alone_s for one in served) / num_requests for scale in SCALES]
     return Result(
         num_requests=num_requests,
         num_failed=num_requests - len(served),
@@ -110,4 +115,5 @@ def result_of(served: Sequence[Served], num_requests: int) -> Result:
         attainment=sum(one.latency_s <= devices.SLO_FACTOR * one.alone_s for one in served) / num_requests,
         ttft_s=fmean(one.ttft_s for one in served),
         tpot_s=fmean([one.tpot_s for one in served if one.tpot_s is not None] or [0.0]),
+        kept_at=tuple(kept_at),
     )

@@ -5,7 +5,7 @@ requests come is told by the functions of a trace (Azure Functions: ``arrival_s`
 """
 
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -43,12 +43,18 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A load on a cluster, to be served for ``span_s``."""
+    """A load on a cluster, to be served for ``span_s``.
+
+    ``consecutive``: so many requests of the same service come one after the other. ``noise``: the standard deviation
+    of what answers are longer or shorter by than profiles know, in times of their length.
+    """
 
     rate: float  # requests a second, of all services
     span_s: float
     num_devices: int = NUM_DEVICES
     seed: int = 0
+    consecutive: int = 1
+    noise: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +97,11 @@ class Service:
     def weight(self) -> float:
         return sum(source.weight for source in self.sources)
 
+    @property
+    def longest(self) -> int:
+        """Tokens of a request."""
+        return max(request.num_input + request.num_output for request in self.lengths)
+
 
 @dataclass(frozen=True, slots=True)
 class World:
@@ -106,7 +117,10 @@ class World:
 
     def requests(self, scene: Scene) -> list[TraceRequest]:
         """Draw the requests of a run, in order of arrival."""
-        return sorted(self._arrivals(scene, Random(f"{scene.seed}/requests")), key=lambda request: request.at_s)
+        arrivals = self._arrivals(scene, Random(f"{scene.seed}/requests"))
+        requests = in_runs(sorted(arrivals, key=lambda request: request.at_s), scene.consecutive)
+        longest = {service.name: service.longest for service in self.services.values()}
+        return noisy(requests, scene.noise, longest, Random(f"{scene.seed}/noise"))
 
     def history(self, scene: Scene, seen_s: float, span_s: float) -> Traffic:
         """Draw what plans are made for: its rates and lengths are those of ``seen_s`` of the same sources, drawn anew.
@@ -195,6 +209,41 @@ def read_sources(path: Path) -> list[Source]:
     gaps = [later - earlier for (earlier, _), (later, _) in pairwise(times)]
     cv = max(1.0, pstdev(gaps) / fmean(gaps))
     return sorted((Source(tuple(count), cv) for count in counts.values()), key=lambda source: -source.weight)
+
+
+def in_runs(requests: Sequence[TraceRequest], length: int) -> list[TraceRequest]:
+    """Let ``length`` requests of a service come one after the other, at the same times as before: whoever would come
+    next brings those with it that its service would send later.
+    """
+    times = [request.at_s for request in requests]
+    waiting: dict[str | None, deque[TraceRequest]] = defaultdict(deque)
+    for request in requests:
+        waiting[request.service].append(request)
+    ordered: list[TraceRequest] = []
+    taken: Counter[str | None] = Counter()
+    for request in requests:
+        taken[request.service] -= 1
+        if taken[request.service] < 0:  # it was not brought along by an earlier one
+            own = waiting[request.service]
+            brought = [own.popleft() for _ in range(min(length, len(own)))]
+            taken[request.service] += len(brought)
+            ordered += brought
+    return [replace(request, at_s=at_s) for request, at_s in zip(ordered, times, strict=True)]
+
+
+def noisy(
+    requests: Sequence[TraceRequest], deviation: float, longest: Mapping[str, int], random: Random
+) -> list[TraceRequest]:
+    """Make each answer longer or shorter by a Gaussian part, of mean 0 and ``deviation`` times its length. It has a
+    token at least, and no request has more than the ``longest`` of its service, which engines have room for.
+    """
+
+    def answer(request: TraceRequest) -> int:
+        assert request.service is not None, "every request here names its service"
+        most = longest[request.service] - request.num_input
+        return min(max(1, round(request.num_output * (1 + random.gauss(0.0, deviation)))), most)
+
+    return [replace(request, num_output=answer(request)) for request in requests] if deviation else list(requests)
 
 
 def dealt(sources: Sequence[Source], num_services: int) -> list[list[Source]]:

@@ -15,7 +15,17 @@ from bench.papers.seallm.multiplexing import LEAST_PART, memory_quotas, sm_quota
 from bench.papers.seallm.plans import Effort, Planner, dedicated, group_loads, make_plan, muxserve, planned_for
 from bench.papers.seallm.replacing import Replaceable, WithCosts, costs_of, engine_id, regrouping
 from bench.papers.seallm.run import Case, Result, Served, result_of, run_case
-from bench.papers.seallm.scene import Inputs, Scene, Source, World, dealt, make_world, read_sources
+from bench.papers.seallm.scene import (
+    Inputs,
+    Scene,
+    Source,
+    World,
+    dealt,
+    in_runs,
+    make_world,
+    noisy,
+    read_sources,
+)
 from bench.papers.seallm.systems import OURS, SYSTEMS, make_testbed
 from engines.costs.linear import decode_step_s, prefill_s
 from router.placement.observe.interval import Threshold
@@ -27,6 +37,7 @@ from router.placement.search.question import Question, SearchFailed
 from router.placement.search.score import Score, ServiceScore
 from simulation.engines.physics import SmQuota
 from simulation.loads.rows import TraceError
+from simulation.loads.trace_request import TraceRequest
 from simulation.placement.daemon import SearchResult
 from simulation.placement.evaluator import FEWEST_REQUESTS
 
@@ -256,7 +267,8 @@ def test_every_plan_places_every_service_and_every_system_serves_everybody(plann
 
 def test_promises_and_latencies_are_relative_to_execution_times():
     served = [Served(10.0, 2.0, 5.0, 1.0, 0.1), Served(11.0, 2.0, 2.0, 3.0, None)]
-    assert result_of(served, 4) == Result(4, 2, mean=3.75, p99=5.5, attainment=0.25, ttft_s=2.0, tpot_s=0.1)
+    kept_at = (0.0, 0.0, 0.25, 0.5, 0.5)
+    assert result_of(served, 4) == Result(4, 2, 3.75, 5.5, attainment=0.25, ttft_s=2.0, tpot_s=0.1, kept_at=kept_at)
 
 
 def test_ratios_are_means_of_pairs_that_served_the_same():
@@ -310,3 +322,30 @@ def test_clusters_are_alike_within_and_none_is_empty():
     assert all(groups)
     sizes = [sum(one.num_input + one.num_output for one in group) / len(group) for group in groups]
     assert sizes[-1] > 20 * sizes[0]
+
+
+def coming(services: str) -> list[TraceRequest]:
+    """One a second of each service that is named; prompts tell which of its requests it is."""
+    count = Counter[str]()
+    requests = []
+    for number, name in enumerate(services):
+        count[name] += 1
+        requests.append(TraceRequest(float(number), count[name], 10, service=name))
+    return requests
+
+
+def test_requests_of_a_service_come_in_a_row():
+    requests = in_runs(coming("abacab"), 2)
+    assert "".join(str(request.service) for request in requests) == "aabbca"
+    assert [request.num_input for request in requests] == [1, 2, 1, 2, 1, 3]
+    assert [request.at_s for request in requests] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    assert in_runs(coming("abacab"), 1) == coming("abacab")
+
+
+def test_answers_differ_from_what_is_known_within_what_fits():
+    requests = [TraceRequest(0.0, 10, 100, service="s")] * 400
+    lengths = [request.num_output for request in noisy(requests, 0.5, {"s": 210}, Random(0))]
+    assert min(lengths) == 1
+    assert max(lengths) == 200
+    assert 90 < sum(lengths) / len(lengths) < 110
+    assert noisy(requests, 0.0, {"s": 210}, Random(0)) == requests

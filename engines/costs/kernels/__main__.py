@@ -19,9 +19,8 @@ from mesh.errors import UserError
 
 FP8 = "fp8"
 MXFP4 = "w4a16_mxfp4"
-KIMI_K3 = MeasuredExperts(
-    3584, 3072, 896, 16, call_ms=0.055, fill=(256, 128)
-)  # the only MXFP4 that Marlin was measured with
+# The only model of MXFP4 that Marlin was measured with.
+KIMI_K3 = MeasuredExperts(3584, 3072, 896, 16, call_ms=0.055, fill=(256, 128))
 MODELS = {
     "llama3-8b": KernelModel(model_shape("llama3-8b")),
     "qwen3-32b": KernelModel(model_shape("qwen3-32b")),

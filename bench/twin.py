@@ -26,13 +26,14 @@ from bench.harness.machine import watched
 from bench.harness.tables import print_table
 from bench.live.servers import MODEL
 from bench.live.vllm import last_core, vllm_server
-from bench.load.arguments import add_generator, add_prompts, add_server, positive
+from bench.load.arguments import add_generator, add_prompts, add_server
 from bench.load.simulated_sweep import lengths_of
 from bench.load.sweep_cli import RATES_ARE_FOUND, measured_run
 from bench.simulated import arriving, make_fleet
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.profiles import EngineProfile
 from mesh.cli.api_key import bearer
+from mesh.cli.numbers import positive
 from mesh.errors import UserError
 from mesh.show.progress import working
 from mesh.topology.schema import EngineSpec, PolicySpec, ServiceSpec, Slo

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mesh.cli.api_key import add_api_key
+from mesh.cli.numbers import count, counts, positive, seconds_up_to
 from simulation.loads.arrival_processes import parse_cv
 from simulation.loads.mix import parse_mix
 from simulation.loads.trace_request import LONGEST_S
@@ -53,12 +54,15 @@ def add_load(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--concurrency",
         "--max-concurrency",
-        type=_counts,
+        type=counts,
         metavar="N[,M]",
         help=f"closed loop: N at a time (default: {NUM_SLOTS}), then M in another run; with --rate or --trace: at most",
     )
     group.add_argument(
-        "--think", type=_seconds, metavar="S", help="closed loop: a client waits S on average before each request"
+        "--think",
+        type=seconds_up_to(LONGEST_S, "a year"),
+        metavar="S",
+        help="closed loop: a client waits S on average before each request",
     )
     add_arrivals(group)
     group.add_argument("--trace", type=Path, metavar="FILE", help="recordings, records, Azure CSV, Mooncake: open loop")
@@ -76,7 +80,7 @@ def add_load(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--duration", type=positive, metavar="S", help="send for so many seconds")
     group.add_argument(
         "--skip",
-        type=_seconds,
+        type=seconds_up_to(LONGEST_S, "a year"),
         metavar="S",
         help="do not count what is due in the first S seconds (default: until the run is steady; a trace: 0)",
     )
@@ -169,24 +173,6 @@ def read(parse: Callable[[str], T]) -> Callable[[str], T]:
     return parsed
 
 
-def positive(text: str) -> float:
-    value = _number(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} does not fit; use a number greater than 0")
-    return value
-
-
-def _seconds(text: str) -> float:
-    """``0`` or more, as far as a load may last."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= LONGEST_S:
-        raise argparse.ArgumentTypeError(f"{text!r} does not fit; use seconds from 0 to {LONGEST_S:g}, a year")
-    return value
-
-
 def _variation(text: str) -> float:
     try:
         return parse_cv(text)
@@ -196,20 +182,13 @@ def _variation(text: str) -> float:
 
 def share(text: str) -> float:
     """``0.9`` or ``90%``."""
-    value = _number(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = 0.0
     if not 0 < value <= 1:
         raise argparse.ArgumentTypeError(f"{text!r} does not fit; use a share such as 0.9 or 90%")
     return value
-
-
-def count(text: str) -> int:
-    if _whole(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} does not fit; use a whole number of at least 1")
-    return int(text)
-
-
-def _counts(text: str) -> list[int]:
-    return sorted({count(part) for part in text.split(",")})
 
 
 def _whole(text: str) -> int:
@@ -229,13 +208,6 @@ def _range(text: str) -> tuple[int, int]:
     if bounds[0] > bounds[1]:
         raise argparse.ArgumentTypeError(f"{text!r} is no range of lengths; write it like 64:256")
     return bounds
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0
 
 
 def _header(text: str) -> tuple[str, str]:

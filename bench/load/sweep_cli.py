@@ -15,10 +15,9 @@ from bench.load.arguments import (
     add_promises,
     add_prompts,
     add_server,
-    count,
-    positive,
     share,
 )
+from mesh.cli.numbers import count, positive
 from mesh.show.output import Showing, add_show
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mesh.cli.numbers import positive
 from mesh.errors import CommandError, UserError
 from mesh.jobs.arguments import add_jobs
 from mesh.jobs.runner import JobPlace
@@ -49,8 +50,8 @@ def register(subparsers: "Subparsers") -> None:
     )
     parser.add_argument("model", nargs="?", metavar="MODEL", help="a model of the presets, for instance llama2-13b")
     parser.add_argument("device", nargs="?", metavar="DEVICE", help="a device of the presets, for instance a100")
-    parser.add_argument("--ttft", type=_positive, metavar="S", help="promised, in seconds")
-    parser.add_argument("--tpot", type=_positive, metavar="S", help="promised, in seconds")
+    parser.add_argument("--ttft", type=positive, metavar="S", help="promised, in seconds")
+    parser.add_argument("--tpot", type=positive, metavar="S", help="promised, in seconds")
     servers = parser.add_argument_group("servers that are not ours, as `mesh profile --url` measured one")
     servers.add_argument("--profile", metavar="FILE", help="say how many such servers a recording takes")
     servers.add_argument("--trace", type=Path, metavar="FILE", help="the recording, or any other trace")
@@ -62,9 +63,9 @@ def register(subparsers: "Subparsers") -> None:
     servers.add_argument("--most", type=_whole, metavar="N", help="servers at most (default: 8; engines: 32)")
     _add_search(parser.add_argument_group("the cheapest topology for a recording (--trace), by simulations"))
     parser.add_argument("--lengths", type=Path, metavar="FILE", help="a trace, or llumnix:sharegpt and the like")
-    parser.add_argument("--input", type=_positive, metavar="TOKENS", help="mean length of prompts")
-    parser.add_argument("--output", type=_positive, metavar="TOKENS", help="mean length of answers")
-    parser.add_argument("--rate", type=_positive, metavar="R", help="requests a second: say how many engines they take")
+    parser.add_argument("--input", type=positive, metavar="TOKENS", help="mean length of prompts")
+    parser.add_argument("--output", type=positive, metavar="TOKENS", help="mean length of answers")
+    parser.add_argument("--rate", type=positive, metavar="R", help="requests a second: say how many engines they take")
     parser.add_argument(
         "--attainment",
         type=_share,
@@ -72,12 +73,8 @@ def register(subparsers: "Subparsers") -> None:
         help="the share of promises that is to be kept, as 0.9 or 90%% (default: 0.9). With --rate: simulate how many "
         "engines keep it, as --plot and --html do; takes a minute or so",
     )
-    parser.add_argument(
-        "--link-gb-s", type=_positive, metavar="GB", help="devices exchange activations at so many GB/s"
-    )
-    parser.add_argument(
-        "--link-us", type=_positive, default=20.0, metavar="US", help="a hop of that link (default: 20)"
-    )
+    parser.add_argument("--link-gb-s", type=positive, metavar="GB", help="devices exchange activations at so many GB/s")
+    parser.add_argument("--link-us", type=positive, default=20.0, metavar="US", help="a hop of that link (default: 20)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_show(parser, "the promises that are kept, and TPOT, against the devices that the load takes")
     parser.set_defaults(run=run)
@@ -110,20 +107,10 @@ def _chunks(text: str) -> tuple[int, ...]:
 
 
 def _confidence(text: str) -> float:
-    confidence = _positive(text)
+    confidence = positive(text)
     if not 0.5 <= confidence <= 0.999:
         raise argparse.ArgumentTypeError(f"{text!r} is not a confidence; use a number from 0.5 to 0.999, as 0.95")
     return confidence
-
-
-def _positive(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return number
 
 
 def _whole(text: str) -> int:
@@ -135,7 +122,7 @@ def _whole(text: str) -> int:
 def _share(text: str) -> float:
     """``0.9`` or ``90%``."""
     number = text.removesuffix("%")
-    share = _positive(number) / (1 if number == text else 100)
+    share = positive(number) / (1 if number == text else 100)
     if share > 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a share; use a number above 0, up to 1")
     return share

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from mesh.cli.numbers import count, counts, positive, seconds_up_to
 from mesh.show.output import add_show
 from mesh.topology.schema import PolicySpec
 from simulation.command.engine_counts import parse_counts
@@ -73,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     results.add_argument("--json", action="store_true", help="print JSON, with what happened at the recording")
     results.add_argument(
         "--progress",
-        type=_positive,
+        type=positive,
         metavar="S",
         help="a line on standard error every S seconds (default: 10, or none with --json)",
     )
@@ -91,15 +92,20 @@ def _add_load(group: argparse._ArgumentGroup) -> None:
     source.add_argument(
         "--lengths", type=Path, metavar="FILE", help="draw lengths from there, or as llumnix:S-L; needs a rate"
     )
-    group.add_argument("--rate", type=_positive, metavar="R", help="requests a second (default: the trace's own)")
+    group.add_argument("--rate", type=positive, metavar="R", help="requests a second (default: the trace's own)")
     group.add_argument(
         "--concurrency",
-        type=_counts,
+        type=counts,
         metavar="N[,M]",
         help="with --lengths or --load: closed loops of N, and M, clients, each of which waits for its answer",
     )
-    group.add_argument("--think", type=_until_a_year, metavar="S", help="... and then for S on average (default: 0)")
-    group.add_argument("--scale", type=_positive, metavar="X", help="with --trace: X times its own rate")
+    group.add_argument(
+        "--think",
+        type=seconds_up_to(LONGEST_S, "a year"),
+        metavar="S",
+        help="... and then for S on average (default: 0)",
+    )
+    group.add_argument("--scale", type=positive, metavar="X", help="with --trace: X times its own rate")
     group.add_argument(
         "--arrivals",
         choices=("poisson", "gamma", "constant", "burst"),
@@ -107,7 +113,7 @@ def _add_load(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--cv", type=_read(parse_cv), metavar="X", help="variation of gamma's gaps (default: 2)")
     group.add_argument("--duration", type=_within_a_year, metavar="S", help="with --lengths: seconds (default: 600)")
-    group.add_argument("--limit", type=_count, metavar="N", help="the first N requests only")
+    group.add_argument("--limit", type=count, metavar="N", help="the first N requests only")
 
 
 def _add_services(group: argparse._ArgumentGroup) -> None:
@@ -124,9 +130,9 @@ def _add_services(group: argparse._ArgumentGroup) -> None:
         default="trace",
         help="whose promises count, where the trace has its own (default: trace)",
     )
-    group.add_argument("--ttft", type=_positive, metavar="S", help="promised by servers that --profile describes")
-    group.add_argument("--tpot", type=_positive, metavar="S", help="the same for TPOT")
-    group.add_argument("--ttft-factor", type=_positive, metavar="X", help="TTFT SLO: X times the unloaded prefill")
+    group.add_argument("--ttft", type=positive, metavar="S", help="promised by servers that --profile describes")
+    group.add_argument("--tpot", type=positive, metavar="S", help="the same for TPOT")
+    group.add_argument("--ttft-factor", type=positive, metavar="X", help="TTFT SLO: X times the unloaded prefill")
 
 
 def _add_runs(group: argparse._ArgumentGroup) -> None:
@@ -159,7 +165,7 @@ def _add_runs(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--seed", type=int, default=0, metavar="N", help="the seed of all that is random (default: 0)")
     group.add_argument(
-        "--jobs", type=_count, default=os.cpu_count() or 1, metavar="N", help="runs at a time (default: one a core)"
+        "--jobs", type=count, default=os.cpu_count() or 1, metavar="N", help="runs at a time (default: one a core)"
     )
 
 
@@ -183,14 +189,14 @@ def _add_faults(group: argparse._ArgumentGroup) -> None:
 
 def _add_physics(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--latency-ms", type=_positive, default=0.2, metavar="MS", help="how long a message takes (default: 0.2)"
+        "--latency-ms", type=positive, default=0.2, metavar="MS", help="how long a message takes (default: 0.2)"
     )
     group.add_argument(
-        "--kv-gb-s", type=_positive, default=25.0, metavar="GB/S", help="KV bandwidth between engines (default: 25)"
+        "--kv-gb-s", type=positive, default=25.0, metavar="GB/S", help="KV bandwidth between engines (default: 25)"
     )
     group.add_argument(
         "--weights-gb-s",
-        type=_positive,
+        type=positive,
         metavar="GB/S",
         help="how fast each device loads weights (default: its profile's)",
     )
@@ -215,7 +221,7 @@ def _add_physics(group: argparse._ArgumentGroup) -> None:
         metavar="P",
         help="probability that a draft is right, of services that speculate, mean over requests (default: 0.6)",
     )
-    group.add_argument("--noise", type=_positive, metavar="X", help="relative spread of step times (default: none)")
+    group.add_argument("--noise", type=positive, metavar="X", help="relative spread of step times (default: none)")
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
@@ -233,35 +239,15 @@ def _read(parse: Callable[[str], T]) -> Callable[[str], T]:
     return read
 
 
-def _positive(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} does not fit; use a number greater than 0")
-    return value
-
-
 def _within_a_year(text: str) -> float:
-    value = _positive(text)
+    value = positive(text)
     if value > LONGEST_S:
         raise argparse.ArgumentTypeError(f"{text!r} does not fit; use at most {LONGEST_S:g} s, a year")
     return value
 
 
-def _until_a_year(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= LONGEST_S:
-        raise argparse.ArgumentTypeError(f"{text!r} does not fit; use seconds from 0 to {LONGEST_S:g}, a year")
-    return value
-
-
 def _share(text: str) -> float:
-    value = _positive(text)
+    value = positive(text)
     if value > 1:
         raise argparse.ArgumentTypeError(f"{text!r} does not fit; use a number between 0 and 1")
     return value
@@ -270,17 +256,7 @@ def _share(text: str) -> float:
 def _percentage(text: str) -> float:
     """``0.9`` or ``90%``."""
     number = text.removesuffix("%")
-    return _share(text) if number == text else _share(str(_positive(number) / 100))
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} does not fit; use a whole number of at least 1")
-    return int(text)
-
-
-def _counts(text: str) -> list[int]:
-    return sorted({_count(part) for part in text.split(",")})
+    return _share(text) if number == text else _share(str(positive(number) / 100))
 
 
 def _policies(text: str) -> list[PolicySpec]:
@@ -293,8 +269,8 @@ def _policies(text: str) -> list[PolicySpec]:
 def _rates(text: str) -> list[float]:
     """``1:10`` in steps of 1, ``1:10:0.5``, or ``1,2,5``."""
     if ":" not in text:
-        return sorted({_positive(part) for part in text.split(",")})
-    parts = [_positive(part) for part in text.split(":")]
+        return sorted({positive(part) for part in text.split(",")})
+    parts = [positive(part) for part in text.split(":")]
     if len(parts) > 3 or parts[1] < parts[0]:
         raise argparse.ArgumentTypeError(f"{text!r} is not a range of rates; write it like 1:10 or 1:10:0.5")
     first, last, step = (*parts, 1.0)[:3]

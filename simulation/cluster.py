@@ -45,7 +45,8 @@ class Simulation:
     ``engines``, ``gateways`` and ``placement`` are the living ones. With ``timeline``, made for `origin_s`, it can be
     seen what they did. With ``faults``, or if there are ``invariants`` to be watched, processes are ``processes``.
     With ``has_supervisors``, those tell of processes that end; without, leases do. With a ``search``, a topology that
-    has a placement daemon has one here; ``on_note`` hears what it says for its log.
+    has a placement daemon has one here; ``on_note`` hears what it says for its log. No request arrives before
+    ``begins_s``.
     """
 
     origin_s = -STARTUP_S
@@ -65,8 +66,9 @@ class Simulation:
         has_supervisors: bool = True,
         search: Search | None = None,
         on_note: Callable[[float, Note], None] | None = None,
+        begins_s: float = 0.0,
     ) -> None:
-        self.kernel = Kernel(seed, now=self.origin_s)
+        self.kernel = Kernel(seed, now=self.origin_s + begins_s)
         self.engines: dict[str, SimulatedEngine] = {}
         self.gateways: dict[str, SimulatedGateway] = {}
         self.placement: SimulatedPlacement | None = None
@@ -91,6 +93,7 @@ class Simulation:
         self._num_to_follow = 0  # requests that arrive because others have ended
         self._num_submitted = 0
         self._has_more = True
+        self._is_left = False
         coasts = coasts and not faults and invariants is None
         self.network = network = Network(self.kernel, physics.latency_s)
         starts_engines = topology.scaling is not None or any(spec.spans for spec in topology.engines)
@@ -194,11 +197,17 @@ class Simulation:
         self.kernel.run()
         if self._timeline is not None:
             self._timeline.close(self.kernel.now)
-        self._settle()
+        if not self._is_left:
+            self._settle()
 
     def _tell_time(self, on_time: Callable[[float], None]) -> None:
         on_time(self.kernel.now)
         self.kernel.after(TOLD_EVERY_S, self._tell_time, on_time)
+
+    def stop(self) -> None:
+        """Leave off after the present event, whatever is open."""
+        self._is_left = True
+        self.kernel.stop()
 
     def leave(self, request: str) -> None:
         """Let a client go away."""

@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from mesh.errors import UserError
 from mesh.topology.schema import PolicySpec, Topology
@@ -18,6 +18,7 @@ from simulation.engines.shared_profiles import Profile
 from simulation.faults.faults import Fault
 from simulation.garbage import leaving_nothing_behind, rare_collections
 from simulation.loads.mix import Mix
+from simulation.loads.play import LoadPlay
 from simulation.loads.sources import AS_IT_SAYS, LoadLevel, LoadSource
 from simulation.loads.workload import SloRule
 from simulation.placement.daemon import Search
@@ -27,7 +28,10 @@ from simulation.reports.steadiness import Judgement, judge, judge_closed, judge_
 from simulation.reports.summary import Summary, stays_of, summarize
 from simulation.reports.timeline import Timeline
 
+NOTHING_ARRIVES = "no request arrives: give a longer --duration, a higher --rate or a larger --limit"
+
 Chooses = Callable[[PolicySpec, LoadLevel], bool]
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +87,20 @@ class Experiment:
                 tell(record.arrived_s)
 
             self._simulate(take, tell, hear, timeline)
+        summary = replace(self.summary(records), notes=tuple(notes))
+        if self.outputs is not None and timeline is not None:
+            self.outputs.draw(timeline, f"{summary.policy}, {summary.rate:.2f} requests a second")
+        return summary
+
+    def summary(self, records: Sequence[Record]) -> Summary:
+        """Sum up what became of its requests. None at all are a `UserError`."""
         if not records:
-            raise UserError("no request arrives: give a longer --duration, a higher --rate or a larger --limit")
+            raise UserError(NOTHING_ARRIVES)
         judge = self._judge if self.is_judged else None
         asked_per_s, num_clients = self.level.rate, self.load.num_clients_at(self.level)
         requests_per_s, talks_per_s = (None, asked_per_s) if self.load.has_turns else (asked_per_s, None)
         summary = summarize(self.name, records, requests_per_s, judge, is_closed=num_clients is not None)
-        summary = replace(summary, notes=tuple(notes), num_clients=num_clients, conversations_per_s=talks_per_s)
-        if self.outputs is not None and timeline is not None:
-            self.outputs.draw(timeline, f"{summary.policy}, {summary.rate:.2f} requests a second")
-        return summary
+        return replace(summary, num_clients=num_clients, conversations_per_s=talks_per_s)
 
     def records(self) -> list[Record]:
         """Run it, and return what became of each request, in the order in which they ended."""
@@ -117,10 +125,26 @@ class Experiment:
         hear: Callable[[float, Note], None] | None,
         timeline: Timeline | None,
     ) -> None:
-        simulation = Simulation(
+        simulation = self.simulation(self.seed, hear=hear, timeline=timeline)
+        with quiet_engines():
+            simulation.play(self.service, self.played(), take, on_time)
+
+    def played(self) -> LoadPlay:
+        """Return its requests, which are the same each time."""
+        return self.load.play(self.level, self.seed, self.mix)
+
+    def simulation(
+        self,
+        seed: int,
+        begins_s: float = 0.0,
+        hear: Callable[[float, Note], None] | None = None,
+        timeline: Timeline | None = None,
+    ) -> Simulation:
+        """Return its mesh, before anything arrives. ``seed``: of all that is random in it."""
+        return Simulation(
             replace(self.topology, policy=self.policy),
             self.profiles,
-            seed=self.seed,
+            seed=seed,
             physics=self.physics,
             slo=self.slo,
             faults=self.faults,
@@ -128,9 +152,8 @@ class Experiment:
             timeline=timeline,
             search=self.search,
             on_note=hear,
+            begins_s=begins_s,
         )
-        with quiet_engines():
-            simulation.play(self.service, self.load.play(self.level, self.seed, self.mix), take, on_time)
 
     def runs(self, on_share: Callable[[float], None] | None = None) -> list[Summary]:
         """Run it, as one of several jobs."""
@@ -149,16 +172,16 @@ def _waited_s(record: Record) -> float:
     return (record.e2e_s or 0.0) if record.ttft_s is None else record.ttft_s
 
 
-class SimulationJob(Protocol):
-    """One run, or several that follow from each other."""
+class SimulationJob(Protocol[Found]):
+    """One run, or several that follow from each other, or a part of one."""
 
     @property
     def name(self) -> str: ...
 
-    def runs(self, on_share: Callable[[float], None] | None = None) -> list[Summary]: ...
+    def runs(self, on_share: Callable[[float], None] | None = None) -> list[Found]: ...
 
 
-def run_job(job: SimulationJob) -> list[Summary]:
+def run_job(job: SimulationJob[Found]) -> list[Found]:
     """Run one job, in a pool of processes."""
     return job.runs()
 

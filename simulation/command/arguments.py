@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     results.add_argument(
         "--timeline",
         metavar="POLICY[@RATE]",
-        help="with --out and several runs: draw what the engines did in this one (a single run always has it)",
+        help="with --out and several runs: draw what the engines did in this one (a single run has it, unless cut)",
     )
     results.add_argument("--json", action="store_true", help="print JSON, with what happened at the recording")
     results.add_argument(
@@ -165,7 +165,23 @@ def _add_runs(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--seed", type=int, default=0, metavar="N", help="the seed of all that is random (default: 0)")
     group.add_argument(
-        "--jobs", type=count, default=os.cpu_count() or 1, metavar="N", help="runs at a time (default: one a core)"
+        "--split",
+        type=count,
+        metavar="N",
+        help="cut each run into N stretches of its time, side by side on several cores (default: one piece)",
+    )
+    group.add_argument(
+        "--lead",
+        type=seconds_up_to(LONGEST_S, "a year"),
+        metavar="S",
+        help="... each begun S seconds earlier, on an empty mesh, which does not count (default: 60)",
+    )
+    group.add_argument(
+        "--jobs",
+        type=count,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="runs, or stretches, at a time (default: one a core)",
     )
 
 

@@ -6,19 +6,22 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
-from functools import partial
+from contextlib import ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from mesh.show.figures import MISSING, has_matplotlib, write_picture
 from mesh.show.output import Showing
-from mesh.show.progress import EVERY_S
+from mesh.show.progress import EVERY_S, ShownProgress, working
 from simulation.command.arguments import add_arguments
 
 if TYPE_CHECKING:
     from simulation.experiment import Experiment, SimulationJob
     from simulation.reports.summary import Summary
+    from simulation.split.split_run import SplitRun
+
+Found = TypeVar("Found")
 
 PLAIN_WIDTH = 120  # of tables that go to a file or a pipe
 
@@ -34,14 +37,16 @@ def run(options: argparse.Namespace) -> int:
     """Simulate; print tables; write files where asked."""
     from rich.console import Console
 
-    from simulation.command.runs import experiments, searches
+    from simulation.command.runs import experiments, searches, split_runs
     from simulation.reports.pages import page_of
     from simulation.reports.tables import tables
 
     showing = Showing.of(options, is_for_programs=options.json)
     asked = experiments(options)
-    jobs = searches(options, asked) if options.attainment else asked
-    summaries = _run_all(jobs, options.jobs, *_told(options))
+    if options.split is not None:
+        summaries = _run_split(split_runs(options, asked), options.jobs, *_told(options))
+    else:
+        summaries = _run_all(searches(options, asked) if options.attainment else asked, options.jobs, *_told(options))
     topology = asked[0].topology
     promised = max(topology.service(name).slo.attainment for name in _services(summaries, asked[0]))
     attainment = options.attainment or promised
@@ -84,34 +89,39 @@ def _services(summaries: "Sequence[Summary]", base: "Experiment") -> list[str]:
 # --- runs -------------------------------------------------------------------------------------------------------------
 
 
-def _run_all(jobs: "Sequence[SimulationJob]", num_jobs: int, has_lines: bool, every_s: float) -> "list[Summary]":
-    run = _run_here if min(len(jobs), num_jobs) == 1 else partial(_run_many, num_jobs=num_jobs)
-    return run(jobs, has_lines=has_lines, every_s=every_s)
+def _run_split(runs: "Sequence[SplitRun]", num_jobs: int, has_lines: bool, every_s: float) -> "list[Summary]":
+    with ExitStack() as stack:
+        jobs = [stack.enter_context(run.jobs()) for run in runs]
+        stretches = [job for own in jobs for job in own]
+        found = iter(_run_all(stretches, num_jobs, has_lines, every_s, "stretches"))
+        return [run.join(own, list(islice(found, len(own)))) for run, own in zip(runs, jobs, strict=True)]
 
 
-def _run_here(jobs: "Sequence[SimulationJob]", *, has_lines: bool, every_s: float) -> "list[Summary]":
-    """One after the other, in this process."""
-    from mesh.show.progress import working
-
-    summaries: list[Summary] = []
-    what = jobs[0].name if len(jobs) == 1 else f"{len(jobs)} runs"
+def _run_all(
+    jobs: "Sequence[SimulationJob[Found]]", num_jobs: int, has_lines: bool, every_s: float, kind: str = "runs"
+) -> "list[Found]":
+    what = jobs[0].name if len(jobs) == 1 else f"{len(jobs)} {kind}"
     with working(f"simulating {what}", len(jobs), has_lines=has_lines, every_s=every_s) as shown:
-        for number, job in enumerate(jobs):
-
-            def tell(share: float, number: int = number) -> None:
-                shown.at(number + share)
-
-            summaries += job.runs(tell)
-    return summaries
+        return _run_here(jobs, shown) if min(len(jobs), num_jobs) == 1 else _run_many(jobs, num_jobs, shown)
 
 
-def _run_many(jobs: "Sequence[SimulationJob]", *, num_jobs: int, has_lines: bool, every_s: float) -> "list[Summary]":
-    from mesh.show.progress import working
+def _run_here(jobs: "Sequence[SimulationJob[Found]]", shown: ShownProgress) -> "list[Found]":
+    """One after the other, in this process."""
+    found: list[Found] = []
+    for number, job in enumerate(jobs):
+
+        def tell(share: float, number: int = number) -> None:
+            shown.at(number + share)
+
+        found += job.runs(tell)
+    return found
+
+
+def _run_many(jobs: "Sequence[SimulationJob[Found]]", num_jobs: int, shown: ShownProgress) -> "list[Found]":
     from simulation.experiment import run_job
 
     context = multiprocessing.get_context("spawn")
     with (
-        working(f"simulating {len(jobs)} runs", len(jobs), has_lines=has_lines, every_s=every_s) as shown,
         ProcessPoolExecutor(min(num_jobs, len(jobs)), mp_context=context) as pool,
         _ended_with_this(),
     ):
@@ -119,7 +129,7 @@ def _run_many(jobs: "Sequence[SimulationJob]", *, num_jobs: int, has_lines: bool
             futures = [pool.submit(run_job, job) for job in jobs]
         for _ in as_completed(futures):
             shown.advance()
-        return [summary for future in futures for summary in future.result()]
+        return [one for future in futures for one in future.result()]
 
 
 @contextmanager

@@ -31,6 +31,9 @@ from simulation.loads.traces import load_lengths, load_trace
 from simulation.loads.workload import SloRule
 from simulation.placement.daemon import ModelledSearch
 from simulation.placement.evaluator import LocalSimulators
+from simulation.split.split_run import SplitRun
+
+LEAD_S = 60.0  # of stretches
 
 
 def experiments(options: argparse.Namespace) -> list[Experiment]:
@@ -66,7 +69,8 @@ def experiments(options: argparse.Namespace) -> list[Experiment]:
     )
     policies, levels = _policies(options, topology), levels_of(options)
     deployments = [_with_counts(options, base, deployment, counts) for counts in options.engines or [{}]]
-    return grid(deployments, policies, levels, _Timelines(options.timeline, policies, levels))
+    has_timeline = _Timelines(options.timeline, policies, levels) if options.split is None else _no_timeline
+    return grid(deployments, policies, levels, has_timeline)
 
 
 def searches(options: argparse.Namespace, runs: Sequence[Experiment]) -> list[CapacitySearch]:
@@ -78,6 +82,12 @@ def searches(options: argparse.Namespace, runs: Sequence[Experiment]) -> list[Ca
         CapacitySearch(replace(base, outputs=None), options.attainment, lowest, highest, num_requests)
         for base in bases.values()
     ]
+
+
+def split_runs(options: argparse.Namespace, runs: Sequence[Experiment]) -> list[SplitRun]:
+    """Cut each run into stretches of its time."""
+    lead_s = LEAD_S if options.lead is None else options.lead
+    return [SplitRun.of(run, options.split, lead_s) for run in runs]
 
 
 def _physics(options: argparse.Namespace) -> Physics:
@@ -119,6 +129,12 @@ def _check_options(options: argparse.Namespace) -> None:
     for name, value in (("--late-masks", options.late_masks), ("--forced-tokens", options.forced_tokens)):
         if value is not None and options.structured is None:
             raise UserError(f"{name}: is of requests that follow a grammar; say with --structured how many do")
+    if options.split is None and options.lead is not None:
+        raise UserError("--lead: is of stretches; say with --split into how many")
+    if options.split is not None and options.attainment is not None:
+        raise UserError("--split: a search makes runs as long as they need to be; leave it out, or --attainment")
+    if options.split is not None and options.timeline is not None:
+        raise UserError("--split: stretches leave no timeline; leave it out, or --timeline")
     if options.timeline is not None and options.out is None:
         raise UserError("--timeline: is written with --out; say where")
 
@@ -247,6 +263,10 @@ def _outputs(folder: Path | None) -> Outputs | None:
     except OSError as error:
         raise UserError(f"--out: {folder} cannot be made: {error.strerror}") from None
     return Outputs(folder)
+
+
+def _no_timeline(policy: PolicySpec, level: LoadLevel) -> bool:
+    return False
 
 
 class _Timelines:

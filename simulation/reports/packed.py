@@ -36,10 +36,6 @@ class PackedRecords(Sequence[Record]):
 
     def append(self, record: Record) -> None:
         reason = record.reason if record.outcome is Outcome.FAILED else None
-        kind = _Kind(record.service, record.outcome, record.priority, reason)
-        number = self._numbers.setdefault(kind, len(self._kinds))
-        if number == len(self._kinds):
-            self._kinds.append(kind)
         self._arrived_s.append(record.arrived_s)
         self._slos[0].append(record.slo_ttft_s)
         self._slos[1].append(record.slo_tpot_s)
@@ -47,7 +43,21 @@ class PackedRecords(Sequence[Record]):
             latency_s = getattr(record, name)
             packed.append(nan if latency_s is None else latency_s)
         self._output_tokens.append(record.output_tokens)
-        self._kind_of.append(number)
+        self._kind_of.append(self._number_of(_Kind(record.service, record.outcome, record.priority, reason)))
+
+    def extend(self, others: "PackedRecords") -> None:
+        numbers = array("I", (self._number_of(kind) for kind in others._kinds))
+        self._kind_of.extend(map(numbers.__getitem__, others._kind_of))
+        self._arrived_s.extend(others._arrived_s)
+        self._output_tokens.extend(others._output_tokens)
+        for mine, theirs in zip((*self._slos, *self._latencies_s), (*others._slos, *others._latencies_s), strict=True):
+            mine.extend(theirs)
+
+    def _number_of(self, kind: _Kind) -> int:
+        number = self._numbers.setdefault(kind, len(self._kinds))
+        if number == len(self._kinds):
+            self._kinds.append(kind)
+        return number
 
     def __len__(self) -> int:
         return len(self._arrived_s)

@@ -14,6 +14,7 @@ def page_of(
     title: str, summaries: Sequence[Summary], attainment: float, slo_s: tuple[float | None, float | None]
 ) -> Page:
     """``slo_s``: promised TTFT and TPOT; None if requests' promises differ. ``attainment`` is promised, too."""
+    cuts = dict.fromkeys(run.split.line for run in summaries if run.split is not None)
     return Page(
         title,
         f"simulated in virtual time; promised to {attainment:.0%} of the requests",
@@ -23,7 +24,10 @@ def page_of(
             _runs(summaries),
             *([_services(summaries[0])] if len(summaries) == 1 and summaries[0].services else []),
         ],
-        notes=[f"{run.policy}: {why}" for run in summaries for why in (run.first_failure, *run.warnings) if why],
+        notes=[
+            *cuts,
+            *(f"{run.policy}: {why}" for run in summaries for why in (run.first_failure, *run.warnings) if why),
+        ],
     )
 
 

@@ -9,6 +9,7 @@ from router.history.records import Outcome, Record
 from simulation.reports.intervals import Interval, batch_means, share_interval
 from simulation.reports.over_time import Moment, over_time
 from simulation.reports.packed import by_arrival, part_of
+from simulation.reports.split import Split
 from simulation.reports.steadiness import Judgement, Stay, Steadiness, refusals_warning
 
 STEPS = 200  # quantiles kept of each distribution
@@ -64,6 +65,7 @@ class Summary:
     num_clients: int | None = None  # in a closed loop
     conversations_per_s: float | None = None  # that were to begin, where requests belong to some
     notes: tuple[str, ...] = ()  # what the placement daemon said, and when
+    split: Split | None = None  # of a run that was cut into stretches
     judgement: Judgement | None = None  # None: nobody judged whether the run was steady
     attainment_interval: Interval | None = None  # these three only of runs that were steady
     ttft_interval: Interval | None = None  # of the mean, in seconds
@@ -96,7 +98,8 @@ class Summary:
         steadiness = None if self.judgement is None else self.judgement.warning(self.rate)
         is_closed = self.num_clients is not None
         refusals = refusals_warning(self.num_rejected, self.num_requests) if is_closed else None
-        return [line for line in (steadiness, refusals) if line is not None]
+        torn = None if self.split is None else self.split.warning
+        return [line for line in (steadiness, refusals, torn) if line is not None]
 
     @property
     def num_finished(self) -> int:

@@ -23,12 +23,18 @@ def tables(summaries: Sequence[Summary], attainment: float, width: int) -> list[
     if len(summaries) == 1:
         [summary] = summaries
         parts = [services_table(summary, width)] if summary.services else []
-        return [_headline(summary), latency_table(summary), *parts, *_placement(summary), *_warnings(summaries)]
+        told = [*_placement(summary), *_split(summaries), *_warnings(summaries)]
+        return [_headline(summary), latency_table(summary), *parts, *told]
     shown: list[RenderableType] = [comparison_table(summaries, width)]
     is_closed = any(summary.num_clients is not None for summary in summaries)
     if not is_closed and len({run.level for run in summaries}) > 1:
         shown.append(capacity_table(summaries, attainment))
-    return [*shown, *_warnings(summaries)]
+    return [*shown, *_split(summaries), *_warnings(summaries)]
+
+
+def _split(summaries: Sequence[Summary]) -> list[Text]:
+    """How the runs were cut, which is the same for all."""
+    return [Text(line) for line in dict.fromkeys(run.split.line for run in summaries if run.split is not None)]
 
 
 def _warnings(summaries: Sequence[Summary]) -> list[Text]:

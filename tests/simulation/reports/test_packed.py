@@ -55,3 +55,15 @@ def test_packed_records_take_a_seventh_of_their_memory():
         tracemalloc.stop()
     assert kept_bytes < 75 * 20_000, "arrays have room for a few more"
     assert len(packed) == 20_100
+
+
+def test_records_that_were_packed_apart_are_put_together():
+    random = Random(1)
+    records = [drawn(number, random) for number in range(600)]
+    together = PackedRecords()
+    for part in (records[:100], records[100:400], records[400:]):
+        packed = PackedRecords()
+        for record in part:
+            packed.append(record)
+        together.extend(packed)
+    assert summarize("p", together, None) == summarize("p", records, None)

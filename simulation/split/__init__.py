@@ -1,0 +1,1 @@
+"""Runs that are cut into stretches of their time."""

@@ -32,6 +32,10 @@ class SloRule:
     ttft_factor: float | None = None
     keeps_traced: bool = True
 
+    def __reduce__(self) -> tuple[type["SloRule"], tuple[float | None, bool]]:
+        """Let runs be sent to processes: what is compiled is frozen for pickle, too."""
+        return SloRule, (self.ttft_factor, self.keeps_traced)
+
     def counts_traced(self, requests: Iterable[TraceRequest]) -> bool:
         """Does any request bring its own promise?"""
         has_own = any(request.slo_ttft_s is not None for request in requests)

@@ -52,12 +52,13 @@ class Done(NamedTuple):
 
 
 class Played(NamedTuple):
-    """A run in one piece or several."""
+    """A run in one piece or several. ``longest_s``: the CPU time of the piece that took the most."""
 
     records: PackedRecords
     parts: Sequence[StretchRecords]
     wall_s: float
     cpu_s: float
+    longest_s: float
 
 
 def simulate(job: StretchJob) -> Done:
@@ -85,7 +86,8 @@ def play(jobs: Sequence[StretchJob], place: JobPlace, what: str) -> Played:
     records = PackedRecords()
     for one in done:
         records.extend(one.found.records)
-    return Played(records, [one.found for one in done], wall_s, sum(one.cpu_s for one in done))
+    cpu_s = [one.cpu_s for one in done]
+    return Played(records, [one.found for one in done], wall_s, sum(cpu_s), max(cpu_s))
 
 
 def differences(records: PackedRecords, others: PackedRecords) -> Iterator[tuple[str, int, float]]:
@@ -129,7 +131,8 @@ def report(options: argparse.Namespace) -> None:
         said = Split(options.split, lead_s, split.edges(cut.parts))
         print(
             f"{options.split} stretches, lead {lead_s:g} s: {cut.wall_s:.1f} s ({once.wall_s / cut.wall_s:.2f}x), "
-            f"{cut.cpu_s:.1f} s of CPU ({cut.cpu_s / once.cpu_s:.2f}x), load averages {_load()}; {_apart(once, cut)}; "
+            f"{cut.cpu_s:.1f} s of CPU ({cut.cpu_s / once.cpu_s:.2f}x), of which one stretch {cut.longest_s:.1f} s "
+            f"({once.cpu_s / cut.longest_s:.2f}x); load averages {_load()}; {_apart(once, cut)}; "
             f"in flight where they meet: {', '.join(f'{edge.num_before} and {edge.num_after}' for edge in said.edges)}"
         )
         if said.warning is not None:

@@ -17,6 +17,8 @@ Plans are made for other minutes of the same sources and stay during a run. ``fo
 run itself, and ``ours-A`` one for the first twelfth of it. The placement daemon changes the plan of those that are
 ``replaced`` (what engines hold) and ``regrouped`` (also which devices they have).
 
+Requests join the batch of their service. Of those that are ``strict`` none does while one that came before it decodes.
+
 What parts MuxServe's services have is told by `bench.papers.seallm.multiplexing`. Runs are kept below ``--out``:
 interrupted, or with another question, the bench goes on where it was.
 

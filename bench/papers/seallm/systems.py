@@ -34,7 +34,8 @@ PATIENT = Slo(1e6, 1e3)  # where a gateway would refuse what waits long for memo
 class System:
     """Who places services, whose turn it is on an engine, and where a request goes.
 
-    ``quotas``: what services that share devices have parts of. ``is_replaced``: the placement daemon changes the plan
+    ``quotas``: what services that share devices have parts of. ``is_strict``: a request does not join the batch of its
+    service while one that ranks before it decodes, as the paper's algorithm 2 has it. ``is_replaced``: the placement daemon changes the plan
     meanwhile, as far as engines that stay can take services in; where it ``regroups``, they need not stay.
     """
 
@@ -42,6 +43,7 @@ class System:
     scheduling: Scheduling
     policy: str = "join_shortest_queue"
     quotas: Quotas = Quotas.NONE
+    is_strict: bool = False
     is_replaced: bool = False
     regroups: bool = False
 
@@ -51,9 +53,11 @@ SYSTEMS = {
     OURS: System(Planner.SEARCH, Scheduling.DB),
     "dedicated": System(Planner.DEDICATED, Scheduling.SLO, policy="colocated"),
     "alpaserve": System(Planner.ALPASERVE, Scheduling.FCFS),
+    "alpaserve, strict": System(Planner.ALPASERVE, Scheduling.FCFS, is_strict=True),
     "muxserve": System(Planner.MUXSERVE, Scheduling.SLO, "disaggregated", Quotas.SHARES),
     "muxserve, turns": System(Planner.MUXSERVE, Scheduling.ROUND_ROBIN, quotas=Quotas.MEMORY),
     "ours-F": System(Planner.SEARCH, Scheduling.FCFS),
+    "ours-F, strict": System(Planner.SEARCH, Scheduling.FCFS, is_strict=True),
     "ours-M": System(Planner.SEARCH, Scheduling.MLFQ),
     "foreseen": System(Planner.FORESEEN, Scheduling.DB),
     "ours-P": System(Planner.DEDICATED, Scheduling.DB),
@@ -143,6 +147,7 @@ def _engine(name: str, role: Role, services: tuple[str, ...], system: System, **
         max_waiting=MANY,
         chunk_tokens=CHUNK_TOKENS,
         scheduling=system.scheduling,
+        strict_phases=system.is_strict,
         **settings,
     )
 

@@ -35,6 +35,7 @@ class EngineSettings:
     scheduling: Scheduling = Scheduling.SLO
     starvation_s: float | None = None
     strict_phases: bool = False
+    migrates_on_drain: bool = True
     prefix_caching: bool = True
     pulls: bool = False  # prefixes from other engines, instead of computing them
     offload_bytes: int = 0  # of host memory, for KV of requests that are offloaded
@@ -88,6 +89,7 @@ class EngineSettings:
             scheduling=engine.scheduling,
             starvation_s=engine.starvation_s,
             strict_phases=engine.strict_phases,
+            migrates_on_drain=engine.migrates_on_drain,
             prefix_caching=engine.prefix_caching,
             loadable=loadable,
             metrics_url=metrics_url,

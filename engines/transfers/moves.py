@@ -63,7 +63,9 @@ class Moves:
             self._may_withdraw,
             self._departures.costs,
         )
-        self._rescheduler = Rescheduler(here, self._peers, settings.rescheduling)
+        self._rescheduler = Rescheduler(
+            here, self._peers, settings.rescheduling, migrates_on_drain=settings.migrates_on_drain
+        )
         self.has_rules: Final = settings.rescheduling is not None  # a request may leave that need not
         self.must_leave: Final = self._rescheduler.must_leave
 

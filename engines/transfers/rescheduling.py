@@ -98,10 +98,13 @@ class Marks:
 
 
 class Rescheduler:
-    """One engine's rules. Without ``rules`` requests only move when it ``is_emptying``."""
+    """One engine's rules. Without ``rules`` requests only move when it ``is_emptying`` and ``migrates_on_drain``."""
 
-    def __init__(self, here: OwnEngine, peers: Peers, rules: Rescheduling | None) -> None:
+    def __init__(
+        self, here: OwnEngine, peers: Peers, rules: Rescheduling | None, *, migrates_on_drain: bool = True
+    ) -> None:
         self.is_emptying = False
+        self._migrates_on_drain = migrates_on_drain
         self._here = here
         self._peers = peers
         self._rules = rules
@@ -127,7 +130,7 @@ class Rescheduler:
         """Ask again after each: what is on its way changes what is next."""
         self._peers.forgive(now)
         if self.is_emptying:
-            return next(self._emptying(), None)
+            return next(self._emptying(), None) if self._migrates_on_drain else None
         if move := next(self._unloaded(), None):
             return move
         rules = self._rules

@@ -160,6 +160,7 @@ ENGINE: Keys = {
     "starvation_ms": Key("starvation_s", milliseconds),
     "prefix_caching": Key("prefix_caching", boolean),
     "strict_phases": Key("strict_phases", boolean),
+    "migrates_on_drain": Key("migrates_on_drain", boolean),
     "num_devices": Key("num_devices", integer(1, 1024)),
     "profile": Key("profile", text),
     "imitates": Key("imitates", text),

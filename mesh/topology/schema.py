@@ -160,6 +160,7 @@ class EngineSpec:
     starvation_s: float | None = None  # of waiting, after which a request goes first; None: by its service's profile
     prefix_caching: bool = True  # whether requests find blocks of others that began alike
     strict_phases: bool = False  # the request that ranks first names the phase; else those that wait join its batch
+    migrates_on_drain: bool = True  # what decodes here when it is drained; else that ends here
     pool: str = ""  # the table of the file that it comes from; "": of one engine alone
     at_least: int = 1  # engines of its pool that run
     is_standby: bool = False  # not started with the mesh: it waits for `mesh start`, or for the daemon

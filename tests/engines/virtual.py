@@ -91,6 +91,7 @@ class VirtualMesh:
             5.0,
             TransferLimits(reply_s=0.5, grace_s=0.2, window=2, message_bytes=256),
             deliver_every=limits.get("deliver_every", 1),
+            migrates_on_drain=bool(limits.get("migrates_on_drain", 1)),
             pulls=bool(limits.get("pulls", 0)),
             offload_bytes=limits.get("offload_bytes", 0),
             rescheduling=rescheduling,

@@ -5,21 +5,22 @@
 
 Both contenders scale by the paper's rule: one engine more where the mean freeness is below ``--low``, one less where it
 is above six times that. A lower bound takes fewer engines, and longer tails. So each contender has a curve, and the
-paper compares the engines at equal P99 (figure 15). What leaves an engine that ends moves to others, whoever
-dispatches: an engine of this project always hands over what it decodes.
+paper compares the engines at equal P99 (figure 15). An engine that ends moves what it decodes to others, which is part
+of Llumnix. With ``infaas`` it waits for that to end. ``infaas, moving`` is infaas whose engines move it.
 
 Runs are kept below ``--out``: interrupted, or with another question, the bench goes on where it was.
 """
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from statistics import fmean
 
 from bench.harness.arguments import script_parser
 from bench.harness.jobs import grouped
 from bench.harness.long_runs import LongRuns
+from bench.harness.paired import ratio
 from bench.harness.tables import print_table
 from bench.papers.llumnix.setting import (
     INFAAS,
@@ -39,6 +40,8 @@ from mesh.topology.schema import ScalingSpec
 from simulation.engines.physics import Physics
 
 RATIO = 6.0  # of the bounds of freeness: the paper has 10 and 60
+MOVING = replace(INFAAS, name="infaas, moving", migrates_on_drain=True)
+CONTENDERS = (INFAAS, MOVING, LLUMNIX)
 STARTED = 8  # engines, at first
 SECONDS_A_REQUEST = 0.03
 WIDTH = 120
@@ -93,10 +96,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print_table("engines at equal P99 of TTFT", ("P99, s",), (INFAAS.name, LLUMNIX.name, "saved"), saved, WIDTH)
     if not saved:
         print("no P99 that both reach with the bounds that were tried")
+    beside = "engines, of theirs", "P99 of TTFT so many times shorter"
+    title = "rescheduling at equal bounds"
+    print_table(title, ("low freeness", "beside"), beside, list(at_equal_bounds(results)), WIDTH)
 
 
 def _cases(options: argparse.Namespace) -> Iterator[ScaledCase]:
-    for contender, low, seed in product((INFAAS, LLUMNIX), options.low, range(options.seeds)):
+    for contender, low, seed in product(CONTENDERS, options.low, range(options.seeds)):
         load = Case(options.lengths, options.rate, contender, seed, options.requests, options.engines, options.coast)
         yield ScaledCase(load, low)
 
@@ -128,6 +134,18 @@ def equal_tails(results: Results) -> list[tuple[str, str, str, str]]:
         if pair[0] is not None and pair[1] is not None:
             found.append((f"{p99_s:.2f}", f"{pair[0]:.2f}", f"{pair[1]:.2f}", f"{100 * (1 - pair[1] / pair[0]):.0f} %"))
     return found
+
+
+def at_equal_bounds(results: Results) -> Iterator[Sequence[str]]:
+    """Rescheduling beside each other contender, of the same seeds, with 95 % intervals."""
+    found = grouped(results, _name_and_low)
+    for (name, low), theirs in found.items():
+        ours = found.get((LLUMNIX.name, low))
+        if name == LLUMNIX.name or ours is None or len(ours) != len(theirs):
+            continue
+        taken = ratio([one.engines for one in ours], [one.engines for one in theirs])
+        shorter = ratio([one.ttft_s[1] for one in theirs], [one.ttft_s[1] for one in ours])
+        yield f"{low:g}", name, taken.text(), shorter.text(1)
 
 
 def _rows(results: Results) -> Iterator[Sequence[str]]:

@@ -45,10 +45,11 @@ class Contender:
     policy: str
     reschedules: bool = False
     num_neighbours: int = 32  # that exchange requests
+    migrates_on_drain: bool = True  # else an engine that ends waits for what decodes there
 
 
 ROUND_ROBIN = Contender("round robin", "round_robin")
-INFAAS = Contender("infaas", "infaas")
+INFAAS = Contender("infaas", "infaas", migrates_on_drain=False)
 DISPATCH = Contender("llumnix, dispatch only", "llumnix")
 LLUMNIX = Contender("llumnix", "llumnix", reschedules=True)
 CONTENDERS = (ROUND_ROBIN, INFAAS, DISPATCH, LLUMNIX)
@@ -58,7 +59,12 @@ def make_topology(
     contender: Contender, num_engines: int, *, caches: bool, scaling: ScalingSpec | None = None, num_started: int = 0
 ) -> Topology:
     """With ``scaling`` so many engines are started at first, and the others are on standby."""
-    settings: dict[str, Any] = {"max_running": 256, "chunk_tokens": STEP_TOKENS, "prefix_caching": caches}
+    settings: dict[str, Any] = {
+        "max_running": 256,
+        "chunk_tokens": STEP_TOKENS,
+        "prefix_caching": caches,
+        "migrates_on_drain": contender.migrates_on_drain,
+    }
     if scaling is not None:
         settings |= {"pool": "engine", "at_least": 1, "num_started": num_started}
     return make_fleet(

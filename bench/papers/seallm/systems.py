@@ -35,8 +35,9 @@ class System:
     """Who places services, whose turn it is on an engine, and where a request goes.
 
     ``quotas``: what services that share devices have parts of. ``is_strict``: a request does not join the batch of its
-    service while one that ranks before it decodes, as the paper's algorithm 2 has it. ``is_replaced``: the placement daemon changes the plan
-    meanwhile, as far as engines that stay can take services in; where it ``regroups``, they need not stay.
+    service while one that ranks before it decodes, as the paper's algorithm 2 has it. ``is_replaced``: the placement
+    daemon changes the plan meanwhile, as far as engines that stay can take services in; where it ``regroups``, they
+    need not stay.
     """
 
     planner: Planner

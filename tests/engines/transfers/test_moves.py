@@ -20,8 +20,8 @@ ORDER = Migrate("r", "there", "a test")
 class Engine:
     """One engine's core, and the status of another one with the same services."""
 
-    def __init__(self, make_spec: MakeSpec) -> None:
-        self.core: EngineCore = VirtualMesh().add("here", max_running=1).core
+    def __init__(self, make_spec: MakeSpec, **settings: int) -> None:
+        self.core: EngineCore = VirtualMesh().add("here", max_running=1, **settings).core
         self.there: EngineStatus = VirtualMesh().add("there").core.status(0.0)
         self._make_spec = make_spec
 
@@ -91,6 +91,21 @@ def test_a_drained_engine_keeps_what_nobody_can_take(engine: Engine):
     engine.decode("runs")
     engine.submit("waits")
     assert engine.receive(Drain()) == []
+
+
+def test_requests_end_on_a_drained_engine_that_migrates_none(make_spec: MakeSpec):
+    engine = Engine(make_spec, migrates_on_drain=False)
+    engine.decode("runs")
+    engine.submit("waits")
+    engine.core.observe("there", engine.there, 0.0)
+    [refused] = engine.receive(Drain())
+    assert isinstance(refused, Refused)
+    assert refused.request == "waits"
+    assert engine.core.look(0.0) == []
+    assert engine.core.next_deadline() is None
+    batch, _ = engine.core.next_batch(0.0)
+    assert batch is not None
+    assert [chunk.request for chunk in batch.chunks] == ["runs"]
 
 
 def test_an_engine_that_declined_is_tried_again_later(engine: Engine):

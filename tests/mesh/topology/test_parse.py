@@ -115,6 +115,7 @@ offload_memory = "2GiB"
 scheduling = "db"
 starvation_ms = 30000
 strict_phases = true
+migrates_on_drain = false
 kv_quotas = { "org/big" = 0.75 }
 profile = "profiles/big.toml"
 python = "venv/bin/python"
@@ -194,6 +195,7 @@ deadline_ms = 2500
         scheduling=Scheduling.DB,
         starvation_s=30.0,
         strict_phases=True,
+        migrates_on_drain=False,
         kv_quotas={"org/big": 0.75},
         profile=str(tmp_path / "profiles/big.toml"),
         python=str(tmp_path / "venv/bin/python"),

@@ -228,7 +228,13 @@ def _with_disciplines(topology: Topology, random: Random) -> Topology:
     drawn = random.sample(known, random.choice([1, 1, 2]))
     starvation_s = random.choice([None, 0.5])
     engines = [
-        replace(one, scheduling=random.choice(drawn), starvation_s=starvation_s, strict_phases=random.random() < 0.2)
+        replace(
+            one,
+            scheduling=random.choice(drawn),
+            starvation_s=starvation_s,
+            strict_phases=random.random() < 0.2,
+            migrates_on_drain=random.random() < 0.8,
+        )
         for one in topology.engines
     ]
     engines = [

@@ -1,6 +1,8 @@
 """Long runs, and where their figures come from."""
 
+import gc
 import json
+import weakref
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -36,6 +38,27 @@ def test_runs_that_were_interrupted_go_on(tmp_path, capsys):
     assert "3 runs: about 6 min with 1 at a time" in said
     assert "interrupted: the same command goes on after 2 of 3 runs" in said
     assert "3 runs, 2 of them done before: about 3 min" in said
+
+
+class Cycle:
+    def __init__(self):
+        self.me = self
+
+
+def test_what_a_run_leaves_in_cycles_is_freed_with_it(tmp_path):
+    """Whatever collects garbage, and when: here nothing else does."""
+    left = []
+
+    def work(case):
+        left.append(weakref.ref(Cycle()))
+        return Doubled(case)
+
+    gc.disable()
+    try:
+        Keeping(tmp_path, work, Doubled)(1)
+    finally:
+        gc.enable()
+    assert left[0]() is None
 
 
 @dataclass(frozen=True)

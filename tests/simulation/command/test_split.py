@@ -24,8 +24,9 @@ def test_a_run_in_three_stretches_is_that_run(files, tmp_path, capsys):
     their lengths, of which there are two. What is left is who shares a step with whom: a prefill takes four steps.
     """
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    assert simulate(files, *RUN, "--out", str(whole)) == 0
-    assert simulate(files, *RUN, "--split", "3", "--lead", "15", "--jobs", "2", "--out", str(cut)) == 0
+    run = ("--rate", "5", "--duration", "60")
+    assert simulate(files, *run, "--out", str(whole)) == 0
+    assert simulate(files, *run, "--split", "3", "--lead", "15", "--jobs", "2", "--out", str(cut)) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "3 stretches of its time, each begun 15 s earlier on an empty mesh" in printed
     mine, theirs = ({row["id"]: row for row in rows(folder)} for folder in (whole, cut))
@@ -43,8 +44,8 @@ def test_a_run_in_three_stretches_is_that_run(files, tmp_path, capsys):
 
 
 def test_each_of_several_runs_is_cut(files, capsys):
-    options = ("--compare", "tropical,colocated", "--split", "2", "--lead", "10", "--jobs", "1", "--json")
-    assert simulate(files, *RUN, *options) == 0
+    run = ("--rate", "2", "--duration", "20", "--compare", "tropical,colocated")
+    assert simulate(files, *run, "--split", "2", "--lead", "5", "--jobs", "1", "--json") == 0
     runs = json.loads(capsys.readouterr().out)["runs"]
     assert [(run["policy"], run["split"]["num_stretches"]) for run in runs] == [("tropical", 2), ("colocated", 2)]
 

@@ -284,7 +284,7 @@ class EngineCore:
         return self._finish_event((), now)
 
     def drain(self, now: float) -> list[Effect]:
-        """Take nothing new; what is here moves to other engines if there are any, else it ends here."""
+        """Take nothing new; what is here moves to other engines if it may and there are any, else it ends here."""
         self._orders.stop()
         return self._finish_event((), now)
 

@@ -52,7 +52,7 @@ class EngineOrders:
                     request.stays = False  # it was to decode on an engine of the old role
             case Drain(undo):
                 self._moves.is_emptying = not undo
-                log.info("serves again" if undo else "drains: its requests move away", engine=self._engine)
+                log.info("serves again" if undo else "drains: takes nothing new", engine=self._engine)
             case Announce(place=place, lengths=lengths):  # seen by gateways: that tells more than what was expected
                 seen = {one.service: (max(1, one.prompt), max(1, one.answer)) for one in lengths}
                 self._usual |= {service: usual for service, usual in seen.items() if service in place.services}
@@ -70,6 +70,6 @@ class EngineOrders:
         return []
 
     def stop(self) -> None:
-        """Take nothing new; what is here moves to other engines if there are any, else it ends here."""
+        """Take nothing new; what is here moves to other engines if it may and there are any, else it ends here."""
         self._standing.stop()
         self._moves.is_emptying = True

@@ -72,7 +72,7 @@ class Migrate(msgspec.Struct, frozen=True, tag=True):
 
 class Drain(msgspec.Struct, frozen=True, tag=True):
     """Tells an engine to take nothing new, to move all that decodes there to other engines, and to refuse prefills that
-    have not begun.
+    have not begun. With ``migrates_on_drain = false`` in its table, what decodes there ends there.
 
     With ``undo``, serve again.
     """

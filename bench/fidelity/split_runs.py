@@ -23,11 +23,13 @@ from bench.fidelity.simulation_speed import PROFILE, SERVICE, load, topology
 from bench.harness.arguments import script_parser
 from bench.harness.jobs import run_jobs
 from engines.costs.named_profiles import load_profile
+from mesh.cli.numbers import count, positive, seconds_up_to
 from mesh.jobs.runner import JobPlace
 from router.history.records import Outcome, Record
 from router.policies.registry import policies
 from simulation.experiment import Experiment
 from simulation.loads.sources import TraceLoad
+from simulation.loads.trace_request import LONGEST_S
 from simulation.loads.traces import load_trace
 from simulation.reports.packed import PackedRecords
 from simulation.reports.split import Split
@@ -149,19 +151,22 @@ def _load() -> str:
 
 
 def _leads(text: str) -> list[float]:
-    return [float(part) for part in text.split(",")]
+    read = seconds_up_to(LONGEST_S, "a year")
+    return [read(part) for part in text.split(",")]
 
 
 def main() -> None:
     parser = script_parser("bench.fidelity.split_runs", __doc__)
-    parser.add_argument("--engines", type=int, default=64, metavar="N")
-    parser.add_argument("--rate", type=float, default=100.0, metavar="R", help="requests a second (default: 100)")
-    parser.add_argument("--duration", type=float, default=600.0, metavar="S", help="of arrivals (default: 600)")
+    parser.add_argument("--engines", type=count, default=64, metavar="N")
+    parser.add_argument("--rate", type=positive, default=100.0, metavar="R", help="requests a second (default: 100)")
+    parser.add_argument("--duration", type=positive, default=600.0, metavar="S", help="of arrivals (default: 600)")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="these requests instead, at their own times")
     parser.add_argument("--policy", choices=sorted(policies()), default="tropical")
-    parser.add_argument("--split", type=int, default=2, metavar="N", help="stretches (default: 2)")
+    parser.add_argument("--split", type=count, default=2, metavar="N", help="stretches (default: 2)")
     parser.add_argument("--lead", type=_leads, default=[60.0], metavar="S[,S..]", help="of each (default: 60)")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, metavar="N", help="(default: one a core)")
+    parser.add_argument(
+        "--processes", type=count, default=os.cpu_count() or 1, metavar="N", help="(default: one a core)"
+    )
     parser.add_argument("--again", action="store_true", help="simulate it whole again, after one request more")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
     report(parser.parse_args())

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mesh.cli.arguments import Subparsers
     from mesh.cli.view import View
     from mesh.process.ties import Ties
+    from mesh.supervisor.interrupts import Interrupts
     from mesh.supervisor.plan import StartPlan
     from mesh.supervisor.takeover import Takeover
     from mesh.topology.schema import Topology
@@ -74,14 +75,16 @@ def _up_here(topology: "Topology", text: str, options: argparse.Namespace) -> in
     from mesh.addresses import supervisor_id
     from mesh.cli.first_steps.remarks import new_remarks
     from mesh.process.logs import output_file
+    from mesh.supervisor.interrupts import Interrupts
     from mesh.topology.further import check_further
 
+    interrupts = Interrupts()
+    interrupts.listen()  # until the supervisor does
     host, ties = _placed(topology, options.host)
     deployed = load_deployed(options.file, text)  # with what was added to the mesh while it ran
     remarks = check_further(deployed)
     check_ipc_paths(topology)
     check_interpreters(topology, host)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the supervisor handles both
     takeover = Takeover.plan(topology, host, text, print_line, replace_all=options.replace, ties=ties)
     for remark in remarks:
         print_line(f"note: {remark}")
@@ -92,7 +95,7 @@ def _up_here(topology: "Topology", text: str, options: argparse.Namespace) -> in
     with takeover.begun() as plan:
         output = output_file(takeover.runtime, supervisor_id(host))
         view = _view(topology, host, options.file, lambda ok: _announce(options.ready_fd, output, ok))
-        asyncio.run(_supervise(takeover, plan, view, _observers(view, options.ready_file)))
+        asyncio.run(_supervise(takeover, plan, view, _observers(view, options.ready_file), interrupts))
     return 0
 
 
@@ -165,7 +168,11 @@ def _up_on_ray(topology: "Topology", text: str, options: argparse.Namespace) -> 
 
 
 async def _supervise(
-    takeover: "Takeover", plan: "StartPlan", view: "View", on_change: Callable[[Sequence["ChildStatus"]], None]
+    takeover: "Takeover",
+    plan: "StartPlan",
+    view: "View",
+    on_change: Callable[[Sequence["ChildStatus"]], None],
+    interrupts: "Interrupts",
 ) -> None:
     """Until Ctrl-C, `mesh down` or another supervisor ends it."""
     from mesh.supervisor.hosting import host
@@ -183,6 +190,8 @@ async def _supervise(
         loop.add_signal_handler(STEP_DOWN, supervisor.step_down)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, interrupt)
+        if interrupts.has_come:
+            interrupt()
 
     with view:
         await host(takeover, plan, on_start=begin, on_change=on_change, on_ready=view.ready)
@@ -194,6 +203,7 @@ def _detach(options: argparse.Namespace) -> int:
     """Start the mesh in a session of its own, and wait until it is ready or ended. It is a fork of this process."""
     reader, writer = os.pipe()
     sys.stdout.flush()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends this before it is ready ends the mesh
     child = os.fork()
     if child == 0:
         os.close(reader)
@@ -203,17 +213,16 @@ def _detach(options: argparse.Namespace) -> int:
         os.close(nothing)
         options.detach, options.ready_fd = False, writer
         return run(options)
-    os.close(writer)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends this before it is ready ends the mesh
-    with os.fdopen(reader, "rb") as pipe:
-        try:
+    try:
+        os.close(writer)
+        with os.fdopen(reader, "rb") as pipe:
             if told := pipe.read():
                 return 0 if told == READY else EXIT_FAILURE
-            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) or EXIT_FAILURE
-        except KeyboardInterrupt:
-            os.kill(child, signal.SIGTERM)
-            os.waitpid(child, 0)
-            raise
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) or EXIT_FAILURE
+    except KeyboardInterrupt:
+        os.kill(child, signal.SIGTERM)
+        os.waitpid(child, 0)
+        raise
 
 
 def _announce(ready_fd: int | None, output_path: "Path", ok: bool) -> None:

@@ -65,8 +65,17 @@ def test_a_detached_mesh_that_is_told_to_end_before_it_is_ready_leaves_nothing(m
         while holder(mesh.runtime, "local") is None:
             assert up.poll() is None
         up.send_signal(number)
-        up.communicate()
+        up.communicate(timeout=60)
     assert holder(mesh.runtime, "local") is None
+
+
+def test_an_interrupt_that_was_lost_while_the_mesh_began_ends_it(mesh):
+    (mesh.folder / "t.toml").rename(mesh.folder / "interrupted.toml")
+    mesh.env["CHILD_MODE"] = "slow"
+    up = mesh("up", "interrupted.toml")
+    assert (up.returncode, up.stderr) == (0, "")
+    assert "draining; Ctrl-C again stops at once" in up.stdout
+    assert up.stdout.endswith("stopped\n")
 
 
 def test_ctrl_c_drains(mesh):

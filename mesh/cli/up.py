@@ -95,6 +95,7 @@ def _up_here(topology: "Topology", text: str, options: argparse.Namespace) -> in
     with takeover.begun() as plan:
         output = output_file(takeover.runtime, supervisor_id(host))
         view = _view(topology, host, options.file, lambda ok: _announce(options.ready_fd, output, ok))
+        interrupts.hold()
         asyncio.run(_supervise(takeover, plan, view, _observers(view, options.ready_file), interrupts))
     return 0
 

@@ -5,20 +5,28 @@ from types import FrameType
 
 
 class Interrupts:
-    """Raises `KeyboardInterrupt` when one comes, and remembers it: whoever comes to an event loop nevertheless asks.
+    """Raises `KeyboardInterrupt` when one comes, until `hold`, and remembers it: whoever comes to an event loop
+    asks.
 
     What a handler raises is lost where the code that runs then ignores exceptions, as callbacks of the garbage
-    collector do, and libraries written in C that clear errors.
+    collector do, and libraries written in C that clear errors. And an event loop that is interrupted between two steps
+    may wait for ever for the one that it forgot.
     """
 
     def __init__(self) -> None:
         self.has_come = False
+        self._are_held = False
 
     def listen(self) -> None:
         """Take both signals of this process. For the main thread."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._interrupt)
 
+    def hold(self) -> None:
+        """Raise nothing any more."""
+        self._are_held = True
+
     def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
         self.has_come = True
-        raise KeyboardInterrupt
+        if not self._are_held:
+            raise KeyboardInterrupt

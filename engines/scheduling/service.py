@@ -18,6 +18,7 @@ from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.slack import is_beyond_repair
 from engines.speculation.model_speculation import DraftModel
 from engines.speculation.speculates import Speculates
+from kvtransfer.layout import block_bytes
 from kvtransfer.tiers.tier import TierIndex
 from mesh.wire.requests import RequestSpec
 from mesh.wire.status import Demand, ServiceStatus
@@ -217,6 +218,7 @@ class Service:
             pull_token_s,
             line_s,
             num_decoding,
+            block_bytes(self.shape),
         )
 
     def _held_by_priority(self) -> list[tuple[int, int]]:

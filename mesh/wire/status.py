@@ -111,6 +111,7 @@ class ServiceStatus(msgspec.Struct, frozen=True):
     pull_token_s: Seconds = 0.0  # and for each token of them; 0: it pulls none
     line_s: Seconds | None = None  # that who comes now waits for others' turns; None: promises say who goes first
     num_decoding: Count = 0  # requests that one more would decode with, in the same step
+    block_bytes: Count = 0  # of a block, on all devices together; 0: not known
 
 
 class PendingPrefill(NamedTuple):

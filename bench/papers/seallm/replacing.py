@@ -13,7 +13,7 @@ from bench.papers.seallm.multiplexing import shared_profile
 from bench.papers.seallm.scene import World
 from engines.costs.profiles import EngineProfile
 from router.placement.observe.requirements import Footprint
-from router.placement.observe.running_mesh import KV_UNITS
+from router.placement.observe.running_mesh import KV_UNITS, in_parts
 from router.placement.search.partition import halves, joined, neighbours
 from router.placement.search.plan import Group
 from router.placement.search.question import Question
@@ -128,11 +128,8 @@ class WithCosts:
         return self.profiles[size].services.get(service)
 
     def _footprint(self, service: str, size: int, known: Footprint) -> Footprint:
-        """``known`` tells the longest request. Memory is counted in parts of an engine's, as in the question."""
-        profile, memory = self.profiles[size].services[service], KV_UNITS * size
-        num_tokens = max(1, self.profiles[size].kv_memory_bytes // profile.kv_bytes_per_token)
-        longest = known.kv_bytes // known.profile.kv_bytes_per_token
-        profile = replace(
-            profile, kv_bytes_per_token=max(1, memory // num_tokens), kv_memory_bytes=memory, weight_bytes=0
-        )
-        return Footprint(profile, profile.kv_bytes(longest))
+        """``known`` tells the longest request."""
+        of_size, there = self.profiles[size], known.profile
+        num_tokens = there.kv_memory_bytes // there.kv_bytes_per_token
+        longest = known.kv_bytes * num_tokens // (KV_UNITS * there.num_devices)
+        return in_parts(replace(of_size.services[service], kv_memory_bytes=of_size.kv_memory_bytes), longest)

@@ -9,7 +9,8 @@ from engines.costs.serving_systems import imitating
 from mesh.topology.schema import EngineSpec, Topology
 from mesh.wire.control import Role
 from router.placement.change.obstacles import Obstacles
-from router.placement.observe.requirements import Catalogue, Footprint
+from router.placement.observe.requirements import Catalogue
+from router.placement.observe.running_mesh import in_parts
 from router.placement.search.plan import Group, Plan
 from router.placement.search.span import DeviceSpan
 
@@ -59,9 +60,8 @@ class DeviceWays:
         """Return the catalogue with what services cost on as many devices as no engine has had them on."""
         footprints = {name: dict(by_size) for name, by_size in catalogue.footprints.items()}
         for num_devices, profile in self.profiles.items():
-            scaled = _in_units(profile, num_devices * catalogue.device_bytes)
             for name, by_size in footprints.items():
-                by_size.setdefault(num_devices, Footprint(scaled, scaled.kv_bytes(longest[name])))
+                by_size.setdefault(num_devices, in_parts(profile, longest[name]))
         return replace(catalogue, footprints=footprints)
 
     def obstacles(self, obstacles: Obstacles, present: Plan, spans: Sequence[DeviceSpan]) -> Obstacles:
@@ -84,13 +84,6 @@ def unknown(span: DeviceSpan, catalogue: Catalogue) -> list[str]:
     """Return the engines of which nobody knows what a service costs there."""
     sizes: Collection[int] = catalogue.sizes()
     return [group.id for group in span.groups if group.num_devices not in sizes]
-
-
-def _in_units(profile: EngineProfile, memory: int) -> EngineProfile:
-    """Weights are counted apart on running engines."""
-    num_tokens = max(1, profile.kv_memory_bytes // profile.kv_bytes_per_token)
-    per_token = max(1, memory // num_tokens)
-    return replace(profile, kv_bytes_per_token=per_token, kv_memory_bytes=memory, weight_bytes=0)
 
 
 def _group(spec: EngineSpec) -> Group:

@@ -16,7 +16,7 @@ class Footprint:
     """A service on groups of one size: what it costs there, and the KV that it must have there to be served at all."""
 
     profile: EngineProfile
-    kv_bytes: int  # of its longest request
+    kv_bytes: int  # of its longest request, in the catalogue's measure
 
     @property
     def num_bytes(self) -> int:

@@ -1,7 +1,7 @@
 """A running mesh as the search sees it: engines as groups that stay as they are, with the costs that they learnt.
 
-Engines say how many tokens of each service their KV memory holds, and not how many bytes; weights are counted apart,
-because what an engine has for KV is apart from them. So memory is measured in parts of an engine's KV memory.
+Weights are counted apart, because what an engine has for KV is apart from them. And engines of a size may have more or
+less for KV. So whether the longest requests of services fit is asked in parts of an engine's KV memory.
 """
 
 from collections import Counter
@@ -18,6 +18,7 @@ from router.placement.search.plan import Group, Plan
 from router.placement.search.span import DeviceSpan
 
 KV_UNITS = 2**40  # of one device: so fine that rounding does not matter
+USUAL_TOKEN_BYTES = 2**17  # of KV, where an engine does not tell: as of Llama 3 8B
 PERCENT = Measure("% of a device's KV memory", KV_UNITS / 100, "its longest requests")
 
 
@@ -75,15 +76,23 @@ def with_weights(
 
 
 def _footprint(service: ServiceStatus, num_devices: int, longest: int) -> Footprint:
-    num_slots = max(1, service.num_blocks * service.block_size)
-    memory = KV_UNITS * num_devices
+    token_bytes = service.block_bytes // service.block_size or USUAL_TOKEN_BYTES
     profile = EngineProfile(
         f"{service.name}, learnt",
         service.prefill_cost,
         service.decode_cost,
-        kv_bytes_per_token=max(1, memory // num_slots),
-        kv_memory_bytes=memory,
+        kv_bytes_per_token=token_bytes,
+        kv_memory_bytes=token_bytes * max(1, service.num_blocks * service.block_size),
         source="learnt by engines",
         num_devices=num_devices,
     )
-    return Footprint(profile, profile.kv_bytes(longest))
+    return in_parts(profile, longest)
+
+
+def in_parts(profile: EngineProfile, longest: int) -> Footprint:
+    """Return the footprint of a service on a running engine, which has these bytes for KV beside its weights.
+    ``longest``: tokens of its longest request.
+    """
+    num_tokens = max(1, profile.kv_memory_bytes // profile.kv_bytes_per_token)
+    kv_parts = -(-longest * KV_UNITS * profile.num_devices // num_tokens)
+    return Footprint(replace(profile, weight_bytes=0), kv_parts)

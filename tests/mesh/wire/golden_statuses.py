@@ -105,6 +105,7 @@ STATUSES: list[tuple[Message, dict[str, object]]] = [
                     "pull_token_s": 0.0,
                     "line_s": None,
                     "num_decoding": 0,
+                    "block_bytes": 0,
                 }
             ],
             "num_running": 1,

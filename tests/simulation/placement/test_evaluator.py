@@ -4,6 +4,7 @@ import pickle
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from statistics import fmean
 
@@ -11,9 +12,10 @@ import pytest
 
 from bench.papers.seallm import devices
 from mesh.rules import Trigger
-from mesh.topology.schema import PolicySpec, Rescheduling
+from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, Rescheduling, ServiceSpec, Topology
 from mesh.wire.control import Role
 from router.placement.observe.conduct import Conduct
+from router.placement.observe.running_mesh import catalogue_of
 from router.placement.observe.traffic import Arrival, Traffic
 from router.placement.search.cells import cells, islands
 from router.placement.search.greedy import Scored, greedy
@@ -245,3 +247,24 @@ def test_a_search_on_the_simulator():
     assert not found.homeless
     for one in greedy(partitions(hosts, CATALOGUE), CATALOGUE, asked, evaluate):
         assert found.greedy.rank >= Scored(one.plan, *evaluate.exact([one.plan])).rank
+
+
+def test_engines_that_tell_of_themselves_are_judged_as_what_they_are():
+    """KV goes from one that prefills to one that decodes, and takes the time of its bytes."""
+    profile = SharedProfile.of({name: CATALOGUE.profile(name, 1) for name in CATALOGUE.services})
+    services = tuple(ServiceSpec(name, "model", devices.SLO) for name in CATALOGUE.services)
+    spec = EngineSpec("e", Role.MULTIPLEX, ("chat", "code"))
+    mesh = Topology("mesh", Path("mesh"), services, (spec,), (GatewaySpec("g"),))
+    simulation = Simulation(mesh, {"e": profile}, seed=0, physics=Physics(), slo=SloRule())
+    simulation.run("chat", [TraceRequest(0.0, 8, 8)], lambda record: None)
+    told = catalogue_of(
+        [simulation.engines["e"].core.status(0.0)], dict.fromkeys(CATALOGUE.services, 99), max_sharing=2
+    )
+    held = Plan(tuple(Group(str(role), "n", 0, 1, ("chat", "code"), role) for role in (Role.PREFILL, Role.DECODE)))
+    asked = traffic(8.0)
+    ours, theirs = (
+        Simulated(catalogue, asked, SLOS, slo_factor=devices.SLO_FACTOR).exact([held])[0]
+        for catalogue in (CATALOGUE, told)
+    )
+    assert theirs.normalized_latency == pytest.approx(ours.normalized_latency, rel=0.1)
+    assert theirs.num_late == pytest.approx(ours.num_late, abs=3)

@@ -46,6 +46,18 @@ def test_services_share_an_engine_as_far_as_their_longest_requests_fit():
     assert found.profile("a", 1).decode == MESH["e0"].services[0].decode_cost
 
 
+def test_kv_has_its_bytes_however_memory_is_measured():
+    """Or what engines copy of it would take a time of its own: those that plans are judged by offload KV."""
+    told = [replace(one, block_bytes=2**20 * one.block_size) for one in MESH["e1"].services]
+    found = catalogue_of([replace(MESH["e1"], services=told)], {"a": 1000, "b": 700}, max_sharing=2)
+    profile = found.profile("a", 1)
+    assert (profile.kv_bytes_per_token, profile.kv_memory_bytes) == (2**20, 1600 * 2**20)
+    assert found.footprints["a"][1].kv_bytes == 1000 * found.device_bytes // 1600
+    assert not found.fits(["a", "b"], 1)
+    untold = catalogue_of(MESH.values(), {"a": 1000}, max_sharing=2).profile("a", 1)
+    assert untold.kv_memory_bytes // untold.kv_bytes_per_token == 1600
+
+
 def test_a_search_keeps_engines_as_they_are_and_can_be_carried_out():
     asked, present = traffic({"a": 4.0, "b": 9.0}), present_plan(MESH)
     services = catalogue_of(MESH.values(), {"a": 100, "b": 100}, max_sharing=2)

@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import repeat
 from multiprocessing import get_context
@@ -18,7 +18,7 @@ from router.history.records import Outcome, Record
 from router.placement.observe.conduct import Conduct
 from router.placement.observe.requirements import Catalogue
 from router.placement.observe.traffic import Traffic
-from router.placement.search.cells import Cell, cells, islands
+from router.placement.search.cells import WHAT_WEIGHTS_LEAVE, Cell, cells, islands
 from router.placement.search.plan import Plan
 from router.placement.search.score import Score, ServiceScore
 from simulation.cluster import Simulation
@@ -232,7 +232,7 @@ def _shared(values: Sequence[Value], share: Fraction) -> list[Value]:
 
 def _topology(setting: Setting, cell: Cell) -> tuple[Topology, dict[str, Profile]]:
     engines, profiles, conduct = [], dict[str, Profile](), setting.conduct
-    for number, (num_devices, services, role) in enumerate(cell.engines):
+    for number, (num_devices, services, role, kv_bytes) in enumerate(cell.engines):
         spec = EngineSpec(
             f"engine-{number:03}",
             role,
@@ -246,7 +246,10 @@ def _topology(setting: Setting, cell: Cell) -> tuple[Topology, dict[str, Profile
             prefix_caching=conduct.prefix_caching,
         )
         engines.append(spec)
-        profiles[spec.id] = SharedProfile.of({name: setting.catalogue.profile(name, num_devices) for name in services})
+        profile = SharedProfile.of({name: setting.catalogue.profile(name, num_devices) for name in services})
+        if kv_bytes != WHAT_WEIGHTS_LEAVE:
+            profile = replace(profile, kv_memory_bytes=kv_bytes)
+        profiles[spec.id] = profile
     gateway = GatewaySpec("gateway", max_requests=MANY, max_waiting=MANY)
     named = tuple(_service(name, setting.asked[name]) for name, _ in cell.shares)
     return (

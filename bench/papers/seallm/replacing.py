@@ -13,10 +13,11 @@ from bench.papers.seallm.multiplexing import shared_profile
 from bench.papers.seallm.scene import World
 from engines.costs.profiles import EngineProfile
 from router.placement.observe.requirements import Footprint
-from router.placement.observe.running_mesh import KV_UNITS, in_parts
+from router.placement.observe.running_mesh import rounded
 from router.placement.search.partition import halves, joined, neighbours
 from router.placement.search.plan import Group
 from router.placement.search.question import Question
+from router.placement.search.span import DeviceSpan
 from simulation.engines.shared_profiles import SharedProfile
 from simulation.placement.daemon import Search, SearchResult
 
@@ -99,37 +100,40 @@ def _family(wide: Group, narrow: Sequence[Group], world: World, *, is_wide: bool
         yield Replaceable.of(group, world, profile=profile, is_standby=is_wide)
 
 
-def costs_of(engines: Iterable[Replaceable]) -> dict[int, SharedProfile]:
-    """Return what services cost by number of devices, with the memory of the engine that has least."""
-    costs: dict[int, SharedProfile] = {}
-    for profile in (engine.profile for engine in engines):
-        known = costs.get(profile.num_devices, profile)
-        costs[profile.num_devices] = min(known, profile, key=lambda one: one.kv_memory_bytes)
-    return costs
-
-
 @dataclass(frozen=True, slots=True)
 class WithCosts:
-    """A search that is told what services cost, by number of devices, where no engine has had them."""
+    """A search that is told what services cost, by number of devices, where no engine has had them. ``engines``: all
+    that there may be, with their profiles.
+    """
 
     search: Search
-    profiles: Mapping[int, SharedProfile]
+    engines: Mapping[str, SharedProfile]
 
     def __call__(self, question: Question) -> SearchResult:
         catalogue = question.catalogue
+        by_size = {profile.num_devices: profile for profile in self.engines.values()}
         footprints = {
-            name: {size: self._footprint(name, size, known) for size in self.profiles if self._costs(name, size)}
-            for name, by_size in catalogue.footprints.items()
-            for known in [next(iter(by_size.values()))]
+            name: {
+                size: _footprint(profile.services[name], known)
+                for size, profile in by_size.items()
+                if name in profile.services
+            }
+            for name, found in catalogue.footprints.items()
+            for known in [next(iter(found.values()))]
         }
-        return self.search(replace(question, catalogue=replace(catalogue, footprints=footprints)))
+        spans = tuple(
+            DeviceSpan(self._group(span.spanning), tuple(map(self._group, span.spanned)))
+            for span in question.cluster.spans
+        )
+        told = replace(question, catalogue=replace(catalogue, footprints=footprints))
+        return self.search(replace(told, cluster=replace(question.cluster, spans=spans)))
 
-    def _costs(self, service: str, size: int) -> EngineProfile | None:
-        return self.profiles[size].services.get(service)
+    def _group(self, group: Group) -> Group:
+        return replace(group, kv_bytes=rounded(self.engines[group.id].kv_memory_bytes))
 
-    def _footprint(self, service: str, size: int, known: Footprint) -> Footprint:
-        """``known`` tells the longest request."""
-        of_size, there = self.profiles[size], known.profile
-        num_tokens = there.kv_memory_bytes // there.kv_bytes_per_token
-        longest = known.kv_bytes * num_tokens // (KV_UNITS * there.num_devices)
-        return in_parts(replace(of_size.services[service], kv_memory_bytes=of_size.kv_memory_bytes), longest)
+
+def _footprint(profile: EngineProfile, known: Footprint) -> Footprint:
+    """``known`` tells the longest request. Weights are counted apart on running engines."""
+    longest = known.kv_bytes // known.profile.kv_bytes_per_token
+    alone = replace(profile, weight_bytes=0)
+    return Footprint(alone, alone.kv_bytes(longest))

@@ -16,7 +16,7 @@ from bench.papers.seallm.multiplexing import (
     split_profile,
 )
 from bench.papers.seallm.plans import Loads, Planner
-from bench.papers.seallm.replacing import Replaceable, costs_of, engine_id, regrouping
+from bench.papers.seallm.replacing import Replaceable, engine_id, regrouping
 from bench.papers.seallm.scene import Service, World
 from bench.simulated import MANY, make_fleet
 from mesh.topology.schema import EngineSpec, PlacementSpec, PolicySpec, Scheduling, ServiceSpec, Slo, Topology
@@ -76,13 +76,13 @@ WHEN_REPLACED = PlacementSpec(interval_s=60.0, shortest_s=30.0, longest_s=240.0)
 class Testbed:
     """A topology with the profiles of its engines, and what engines on the same devices do to each other.
 
-    ``costs``: what the daemon is told of services, by number of devices; empty: what engines learn.
+    ``costs``: what the daemon is told of services, by engine; empty: what engines learn.
     """
 
     topology: Topology
     profiles: Mapping[str, Profile]
     physics: Physics
-    costs: Mapping[int, SharedProfile] = field(default_factory=dict)
+    costs: Mapping[str, SharedProfile] = field(default_factory=dict)
 
 
 def make_testbed(system: System, plan: Plan, world: World, loads: Loads) -> Testbed:
@@ -113,7 +113,8 @@ def make_testbed(system: System, plan: Plan, world: World, loads: Loads) -> Test
     physics = Physics(kv_bytes_per_s=inf, kv_message_s=0.0, sm_quotas=quotas) if quotas else Physics()
     if not system.regroups:
         return Testbed(topology, profiles, physics)
-    return Testbed(topology, profiles, replace(physics, weight_bytes_per_s=LINK_BYTES_PER_S), costs_of(replaceable))
+    told = {engine_id(one.group): one.profile for one in replaceable}
+    return Testbed(topology, profiles, replace(physics, weight_bytes_per_s=LINK_BYTES_PER_S), told)
 
 
 def _replaceable(groups: Sequence[Group], system: System, world: World) -> list[Replaceable]:

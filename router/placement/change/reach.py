@@ -1,7 +1,7 @@
 """Finds the plans that a mesh can get to, and which of its engines takes which place of a plan.
 
-Engines of one size are alike to whoever makes a plan (`router.placement.search.cells`), not to whoever carries it out:
-one holds weights already that another one would have to load, or has no room for.
+Engines of one size that have as much for KV are alike to whoever makes a plan (`router.placement.search.cells`), not to
+whoever carries it out: one holds weights already that another one would have to load, or has no room for.
 """
 
 from collections import defaultdict
@@ -26,13 +26,13 @@ class Reach:
         return self.obstacles.against(self.present, plan) is None
 
     def nearest(self, plan: Plan) -> Plan:
-        """Return the same places, given to engines of the same size so that as few as possible have an obstacle. Of
+        """Return the same places, given to engines that are alike so that as few as possible have an obstacle. Of
         such ways it is the one with the fewest copies to load, and of those the one where the fewest roles change.
         """
-        by_size: dict[int, list[Group]] = defaultdict(list)
+        alike: dict[tuple[int, int | None], list[Group]] = defaultdict(list)
         for group in plan.groups:
-            by_size[group.num_devices].append(group)
-        return plan.with_groups(*(group for groups in by_size.values() for group in self._dealt(groups)))
+            alike[group.num_devices, group.kv_bytes].append(group)
+        return plan.with_groups(*(group for groups in alike.values() for group in self._dealt(groups)))
 
     def part(self, plan: Plan) -> Plan:
         """Return as much of the plan as can be had: engines that have an obstacle stay as they are, and so do those
@@ -61,7 +61,7 @@ class Reach:
         return place.holding(self.obstacles.starts.get(place.id, ())) if known is None else known
 
     def _dealt(self, places: Sequence[Group]) -> list[Group]:
-        """The places of a size, each on one of the engines that have it."""
+        """The places of engines that are alike, each on one of these."""
         engines = [self._now(place) for place in places]
         costs = [[self._cost(engine, place) for place in places] for engine in engines]
         chosen = cheapest(costs)

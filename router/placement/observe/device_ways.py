@@ -9,8 +9,8 @@ from engines.costs.serving_systems import imitating
 from mesh.topology.schema import EngineSpec, Topology
 from mesh.wire.control import Role
 from router.placement.change.obstacles import Obstacles
-from router.placement.observe.requirements import Catalogue
-from router.placement.observe.running_mesh import in_parts
+from router.placement.observe.requirements import Catalogue, Footprint
+from router.placement.observe.running_mesh import rounded
 from router.placement.search.plan import Group, Plan
 from router.placement.search.span import DeviceSpan
 
@@ -37,11 +37,7 @@ class DeviceWays:
             if spec.spans
         )
         specs = [engines[group.id] for span in spans for group in span.groups]
-        profiles = {
-            num_devices_of(spec): imitating(spec, load_profile(spec.profile))
-            for spec in specs
-            if spec.profile is not None
-        }
+        profiles = {num_devices_of(spec): _profile(spec) for spec in specs if spec.profile is not None}
         limits = {spec.id: spec.weight_memory_bytes for spec in specs if spec.weight_memory_bytes is not None}
         roles = {spec.id: spec.role for spec in specs if spec.scheduling.is_static}
         return cls(spans, profiles, limits, roles)
@@ -60,8 +56,9 @@ class DeviceWays:
         """Return the catalogue with what services cost on as many devices as no engine has had them on."""
         footprints = {name: dict(by_size) for name, by_size in catalogue.footprints.items()}
         for num_devices, profile in self.profiles.items():
+            alone = replace(profile, weight_bytes=0)  # which are counted apart on running engines
             for name, by_size in footprints.items():
-                by_size.setdefault(num_devices, in_parts(profile, longest[name]))
+                by_size.setdefault(num_devices, Footprint(alone, alone.kv_bytes(longest[name])))
         return replace(catalogue, footprints=footprints)
 
     def obstacles(self, obstacles: Obstacles, present: Plan, spans: Sequence[DeviceSpan]) -> Obstacles:
@@ -86,5 +83,11 @@ def unknown(span: DeviceSpan, catalogue: Catalogue) -> list[str]:
     return [group.id for group in span.groups if group.num_devices not in sizes]
 
 
+def _profile(spec: EngineSpec) -> EngineProfile:
+    assert spec.profile is not None, "it names one"
+    return imitating(spec, load_profile(spec.profile))
+
+
 def _group(spec: EngineSpec) -> Group:
-    return Group(spec.id, spec.host, 0, num_devices_of(spec), tuple(sorted(spec.services)), spec.role)
+    kv_bytes = None if spec.profile is None else rounded(_profile(spec).kv_memory_bytes)
+    return Group(spec.id, spec.host, 0, num_devices_of(spec), tuple(sorted(spec.services)), spec.role, kv_bytes)

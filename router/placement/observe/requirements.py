@@ -16,7 +16,7 @@ class Footprint:
     """A service on groups of one size: what it costs there, and the KV that it must have there to be served at all."""
 
     profile: EngineProfile
-    kv_bytes: int  # of its longest request, in the catalogue's measure
+    kv_bytes: int  # of its longest request
 
     @property
     def num_bytes(self) -> int:
@@ -80,12 +80,12 @@ class Catalogue:
         """Numbers of devices that some service has a profile for."""
         return sorted({size for by_size in self.footprints.values() for size in by_size})
 
-    def fits(self, services: Collection[str], num_devices: int) -> bool:
-        """Return whether a group of that size can hold all of them."""
+    def fits(self, services: Collection[str], num_devices: int, kv_bytes: int | None = None) -> bool:
+        """Return whether a group of that size can hold all of them. ``kv_bytes``: see `Group`."""
         return (
             len(services) <= self.max_sharing
             and all(num_devices in self.footprints[name] for name in services)
-            and self.missing_bytes(services, num_devices) <= 0
+            and self.missing_bytes(services, num_devices, kv_bytes) <= 0
             and self._holds_weights(services, num_devices)
         )
 
@@ -93,10 +93,10 @@ class Catalogue:
         limit = self.weight_limits.get(num_devices)
         return limit is None or sum(self.weights.get(name, 0) for name in services) <= limit
 
-    def missing_bytes(self, services: Iterable[str], num_devices: int) -> int:
+    def missing_bytes(self, services: Iterable[str], num_devices: int, kv_bytes: int | None = None) -> int:
         """Return by how much they are too large for a group of that size; negative: what they leave."""
         needed = sum(self.footprints[name][num_devices].num_bytes for name in services)
-        return needed - num_devices * self.device_bytes
+        return needed - (num_devices * self.device_bytes if kv_bytes is None else kv_bytes)
 
     def least_devices(self, service: str, most: int) -> int | None:
         """The smallest group, of ``most`` devices at most, that can hold the service alone; None: there is none."""

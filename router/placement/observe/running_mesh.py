@@ -1,7 +1,6 @@
 """A running mesh as the search sees it: engines as groups that stay as they are, with the costs that they learnt.
 
-Weights are counted apart, because what an engine has for KV is apart from them. And engines of a size may have more or
-less for KV. So whether the longest requests of services fit is asked in parts of an engine's KV memory.
+Weights are counted apart, because what an engine has for KV is apart from them, and stays as much whatever it holds.
 """
 
 from collections import Counter
@@ -17,16 +16,23 @@ from router.placement.observe.roster import served
 from router.placement.search.plan import Group, Plan
 from router.placement.search.span import DeviceSpan
 
-KV_UNITS = 2**40  # of one device: so fine that rounding does not matter
 USUAL_TOKEN_BYTES = 2**17  # of KV, where an engine does not tell: as of Llama 3 8B
-PERCENT = Measure("% of a device's KV memory", KV_UNITS / 100, "its longest requests")
+SIGNIFICANT_BITS = 6  # of an engine's bytes for KV: those that differ by a fiftieth are alike
 
 
 def present_plan(statuses: Mapping[str, EngineStatus]) -> Plan:
     """Return what the engines hold and do; its number is that of the newest plan that any of them knows."""
     ready = {engine: status for engine, status in sorted(statuses.items()) if status.state is ProcessState.READY}
     groups = [
-        Group(engine, status.host, index, status.num_devices, tuple(sorted(served(status))), status.role)
+        Group(
+            engine,
+            status.host,
+            index,
+            status.num_devices,
+            tuple(sorted(served(status))),
+            status.role,
+            kv_bytes_of(status),
+        )
         for index, (engine, status) in enumerate(ready.items())
     ]
     number = max((status.place.number for status in ready.values() if status.place is not None), default=0)
@@ -57,12 +63,16 @@ def catalogue_of(statuses: Iterable[EngineStatus], longest: Mapping[str, int], m
     A service costs as on the first engine of that size that holds it.
     """
     footprints: dict[str, dict[int, Footprint]] = {}
+    device_bytes = 1
     for status in statuses:
+        device_bytes = max(device_bytes, (kv_bytes_of(status) or 0) // status.num_devices)
         for service in status.services:
             if service.name in longest:
                 by_size = footprints.setdefault(service.name, {})
-                by_size.setdefault(status.num_devices, _footprint(service, status.num_devices, longest[service.name]))
-    return Catalogue(footprints, KV_UNITS, max_sharing, PERCENT)
+                profile = _profile(service, status.num_devices)
+                by_size.setdefault(status.num_devices, Footprint(profile, profile.kv_bytes(longest[service.name])))
+    measure = Measure("% of a device's KV memory", device_bytes / 100, "its longest requests")
+    return Catalogue(footprints, device_bytes, max_sharing, measure)
 
 
 def with_weights(
@@ -75,9 +85,21 @@ def with_weights(
     return replace(catalogue, weights=obstacles.weights, weight_limits=limits)
 
 
-def _footprint(service: ServiceStatus, num_devices: int, longest: int) -> Footprint:
+def kv_bytes_of(status: EngineStatus) -> int | None:
+    """Return what an engine has for KV; None: it holds nothing that tells."""
+    found = [_profile(service, status.num_devices).kv_memory_bytes for service in status.services]
+    return rounded(max(found)) if found else None
+
+
+def rounded(kv_bytes: int) -> int:
+    """Round down what an engine has for KV, so that engines that are nearly alike are alike."""
+    spare = max(0, kv_bytes.bit_length() - SIGNIFICANT_BITS)
+    return kv_bytes >> spare << spare
+
+
+def _profile(service: ServiceStatus, num_devices: int) -> EngineProfile:
     token_bytes = service.block_bytes // service.block_size or USUAL_TOKEN_BYTES
-    profile = EngineProfile(
+    return EngineProfile(
         f"{service.name}, learnt",
         service.prefill_cost,
         service.decode_cost,
@@ -86,13 +108,3 @@ def _footprint(service: ServiceStatus, num_devices: int, longest: int) -> Footpr
         source="learnt by engines",
         num_devices=num_devices,
     )
-    return in_parts(profile, longest)
-
-
-def in_parts(profile: EngineProfile, longest: int) -> Footprint:
-    """Return the footprint of a service on a running engine, which has these bytes for KV beside its weights.
-    ``longest``: tokens of its longest request.
-    """
-    num_tokens = max(1, profile.kv_memory_bytes // profile.kv_bytes_per_token)
-    kv_parts = -(-longest * KV_UNITS * profile.num_devices // num_tokens)
-    return Footprint(replace(profile, weight_bytes=0), kv_parts)

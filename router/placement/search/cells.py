@@ -13,7 +13,8 @@ MOST_PARTS = 12
 LEAST_SHARE = 1e-3
 LEAST_DEMAND = 1e-6
 
-Engine = tuple[int, tuple[str, ...], Role]  # devices, services, role
+Engine = tuple[int, tuple[str, ...], Role, int]  # devices, services, role, and bytes for KV or `WHAT_WEIGHTS_LEAVE`
+WHAT_WEIGHTS_LEAVE = -1
 ALL = Fraction(1)
 
 
@@ -36,7 +37,7 @@ def islands(plan: Plan) -> Mapping[Cell, int]:
 
 def _island(groups: Sequence[Group]) -> Cell:
     services = sorted({name for group in groups for name in group.services})
-    return Cell(tuple(sorted(map(_engine, groups))), tuple((name, ALL) for name in services))
+    return Cell(tuple(sorted(map(engine_of, groups))), tuple((name, ALL) for name in services))
 
 
 def cells(plan: Plan, demand: Mapping[str, float]) -> Mapping[Cell, int]:
@@ -48,7 +49,7 @@ def cells(plan: Plan, demand: Mapping[str, float]) -> Mapping[Cell, int]:
     connected = _connected(plan)
     shares = _balanced(connected, demand)
     return Counter(
-        Cell(tuple(sorted(map(_engine, groups))), tuple((name, _rounded(own[name])) for name in sorted(own)))
+        Cell(tuple(sorted(map(engine_of, groups))), tuple((name, _rounded(own[name])) for name in sorted(own)))
         for groups, own in zip(connected, shares, strict=True)
     )
 
@@ -98,8 +99,10 @@ def _rounded(share: float) -> Fraction:
     return Fraction(share).limit_denominator(MOST_PARTS)
 
 
-def _engine(group: Group) -> Engine:
-    return group.num_devices, group.services, group.role
+def engine_of(group: Group) -> Engine:
+    """Return what an engine is, whatever its name and host."""
+    kv_bytes = WHAT_WEIGHTS_LEAVE if group.kv_bytes is None else group.kv_bytes
+    return group.num_devices, group.services, group.role, kv_bytes
 
 
 def _connected(plan: Plan) -> list[list[Group]]:

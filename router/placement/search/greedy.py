@@ -71,7 +71,8 @@ def _additions(plan: Plan, score: Score, catalogue: Catalogue, traffic: Traffic)
     services = sorted(catalogue.services, key=lambda name: (-score.services[name].unserved_index, name))
     for group in sorted(plan.groups, key=lambda group: rates[group.id]):
         for service in services:
-            if service in group.services or not catalogue.fits((*group.services, service), group.num_devices):
+            wanted = (*group.services, service)
+            if service in group.services or not catalogue.fits(wanted, group.num_devices, group.kv_bytes):
                 continue
             added = group.plus(service)
             others = [name for name in homeless if name != service]

@@ -9,6 +9,7 @@ from random import Random
 
 from mesh.wire.control import Role
 from router.placement.observe.requirements import Catalogue
+from router.placement.search.cells import engine_of
 from router.placement.search.greedy import Scored, best_first
 from router.placement.search.neighbours import Changes
 from router.placement.search.plan import Plan
@@ -22,7 +23,7 @@ MOST_TRIES = 64  # draws in search of a neighbour that fits and is new
 IN_VAIN = 6  # batches, and twice round the cuts, without any: there is none
 
 Cut = tuple[tuple[str, int], ...]
-Shape = tuple[tuple[str, int, tuple[str, ...], Role], ...]
+Shape = tuple[tuple[str, int, tuple[str, ...], Role, int], ...]
 
 
 def improve(
@@ -72,7 +73,7 @@ def _beam(scored: Sequence[Scored]) -> list[Scored]:
 
 def _shape(plan: Plan) -> Shape:
     """What tells plans apart: groups of a host that are alike can change places."""
-    return tuple(sorted((group.host, group.num_devices, group.services, group.role) for group in plan.groups))
+    return tuple(sorted((group.host, *engine_of(group)) for group in plan.groups))
 
 
 def _neighbours(changes: Changes, seen: set[Shape], is_open: Callable[[Plan], bool] | None, most: int) -> list[Plan]:

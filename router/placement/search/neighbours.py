@@ -53,7 +53,7 @@ class Changes:
             yield self.random.choice(groups)
 
     def _holding(self, group: Group, services: Sequence[str]) -> Iterator[Group]:
-        if self.catalogue.fits(services, group.num_devices):
+        if self.catalogue.fits(services, group.num_devices, group.kv_bytes):
             yield group.holding(services)
 
     def _add(self) -> Iterator[Plan]:

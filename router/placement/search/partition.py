@@ -92,14 +92,16 @@ def first_fit(groups: Iterable[Group], catalogue: Catalogue, services: Iterable[
     places = sorted(groups, key=lambda group: group.num_devices)
     unplaced = []
     for service in sorted(services, key=lambda name: (-_least_bytes(name, catalogue), name)):
-        index = next(
-            (i for i, group in enumerate(places) if catalogue.fits((*group.services, service), group.num_devices)), None
-        )
+        index = next((i for i, group in enumerate(places) if _takes(group, service, catalogue)), None)
         if index is None:
             unplaced.append(service)
         else:
             places[index] = places[index].plus(service)
     return unplaced
+
+
+def _takes(group: Group, service: str, catalogue: Catalogue) -> bool:
+    return catalogue.fits((*group.services, service), group.num_devices, group.kv_bytes)
 
 
 def _least_bytes(service: str, catalogue: Catalogue) -> int:

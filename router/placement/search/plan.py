@@ -11,6 +11,7 @@ class Group:
     """Devices of one host, from ``first`` on, that work as one engine and hold the weights of ``services`` (sorted).
 
     ``num_devices`` is the parallelism; with a service's name it also says what that costs: `Catalogue.profile`.
+    ``kv_bytes``: what an engine that is there has for KV, whatever it holds; None: what its devices' weights leave.
     """
 
     id: str
@@ -19,6 +20,7 @@ class Group:
     num_devices: int
     services: tuple[str, ...] = ()
     role: Role = Role.MULTIPLEX
+    kv_bytes: int | None = None
 
     @classmethod
     def of_devices(cls, host: str, first: int, num_devices: int) -> "Group":

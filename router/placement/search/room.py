@@ -21,7 +21,7 @@ def _why(service: str, plan: Plan, catalogue: Catalogue) -> str:
         return f"{service}: each group that it has a profile for holds {catalogue.max_sharing} services already"
 
     def missing(group: Group) -> int:
-        return catalogue.missing_bytes((*group.services, service), group.num_devices)
+        return catalogue.missing_bytes((*group.services, service), group.num_devices, group.kv_bytes)
 
     best = min(open_ones, key=missing)
     needed = footprints[best.num_devices].num_bytes

@@ -268,3 +268,14 @@ def test_engines_that_tell_of_themselves_are_judged_as_what_they_are():
     )
     assert theirs.normalized_latency == pytest.approx(ours.normalized_latency, rel=0.1)
     assert theirs.num_late == pytest.approx(ours.num_late, abs=3)
+
+
+def test_an_engine_has_the_memory_for_kv_that_it_has():
+    """Beside one whose weights leave more, it holds fewer requests at a time."""
+    [group] = plan(["chat"]).groups
+    asked = traffic(40.0)
+    small, large = (
+        evaluator(asked).exact([Plan((replace(group, kv_bytes=kv_bytes),))])[0].services["chat"]
+        for kv_bytes in (CATALOGUE.profile("chat", 1).kv_bytes(2000), None)
+    )
+    assert small.normalized_latency > 1.5 * large.normalized_latency

@@ -13,7 +13,7 @@ from bench.papers.seallm.__main__ import Run, ratios
 from bench.papers.seallm.lengths import TABLE_1, Spread, clusters
 from bench.papers.seallm.multiplexing import LEAST_PART, memory_quotas, sm_quotas, split_profile
 from bench.papers.seallm.plans import Effort, Planner, dedicated, group_loads, make_plan, muxserve, planned_for
-from bench.papers.seallm.replacing import Replaceable, WithCosts, costs_of, engine_id, regrouping
+from bench.papers.seallm.replacing import Replaceable, WithCosts, engine_id, regrouping
 from bench.papers.seallm.run import Case, Result, Served, result_of, run_case
 from bench.papers.seallm.scene import (
     Inputs,
@@ -30,11 +30,12 @@ from bench.papers.seallm.systems import OURS, SYSTEMS, make_testbed
 from engines.costs.linear import decode_step_s, prefill_s
 from router.placement.observe.interval import Threshold
 from router.placement.observe.requirements import Catalogue, Cluster
-from router.placement.observe.running_mesh import KV_UNITS
+from router.placement.observe.running_mesh import rounded
 from router.placement.observe.traffic import Arrival, Traffic
 from router.placement.search.plan import Group, Plan
 from router.placement.search.question import Question, SearchFailed
 from router.placement.search.score import Score, ServiceScore
+from router.placement.search.span import DeviceSpan
 from simulation.engines.physics import SmQuota
 from simulation.loads.rows import TraceError
 from simulation.loads.trace_request import TraceRequest
@@ -198,11 +199,12 @@ def _weight_bytes(one: Replaceable) -> int:
 
 
 def test_the_daemon_plans_with_what_services_cost_where_no_engine_has_had_them(world: World):
-    costs = costs_of([Replaceable.of(Group.of_devices("a", 0, size).plus("s0"), world) for size in (2, 4)])
+    groups = {size: Group.of_devices("a", 0, size).plus("s0") for size in (2, 4)}
+    engines = {group.id: Replaceable.of(group, world).profile for group in groups.values()}
     known = world.catalogue.footprints["s0"][4]
     asked = Traffic.recorded({"s0": [Arrival(0.0, 100, 10)]}, 1.0)
-    present, cluster = Plan(()), Cluster({})
-    learnt = Catalogue({"s0": {4: replace(known, kv_bytes=known.profile.kv_bytes(500))}}, KV_UNITS)
+    present, cluster = Plan(()), Cluster({}, (), (DeviceSpan(groups[4], (groups[2],)),))
+    learnt = Catalogue({"s0": {4: replace(known, kv_bytes=known.profile.kv_bytes(500))}}, 1)
     question = Question(1, present, cluster, learnt, asked, {}, FEWEST_REQUESTS, Threshold(), 0.0)
     heard = list[Question]()
 
@@ -210,14 +212,17 @@ def test_the_daemon_plans_with_what_services_cost_where_no_engine_has_had_them(w
         heard.append(question)
         return SearchResult(SearchFailed("nothing"), 0.0)
 
-    WithCosts(search, costs)(question)
+    WithCosts(search, engines)(question)
     [footprints] = heard[0].catalogue.footprints.values()
     assert footprints.keys() == {2, 4}
     for size, one in footprints.items():
         assert one.profile.prefill == world.catalogue.profile("s0", size).prefill
-        per_token = world.catalogue.profile("s0", size).kv_bytes_per_token
-        part = 500 * per_token / costs[size].kv_memory_bytes
-        assert one.kv_bytes / (size * KV_UNITS) == pytest.approx(part, rel=1e-3), "a part of the memory that KV has"
+        assert one.kv_bytes == 500 * world.catalogue.profile("s0", size).kv_bytes_per_token
+        assert one.profile.weight_bytes == 0, "they are counted apart"
+    [span] = heard[0].cluster.spans
+    assert [group.kv_bytes for group in span.groups] == [
+        rounded(engines[group.id].kv_memory_bytes) for group in span.groups
+    ]
 
 
 def test_a_plan_for_the_first_window_knows_nothing_of_what_comes_later(world: World):

@@ -3,6 +3,7 @@
 import dataclasses
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
 from mesh.topology.parse import load
@@ -10,7 +11,7 @@ from mesh.wire.control import Role
 from router.placement.change.obstacles import Obstacles
 from router.placement.observe.device_ways import DeviceWays
 from router.placement.observe.devices import Devices
-from router.placement.observe.running_mesh import KV_UNITS, catalogue_of, present_plan
+from router.placement.observe.running_mesh import catalogue_of, present_plan
 from router.placement.search.span import regrouped
 from tests.router.cluster import M0, make_status
 
@@ -43,8 +44,10 @@ def test_a_profile_tells_what_an_engine_costs_that_never_ran(tmp_path: Path):
     known = ways.complete(catalogue_of(MESH.values(), LONGEST, 2), LONGEST)
     assert known.profile("a", 1).decode == STATUS.services[0].decode_cost, "what runs knows better"
     assert known.profile("a", 2).name == "a100-llama3-8b-tp2"
-    assert known.footprints["a"][2].kv_bytes < 2 * KV_UNITS / 1000
-    assert [one.names for one in ways.usable(present_plan(MESH), known)] == [{"n-0", "n-1", "w"}]
+    assert known.footprints["a"][2].kv_bytes == 100 * known.profile("a", 2).kv_bytes_per_token
+    [usable] = ways.usable(present_plan(MESH), known)
+    assert usable.names == {"n-0", "n-1", "w"}
+    assert usable.spanning.kv_bytes == pytest.approx(known.profile("a", 2).kv_memory_bytes, rel=0.04)
     assert devices.not_known(MESH.values()) == []
 
 

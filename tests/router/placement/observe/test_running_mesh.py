@@ -4,7 +4,14 @@ from msgspec.structs import replace
 
 from mesh.wire.control import EnginePlace, ProcessState, Role
 from router.placement.change.changeover import Changeover, Patience
-from router.placement.observe.running_mesh import catalogue_of, cluster_of, places, present_plan, waiting
+from router.placement.observe.running_mesh import (
+    catalogue_of,
+    cluster_of,
+    places,
+    present_plan,
+    rounded,
+    waiting,
+)
 from router.placement.search.search import search
 from tests.router.cluster import M0, make_status
 from tests.router.placement.worlds import Fluid, traffic
@@ -46,16 +53,38 @@ def test_services_share_an_engine_as_far_as_their_longest_requests_fit():
     assert found.profile("a", 1).decode == MESH["e0"].services[0].decode_cost
 
 
-def test_kv_has_its_bytes_however_memory_is_measured():
-    """Or what engines copy of it would take a time of its own: those that plans are judged by offload KV."""
-    told = [replace(one, block_bytes=2**20 * one.block_size) for one in MESH["e1"].services]
-    found = catalogue_of([replace(MESH["e1"], services=told)], {"a": 1000, "b": 700}, max_sharing=2)
+def told(engine, token_bytes):
+    """The engine, which says how many bytes a token takes."""
+    return replace(engine, services=[replace(one, block_bytes=token_bytes * one.block_size) for one in engine.services])
+
+
+def test_kv_has_the_bytes_that_engines_tell():
+    """Or what engines copy of it would take a time of its own where plans are judged."""
+    found = catalogue_of([told(MESH["e1"], 2**20)], {"a": 1000, "b": 700}, max_sharing=2)
     profile = found.profile("a", 1)
     assert (profile.kv_bytes_per_token, profile.kv_memory_bytes) == (2**20, 1600 * 2**20)
-    assert found.footprints["a"][1].kv_bytes == 1000 * found.device_bytes // 1600
+    assert found.footprints["a"][1].kv_bytes == 1000 * 2**20
     assert not found.fits(["a", "b"], 1)
     untold = catalogue_of(MESH.values(), {"a": 1000}, max_sharing=2).profile("a", 1)
     assert untold.kv_memory_bytes // untold.kv_bytes_per_token == 1600
+
+
+def test_each_engine_has_the_memory_that_it_has():
+    """The small one cannot take a service whose longest request only the others hold."""
+    small = replace(MESH["e1"], services=[replace(one, num_blocks=one.num_blocks // 4) for one in MESH["e1"].services])
+    mesh = {"e0": told(MESH["e0"], 2**20), "e1": told(small, 2**20), "e2": replace(MESH["e2"], services=[])}
+    groups = {group.id: group for group in present_plan(mesh).groups}
+    sizes = [groups[name].kv_bytes for name in mesh]
+    assert sizes == [1600 * 2**20, 400 * 2**20, None]
+    found = catalogue_of(mesh.values(), {"a": 500, "b": 300}, max_sharing=2)
+    assert [found.fits(["a"], 1, size) for size in sizes] == [True, False, True]
+    assert [found.fits(["a", "b"], 1, size) for size in sizes] == [True, False, True]
+
+
+def test_engines_with_nearly_as_much_memory_are_alike():
+    assert rounded(1600 * 2**20) == 1600 * 2**20 == rounded(1601 * 2**20)
+    assert rounded(1700 * 2**20) != rounded(1600 * 2**20)
+    assert rounded(5) == 5
 
 
 def test_a_search_keeps_engines_as_they_are_and_can_be_carried_out():

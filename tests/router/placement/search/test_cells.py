@@ -1,11 +1,12 @@
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 from random import Random
 
 import pytest
 
 from mesh.wire.control import Role
-from router.placement.search.cells import cells, islands
+from router.placement.search.cells import WHAT_WEIGHTS_LEAVE, cells, islands
 from router.placement.search.plan import Group, Plan
 from tests.seeds import each_seed
 
@@ -24,9 +25,16 @@ def plan(*engines):
 def test_engines_for_both_phases_stand_alone_and_equal_ones_count_once():
     found = cells(plan((1, "a", M), (1, "a", M), (2, "ab", M), (1, "", M)), {"a": 4.0, "b": 0.0})
     assert {cell.engines: (dict(cell.shares), num) for cell, num in found.items()} == {
-        ((1, ("a",), M),): ({"a": Fraction(1, 4)}, 2),
-        ((2, ("a", "b"), M),): ({"a": Fraction(1, 2), "b": Fraction(1)}, 1),
+        ((1, ("a",), M, WHAT_WEIGHTS_LEAVE),): ({"a": Fraction(1, 4)}, 2),
+        ((2, ("a", "b"), M, WHAT_WEIGHTS_LEAVE),): ({"a": Fraction(1, 2), "b": Fraction(1)}, 1),
     }
+
+
+def test_engines_that_have_other_memory_are_others():
+    same = plan((1, "a", M), (1, "a", M))
+    here = same.with_groups(replace(same.groups[0], kv_bytes=8), replace(same.groups[1], kv_bytes=4))
+    assert list(cells(same, {"a": 1.0}).values()) == [2]
+    assert sorted(cell.engines[0][-1] for cell in cells(here, {"a": 1.0})) == [4, 8]
 
 
 def test_engines_for_one_phase_of_a_service_belong_together():

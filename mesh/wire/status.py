@@ -270,7 +270,8 @@ class Memory(msgspec.Struct, frozen=True):
     carried out or given up: where engines are otherwise, somebody has changed them since. ``seen``: what services were
     asked for in the ``seen_intervals`` before this one, of ``seen_s`` together, in which it was the same;
     ``seen_spreads``, by service: in what bursts. ``earlier``, ``earlier_s`` and ``earlier_spreads``: the same of what
-    is remembered from before that.
+    is remembered from before that, in which what they were asked for shifted ``earlier_shifts`` times;
+    ``earlier_squares`` tell how much (`router.placement.observe.earlier_traffic`).
     """
 
     interval: Count  # its number
@@ -285,6 +286,8 @@ class Memory(msgspec.Struct, frozen=True):
     earlier: list[ServiceTally] = []
     earlier_s: Seconds = 0.0
     earlier_spreads: dict[str, CountSpread] = {}
+    earlier_shifts: Amount = 0.0
+    earlier_squares: dict[str, Amount] = {}
 
 
 class Mark(msgspec.Struct, frozen=True):

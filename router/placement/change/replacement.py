@@ -1,6 +1,6 @@
 """Decides whether to replace the present plan at the end of an interval."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import log, pi
@@ -17,6 +17,7 @@ from router.placement.search.span import DeviceSpan, Regrouping, regroupings
 RISK = 0.05  # of any change that is worth it by chance only, while services are asked for the same, however long
 
 EvaluatorFor = Callable[[Traffic], Evaluator]
+Pair = tuple[Score, Score]  # of the present and the wanted plan
 
 
 class Verdict(StrEnum):
@@ -25,6 +26,7 @@ class Verdict(StrEnum):
     NOT_WORTH = "not worth it"  # what it gains is less than what the change costs, or noise
     OBSTRUCTED = "obstructed"  # a better one cannot be carried out, and what can be is not worth it
     BY_CHANCE = "by chance"  # it gains where it was found, and too little on other samples of the same traffic
+    PASSING = "passing"  # it gains while the load stays, and less than it costs with those that are likely to come
     REPLACE = "replace"
 
 
@@ -61,9 +63,12 @@ def judge(
     risk: float,
     obstacles: Obstacles = NO_OBSTACLES,
     spans: Iterable[DeviceSpan] = (),
+    others: Iterable[Traffic] = (),
+    stays: float = 1.0,
 ) -> Proposal:
     """``wanted`` was found for the ``traffic``. The change must be worth it on all ``samples`` together, too, and what
-    it gains there be chance with no more than the ``risk``. After too many losses no more samples are looked at.
+    it gains there be chance with no more than the ``risk``. After too many losses no more samples are looked at. And it
+    must be worth it if ``stays`` is the part of the time with such traffic, and the rest is like the ``others``.
 
     A place for a service that has none is worth any change.
     """
@@ -82,34 +87,57 @@ def judge(
             return Verdict.OBSTRUCTED
         if is_needed:
             return Verdict.REPLACE
-        pairs = (evaluator_for(sample).exact([present, wanted]) for sample in samples)
         counts_latency = threshold.gain(present_score, wanted_score, *rates) <= threshold.min_gain
-        is_sure = _is_sure(pairs, threshold, rates, risk, counts_latency=counts_latency)
-        return Verdict.REPLACE if is_sure else Verdict.BY_CHANCE
+        seen = _sure(pairs_of(samples), threshold, rates, risk, counts_latency=counts_latency)
+        if seen is None:
+            return Verdict.BY_CHANCE
+        coming = _expected(seen, list(pairs_of(others)), stays)
+        return Verdict.REPLACE if threshold.is_worth(*coming, *rates) else Verdict.PASSING
+
+    def pairs_of(samples: Iterable[Traffic]) -> Iterator[Pair]:
+        for sample in samples:
+            here, there = evaluator_for(sample).exact([present, wanted])
+            yield here, there
 
     swaps = tuple(obstacles.swaps(present, wanted))
     return Proposal(wanted, verdict(), present_score, wanted_score, len(loaded), obstacle, swaps, changes)
 
 
-def _is_sure(
-    pairs: Iterable[Sequence[Score]],
+def _sure(
+    pairs: Iterable[Pair],
     threshold: Threshold,
     rates: tuple[float, float],
     risk: float,
     *,
     counts_latency: bool,
-) -> bool:
-    """Of the present and the wanted plan on one sample after the other. Gains are of attainment, or of latency.
-    ``rates``: of loads, and of engines that pause.
+) -> list[Pair] | None:
+    """The scores of the present and the wanted plan on all samples; None if what is gained may be chance, or is too
+    little. Gains are of attainment, or of latency. ``rates``: of loads, and of engines that pause.
     """
-    seen, gains = list[Sequence[Score]](), list[float]()
+    seen, gains = list[Pair](), list[float]()
     for here, there in pairs:
         seen.append((here, there))
         gains.append(_faster(here, there) if counts_latency else threshold.gain(here, there, *rates))
         if sum(gain <= 0 for gain in gains) > most_losses(risk):
-            return False
-    here, there = (together(scores) for scores in zip(*seen, strict=True))
-    return threshold.is_worth(here, there, *(rate * len(seen) for rate in rates)) and chance(gains) <= risk
+            return None
+    is_worth = threshold.is_worth(*_mean(seen), *rates)
+    return seen if is_worth and chance(gains) <= risk else None
+
+
+def _expected(seen: Sequence[Pair], others: Sequence[Pair], stays: float) -> Pair:
+    """Return the scores of both plans for the time to come."""
+    if not others:
+        return _mean(seen)
+    (here, there), (here_then, there_then) = _mean(seen), _mean(others)
+    return (
+        together([here.scaled(stays), here_then.scaled(1 - stays)]),
+        together([there.scaled(stays), there_then.scaled(1 - stays)]),
+    )
+
+
+def _mean(pairs: Sequence[Pair]) -> Pair:
+    here, there = (together(scores).scaled(1 / len(pairs)) for scores in zip(*pairs, strict=True))
+    return here, there
 
 
 def _faster(here: Score, there: Score) -> float:

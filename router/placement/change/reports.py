@@ -16,6 +16,7 @@ IN_WORDS = {
     Verdict.NOT_WORTH: "a better plan was found, and it is not worth the change",
     Verdict.OBSTRUCTED: "a better plan was found, and it cannot be carried out",
     Verdict.BY_CHANCE: "a better plan was found, and its gain on other samples of the same traffic may be chance",
+    Verdict.PASSING: "a better plan was found, and what is asked for is likely to change before it has paid",
     Verdict.REPLACE: "a better plan was found",
 }
 

@@ -4,30 +4,70 @@ A plan for the last half minute alone takes all engines but one from a service t
 requests are back, they wait until the daemon has seen them, searched, and loaded weights.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
+from math import sqrt
 
 from msgspec import structs
 
 from mesh.wire.status import CountSpread, ServiceTally
 from router.placement.observe.bursts import added_up
 from router.placement.observe.service_monitor import SUMS, Observed, together
+from router.placement.observe.shifts import MOST_SPREAD, NO_SHIFTS, Shifts, part_that_stays
 
 
 class EarlierTraffic:
     """Remembers ``most_s`` of it, and lets it count as ``weight_s`` of its mean rates, beside the seconds of what is
-    the same by now. ``seen``: all of it together; None: it never changed.
+    the same by now. ``seen``: all of it together; None: it never changed. ``num_shifts``: the number of loads that it
+    consists of. ``squares``: of each service, the sum over them of the square of its requests by the load's seconds.
+    Both are in proportion to what is remembered.
     """
 
-    def __init__(self, weight_s: float, most_s: float, seen: Observed | None = None) -> None:
+    def __init__(
+        self,
+        weight_s: float,
+        most_s: float,
+        seen: Observed | None = None,
+        num_shifts: float = 0.0,
+        squares: Mapping[str, float] | None = None,
+    ) -> None:
         self.seen = seen
+        self.num_shifts = num_shifts
+        self.squares = dict(squares or {})
         self._weight_s, self._most_s = weight_s, most_s
 
     def add(self, ended: Observed) -> None:
         """It is not the same any more. The longer it lasted, the more of what was before it is forgotten."""
+        known_s = self.seen.span_s if self.seen is not None else 0.0
+        kept_s = min(known_s, max(0.0, self._most_s - ended.span_s))
+        kept = kept_s / known_s if known_s else 0.0
+        self.num_shifts = kept * self.num_shifts + 1
+        self.squares = _squares({name: kept * square for name, square in self.squares.items()}, ended)
         if self.seen is not None:
-            kept_s = min(self.seen.span_s, max(0.0, self._most_s - ended.span_s))
             ended = together([_part(self.seen, kept_s), ended])
         self.seen = _part(ended, min(ended.span_s, self._most_s))
+
+    def shifts(self, now: Observed, time_s: float) -> Shifts:
+        """Return what is to be expected of the ``time_s`` to come, beside the load that there is ``now``."""
+        if self.seen is None:
+            return NO_SHIFTS
+        both = together([self.seen, now])
+        rates = {name: tally.arrived / both.span_s for name, tally in both.services.items()}
+        stays = part_that_stays(both.span_s / self.num_shifts, time_s)
+        return Shifts(stays, rates, min(self._spread(both, now), MOST_SPREAD))
+
+    def _spread(self, both: Observed, now: Observed) -> float:
+        """The coefficient of variation of rates between loads, of all services together, beyond what chance explains
+        (the estimator of a random effect by the analysis of variance).
+        """
+        squares, mean_s = _squares(self.squares, now), both.span_s / (self.num_shifts + 1)
+        variance = total = 0.0
+        for name, tally in both.services.items():
+            rate = tally.arrived / both.span_s
+            between = (squares.get(name, 0.0) - rate * tally.arrived) / self.num_shifts
+            variance += (between - both.dispersion(name) * rate) / mean_s
+            total += rate**2
+        return sqrt(max(0.0, variance) / total) if total else 0.0
 
     def beside(self, now: Observed) -> Observed:
         """Return what is to be planned for: services that were asked for more are asked for more than now, the less so
@@ -44,6 +84,12 @@ class EarlierTraffic:
                 services[name] = _with(there, tally, round(missing))
                 spreads.update(added_up([_only(name, now), _only(name, self.seen)]))
         return replace(now, services=services, spreads=spreads)
+
+
+def _squares(known: Mapping[str, float], load: Observed) -> dict[str, float]:
+    """With those of one load more."""
+    own = {name: tally.arrived**2 / load.span_s for name, tally in load.services.items()}
+    return {name: known.get(name, 0.0) + own.get(name, 0.0) for name in (*known, *own)}
 
 
 def _only(name: str, seen: Observed) -> dict[str, CountSpread]:

@@ -13,6 +13,7 @@ from mesh.wire.status import Memory, ServiceTally
 from router.placement.observe.bursts import Spreads
 from router.placement.observe.earlier_traffic import EarlierTraffic
 from router.placement.observe.service_monitor import Observed, moments_of, together
+from router.placement.observe.shifts import NO_SHIFTS, Shifts
 
 DEVIATIONS = 3.0  # between an interval and what was seen before it, for services to be asked for something else
 DEVIATIONS_WITHIN = 4.0  # the same in the middle of an interval, where chance has more places to look like a change
@@ -47,7 +48,8 @@ class TrafficSeen:
         """
         earlier = _observed(left.earlier, left.earlier_s, left.earlier_spreads)
         seen = _observed(left.seen, left.seen_s, left.seen_spreads)
-        return cls(EarlierTraffic(spec.shortest_s, spec.longest_s, earlier), seen, left.seen_intervals)
+        remembered = EarlierTraffic(spec.shortest_s, spec.longest_s, earlier, left.earlier_shifts, left.earlier_squares)
+        return cls(remembered, seen, left.seen_intervals)
 
     def told(self) -> dict[str, Any]:
         """Return the fields of `Memory` that are of this."""
@@ -60,6 +62,8 @@ class TrafficSeen:
             "earlier": list(earlier.services.values()),
             "earlier_s": earlier.span_s,
             "earlier_spreads": dict(earlier.spreads),
+            "earlier_shifts": self.earlier.num_shifts,
+            "earlier_squares": dict(self.earlier.squares),
         }
 
     @property
@@ -77,6 +81,10 @@ class TrafficSeen:
         self.seen = together(whole[-at:])
         self.num_intervals = self.num_intervals + 1 if at == 0 else 1
         return self._with_answers(self.earlier.beside(self.seen), together(parts))
+
+    def shifts(self, time_s: float) -> Shifts:
+        """Return what is to be expected of so much time to come."""
+        return NO_SHIFTS if self.seen is None else self.earlier.shifts(self.seen, time_s)
 
     def _with_answers(self, seen: Observed, last: Observed) -> Observed:
         """With lengths of earlier answers for services of which too few were answered. ``last``: the last interval."""

@@ -16,6 +16,7 @@ from router.placement.observe.interval import Threshold
 from router.placement.observe.requirements import Catalogue, Cluster, check_fits
 from router.placement.observe.running_mesh import catalogue_of, cluster_of, with_weights
 from router.placement.observe.service_monitor import Observed
+from router.placement.observe.shifts import NO_SHIFTS, Shifts
 from router.placement.observe.traffic import Traffic
 from router.placement.search.chance import num_samples
 from router.placement.search.evaluators import Evaluators
@@ -29,6 +30,7 @@ LEAST_DRAWN = 200  # or longer, if it has fewer requests than that,
 MOST_DRAWN = 1500  # or less, if it has more
 LEAST_JUDGED = 600  # requests that the plan found is judged on, beside the present one: a minute's may be few,
 LONGEST_JUDGED_S = 600.0  # if they are not longer than that
+NUM_OTHERS = 8  # samples of other loads
 LENGTH_DEVIATIONS = 4.0  # above the mean: the longest request that a place must have room for
 NOTHING_WAITS: Mapping[str, int] = {}
 LEAST_SHARING = 2  # services that may share an engine unless somebody says otherwise (SeaLLM, section 6.1)
@@ -40,7 +42,7 @@ class Question:
 
     Engines stay as they are but for the spans of ``cluster``, which has those of ``present``. They serve as they do
     now, by ``conduct``. Local search takes ``improve_s``. A plan that has ``obstacles`` is told of at best. ``risk``:
-    of a change that is worth it by chance only.
+    of a change that is worth it by chance only. ``shifts``: what comes until the next plan.
     """
 
     number: int
@@ -55,6 +57,7 @@ class Question:
     seed: int = 0
     obstacles: Obstacles = NO_OBSTACLES
     risk: float = risk_of(1)
+    shifts: Shifts = NO_SHIFTS
 
     def drawn(self, least: int = LEAST_DRAWN) -> Traffic:
         """Draw so many requests, or those of a minute, with the rates and the moments of lengths that were seen."""
@@ -65,6 +68,14 @@ class Question:
         span_s, first = self._span_s(LEAST_DRAWN), f"{self.seed}/sample"
         unsure = (self.asked.drawn_unsure(span_s, f"{first} {number}") for number in range(num_samples(self.risk)))
         return (sample.with_short_queues() for sample in unsure)
+
+    def others(self) -> Iterator[Traffic]:
+        """Samples of other loads, if any may come until the next plan."""
+        if self.shifts.stays < 1:
+            span_s = self._span_s(LEAST_DRAWN)
+            for number in range(NUM_OTHERS):
+                seed = f"{self.seed}/other {number}"
+                yield Traffic(span_s, self.shifts.other(self.asked, seed).services).drawn_anew(seed)
 
     def _span_s(self, least: int) -> float:
         rate = sum(service.rate for service in self.asked.services.values())
@@ -118,6 +129,7 @@ def make_question(
     num_intervals: int = 1,
     waiting: Mapping[str, int] = NOTHING_WAITS,
     ways: DeviceWays | None = None,
+    shifts: Shifts = NO_SHIFTS,
 ) -> Question:
     """Make a question of what was heard. ``services`` are to be placed, too, if there is none of them yet. ``known``
     tells what services cost.
@@ -148,6 +160,7 @@ def make_question(
         seed,
         obstacles,
         risk_of(num_intervals),
+        shifts,
     )
 
 
@@ -191,6 +204,8 @@ def _proposal(question: Question, found: FoundPlan, judged: Traffic, evaluator_f
             question.risk,
             question.obstacles,
             question.cluster.spans,
+            question.others(),
+            question.shifts.stays,
         )
 
     proposal = judge_of(found.best.plan)

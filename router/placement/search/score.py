@@ -1,7 +1,7 @@
 """Computes what a plan is worth for a traffic."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from router.placement.search.plan import Plan
@@ -69,6 +69,19 @@ class Score:
         """Mean of a request; those of services that are placed nowhere count as nothing."""
         total = sum(service.normalized_latency for service in self.services.values())
         return total / self.num_requests if self.num_requests else 0.0
+
+    def scaled(self, factor: float) -> "Score":
+        """Return the score of so many times the requests."""
+        services = {
+            name: replace(
+                one,
+                num_requests=factor * one.num_requests,
+                num_late=factor * one.num_late,
+                normalized_latency=factor * one.normalized_latency,
+            )
+            for name, one in self.services.items()
+        }
+        return Score(services)
 
     @property
     def short(self) -> list[str]:

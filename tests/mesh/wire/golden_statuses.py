@@ -169,7 +169,7 @@ STATUSES: list[tuple[Message, dict[str, object]]] = [
                 Memory(
                     *(6, 60.0, 1.5, 2, ["chat"]),
                     *([], 120.0, 2, {"chat": CountSpread(11, 50.5, 180.25)}),
-                    *([], 300.0, {"chat": CountSpread(4, 8.0, 9.0)}),
+                    *([], 300.0, {"chat": CountSpread(4, 8.0, 9.0)}, 2.5, {"chat": 40.0}),
                 ),
                 12.5,
                 [],
@@ -221,6 +221,8 @@ STATUSES: list[tuple[Message, dict[str, object]]] = [
                     "earlier": [],
                     "earlier_s": 300.0,
                     "earlier_spreads": {"chat": {"pairs": 4, "arrived": 8.0, "squares": 9.0}},
+                    "earlier_shifts": 2.5,
+                    "earlier_squares": {"chat": 40.0},
                 },
                 "age_s": 12.5,
                 "services": [],

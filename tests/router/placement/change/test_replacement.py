@@ -40,11 +40,13 @@ def score(attainment, latency):
     return Score({"a": ServiceScore(100, 100 * (1 - attainment), 100.0 * latency)})
 
 
-def judged(attained, risk=RISK, threshold=THRESHOLD):
-    """With the number of times that plans were scored."""
+def judged(attained, risk=RISK, threshold=THRESHOLD, stays=1.0, num_others=0):
+    """With the number of times that plans were scored. The last ones are other loads."""
     evaluators = Attained(attained)
     samples = (ASKED.drawn_anew(seed) for seed in range(num_samples(risk)))
-    return judge(HERE, THERE, ASKED, threshold, evaluators, samples, risk).verdict, evaluators.num_asked
+    others = (ASKED.drawn_anew(-1 - seed) for seed in range(num_others))
+    proposal = judge(HERE, THERE, ASKED, threshold, evaluators, samples, risk, others=others, stays=stays)
+    return proposal.verdict, evaluators.num_asked
 
 
 def test_a_gain_that_shows_on_all_samples_is_worth_a_change():
@@ -64,6 +66,16 @@ def test_after_too_many_losses_no_more_are_looked_at():
 
 def test_a_gain_that_is_no_chance_and_small_is_not_worth_it():
     assert judged([0.9] + [0.81] * 7) == (Verdict.BY_CHANCE, 8)
+
+
+@pytest.mark.parametrize(("stays", "verdict"), [(1.0, Verdict.REPLACE), (0.8, Verdict.REPLACE), (0.5, Verdict.PASSING)])
+def test_what_is_gained_while_a_load_stays_must_pay_for_what_is_lost_after_it(stays, verdict):
+    """A tenth is gained, and then as much is lost: at least two hundredths must be left."""
+    assert judged([0.9] * 8 + [0.7] * 4, stays=stays, num_others=4) == (verdict, 12)
+
+
+def test_other_loads_are_not_looked_at_where_a_gain_may_be_chance():
+    assert judged([0.9] + [0.79] * 7, stays=0.5, num_others=4) == (Verdict.BY_CHANCE, 4)
 
 
 def test_what_loading_costs_is_lost_on_every_sample():

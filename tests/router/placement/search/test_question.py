@@ -12,8 +12,9 @@ from router.placement.change.replacement import Verdict, risk_of
 from router.placement.observe.conduct import Conduct
 from router.placement.observe.running_mesh import present_plan
 from router.placement.observe.service_monitor import Observed
+from router.placement.observe.shifts import Shifts
 from router.placement.search.chance import num_samples
-from router.placement.search.question import answer, make_question
+from router.placement.search.question import NUM_OTHERS, answer, make_question
 from tests.router.cluster import M0, make_status
 from tests.router.placement.worlds import Fluid
 
@@ -93,3 +94,23 @@ def test_what_cannot_be_had_is_told_if_it_would_be_worth_it_and_what_can_be_is_n
         proposal = answer(changed(asked_for, obstacles=obstacles), Counting(), lambda done: done >= 20).proposal
         assert proposal.verdict is verdict
         assert (proposal.obstacle is None) == (verdict is Verdict.REPLACE)
+
+
+def test_a_change_must_pay_for_the_loads_that_are_likely_to_come_too():
+    """Now everybody asks for b, and over all it is a."""
+    asked_for = question({"e0": ["a"], "e1": ["a"], "e2": ["b"]}, a=1.0, b=8.0)
+    asked_for = changed(asked_for, catalogue=changed(asked_for.catalogue, max_sharing=1))
+    verdicts = {}
+    for stays in (1.0, 0.9, 0.2):
+        lasting = changed(asked_for, shifts=Shifts(stays, {"a": 8.0, "b": 1.0}, 0.2))
+        verdicts[stays] = answer(lasting, Counting(), lambda done: done >= 20).proposal.verdict
+    assert verdicts == {1.0: Verdict.REPLACE, 0.9: Verdict.REPLACE, 0.2: Verdict.PASSING}
+
+
+def test_other_loads_are_drawn_only_if_any_may_come():
+    asked_for = question({"e0": ["a"], "e1": ["b"]}, a=1.0, b=8.0)
+    assert list(asked_for.others()) == []
+    lasting = changed(asked_for, shifts=Shifts(0.5, {"a": 8.0, "b": 1.0}, 0.0))
+    rates = [(other.rate("a"), other.rate("b")) for other in lasting.others()]
+    assert len(rates) == NUM_OTHERS
+    assert sum(a for a, _ in rates) / len(rates) == pytest.approx(8.0, rel=0.2)

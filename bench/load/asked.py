@@ -99,7 +99,7 @@ def runs_of(options: argparse.Namespace) -> dict[str, argparse.Namespace]:
 async def asked(options: argparse.Namespace) -> Asked:
     """All is checked before anything is sent but questions. Raise `UserError`."""
     check(options)
-    promises = _promises(options)
+    promises, load = _promises(options), load_of(options)
     address = Address.parse(options.url, is_verified=not options.insecure)
     headers = bearer(options.api_key_file) | dict(options.header)
     client = HttpClient(address, headers)
@@ -108,7 +108,7 @@ async def asked(options: argparse.Namespace) -> Asked:
         prompts = await prompting(options, client, address.url, mix.services[0])
     finally:
         await client.close()
-    plan = make_plan(options, mix, prompts)
+    plan = make_plan(options, mix, prompts, load)
     _check_promised_services(promises, plan)
     return Asked(
         address,
@@ -220,12 +220,12 @@ def _only(served: dict[str, str] | None, url: str) -> str:
 # --- the plan ---------------------------------------------------------------------------------------------------------
 
 
-def make_plan(options: argparse.Namespace, mix: Mix, prompts: Prompting) -> Plan:
-    """Raise `UserError` if nothing would be sent."""
+def make_plan(options: argparse.Namespace, mix: Mix, prompts: Prompting, load: LoadDescription | None = None) -> Plan:
+    """Make the plan of the ``load``, or of what options say. Raise `UserError` if nothing would be sent."""
     times = Random(f"{options.seed}/times")
     extent = Extent(options.requests, options.duration)
-    if options.load is not None:
-        return _described(_at_level(read_description(options.load), options), options.seed, mix)
+    if load is not None:
+        return _described(load, options.seed, mix)
     if options.trace is not None:
         return _traced(options, extent, mix)
     if options.requests is None and options.duration is None:
@@ -242,8 +242,11 @@ def make_plan(options: argparse.Namespace, mix: Mix, prompts: Prompting) -> Plan
     return Plan(tuple(shapes), pace, is_stationary=options.rate != float("inf"))
 
 
-def _at_level(load: LoadDescription, options: argparse.Namespace) -> LoadDescription:
-    """As much of it as is asked for."""
+def load_of(options: argparse.Namespace) -> LoadDescription | None:
+    """Return what the file of ``--load`` describes, as much of it as is asked for."""
+    if options.load is None:
+        return None
+    load = read_description(options.load)
     if options.rate is not None and options.concurrency is not None:
         raise UserError("--rate and --concurrency: with --load, one of them, as the file is an open or a closed loop")
     if options.rate == float("inf"):

@@ -264,6 +264,7 @@ MISTAKES = [
     (["--prompt-as", "ids", "--api", "chat"], "completions"),
     (["--url", "ftp://x"], "--url"),
     (["--url", "http://127.0.0.1:1"], "no server answers"),
+    (["--url", "http://127.0.0.1:1", "--load", "missing.toml"], "missing.toml"),
 ]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.load.arguments import add_load, add_prompts
-from bench.load.asked import check, make_plan, runs_of
+from bench.load.asked import check, load_of, make_plan, runs_of
 from bench.load.client.http import HttpClient
 from bench.load.generator.driver import Driver
 from bench.load.generator.wire import Recipe
@@ -46,7 +46,8 @@ def parsed(*options: str) -> argparse.Namespace:
 
 def planned(*options: str) -> Plan:
     [asked_for] = runs_of(parsed(*options)).values()
-    return make_plan(asked_for, MIX, Prompting(Recipe("completions", sends_ids=True, seed=3)))
+    prompts = Prompting(Recipe("completions", sends_ids=True, seed=3))
+    return make_plan(asked_for, MIX, prompts, load_of(asked_for))
 
 
 def test_closed_loops_ask_for_the_same(lengths: Path):

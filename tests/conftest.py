@@ -26,7 +26,7 @@ from tests.tools.forking import Forks
 from tests.tools.rewriting import rewrite_ahead
 
 LONG_S = 300  # files whose tests have as long as this start meshes or run models, and wait for most of their time
-NUM_EXAMPLES = 50  # of Hypothesis for a test that names no number, and ten times as many at night
+NUM_EXAMPLES = 25  # of Hypothesis for a test that names no number, and ten times as many at night
 SHORT_BYTES = 24  # of a folder for temporary files, in which paths of Unix sockets stay short enough
 DEFAULT_TOPOLOGY = Path(__file__).parents[1] / "deploy/topology.toml"
 OWN: pytest.StashKey[Path] = (

@@ -9,7 +9,7 @@ from mesh.wire.requests import (
 from tests.engines.virtual import VirtualMesh
 from tests.engines.virtual_memory import SERVICE
 
-SEEDS = 12
+SEEDS = 6
 
 
 def two_engines(seed: int = 0, **options: object) -> VirtualMesh:

@@ -32,7 +32,7 @@ COST = StepCost(PrefillCost(0.0, 0.001), DecodeCost(0.005, 0.001))  # of engines
 MAX_RUNNING, CHUNK_TOKENS, MIN_CHUNK = 8, 128, 32
 LONGEST_STEP_S = 0.005 + 0.001 * MAX_RUNNING
 TPOT_S = 0.02
-SEEDS = 10
+SEEDS = 5
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from tests.engines.virtual import VirtualMesh
 from tests.engines.virtual_memory import GATEWAY, OTHER, SERVICE, continuation
 from tests.seeds import each_seed
 
-SEEDS = 12
+SEEDS = 6
 
 
 def one_engine(role: Role = Role.MULTIPLEX) -> tuple[VirtualMesh, EngineCore]:

@@ -174,7 +174,7 @@ def test_with_quotas_tokens_are_right_and_nobody_waits_for_ever(make_spec: MakeS
     assert tokens(mesh, specs) == continuations(specs)
 
 
-@each_seed(25, most=60)
+@each_seed(12, most=60)
 def test_tokens_are_right_and_nothing_leaks_where_memory_is_short(make_spec: MakeSpec, seed: int):
     """Requests with common beginnings, cancelled by nobody, handed over and migrated between two engines."""
     dice, mesh = random.Random(seed), VirtualMesh(seed)

@@ -176,4 +176,4 @@ class PoolMachine(RuleBasedStateMachine):
 
 
 TestPoolMachine = PoolMachine.TestCase
-TestPoolMachine.settings = settings(max_examples=len(seeds(25)), stateful_step_count=40)
+TestPoolMachine.settings = settings(max_examples=len(seeds(12)), stateful_step_count=40)

@@ -277,7 +277,7 @@ class Memory(RuleBasedStateMachine):
 
 
 TestMemory = Memory.TestCase
-TestMemory.settings = settings(max_examples=len(seeds(30)), stateful_step_count=30)
+TestMemory.settings = settings(max_examples=len(seeds(15)), stateful_step_count=30)
 
 
 def test_whoever_keeps_the_content_is_told_of_each_page_and_block_that_is_taken():

@@ -120,7 +120,7 @@ def test_of_many_failed_loads_the_last_are_told():
     assert [failed.number for failed in told] == list(range(MOST_FAILED + 1, 2 * MOST_FAILED + 1))
 
 
-@each_seed(10)
+@each_seed(5)
 def test_what_runs_moves_away_before_its_service_goes(make_spec: MakeSpec, seed: int):
     mesh = two_engines(seed)
     specs = [make_spec(f"r{i}", 5 + i, 30, first=100 * i, service=(SERVICE, OTHER)[i % 2]) for i in range(4)]
@@ -186,7 +186,7 @@ def test_routers_do_not_see_what_is_leaving(make_spec: MakeSpec):
     assert set(engine_view("a", mesh.engines["a"].core.status(mesh.now), 0.0, ()).services) == {SERVICE}
 
 
-@each_seed(20)
+@each_seed(10)
 def test_whatever_comes_and_goes_tokens_are_right_and_nothing_leaks(make_spec: MakeSpec, seed: int):
     draw, mesh = random.Random(seed), two_engines(seed)
     specs = {}

@@ -16,7 +16,7 @@ from tests.engines.virtual_engine import VirtualEngine, VirtualTier
 from tests.engines.virtual_memory import BLOCK_SIZE, GATEWAY, continuation
 from tests.seeds import each_seed
 
-SEEDS = 12
+SEEDS = 6
 TURN = 41  # tokens of a prompt: to compute them takes longer than to begin to pull
 
 

@@ -164,7 +164,7 @@ def test_without_its_draft_model_an_engine_goes_on(make_spec: MakeSpec, pauses: 
     assert speculation(engine).counts.num_checks > checks
 
 
-@each_seed(15)
+@each_seed(8)
 def test_answers_are_right_where_memory_is_short_and_requests_move(make_spec: MakeSpec, seed: int):
     """Preempted, handed over, migrated, in slices, beside requests of the draft model's own."""
     dice = random.Random(seed)

@@ -82,7 +82,7 @@ def test_decodes_of_other_requests_share_the_step(make_spec: MakeSpec):
     assert speculation(mesh.engines["e"].core).counts.num_accepted > 0
 
 
-@each_seed(15)
+@each_seed(8)
 def test_answers_are_right_where_memory_is_short_and_requests_move(make_spec: MakeSpec, seed: int):
     """Preempted, handed over, migrated, in slices, with common beginnings and ends that come early."""
     dice, mesh = random.Random(seed), new_mesh(seed, drafts=random.Random(seed).randint(1, 7))

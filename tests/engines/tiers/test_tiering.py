@@ -20,7 +20,7 @@ from tests.engines.virtual_engine import VirtualEngine, VirtualTier
 from tests.engines.virtual_memory import BLOCK_SIZE, GATEWAY, OTHER, SERVICE, continuation
 from tests.seeds import each_seed
 
-SEEDS = 12
+SEEDS = 6
 DISCIPLINES = (Scheduling.SLO, Scheduling.DB, Scheduling.FCFS, Scheduling.ROUND_ROBIN)
 
 

@@ -33,7 +33,7 @@ def refused(mesh: VirtualMesh) -> list[str]:
     return [answer.request for answer in mesh.answers if isinstance(answer, Refused)]
 
 
-@each_seed(10)
+@each_seed(5)
 def test_paused_requests_go_on_where_their_service_is_loaded(make_spec: MakeSpec, seed: int):
     mesh = two_engines(seed, b=(SERVICE,))
     wanted = decode(mesh, make_spec)
@@ -114,7 +114,7 @@ def test_what_no_engine_takes_goes_back_in_time(make_spec: MakeSpec):
     assert (mesh.now, mesh.engines["a"].dropped) == (paused_at + MOST_PAUSED_S, [OTHER])
 
 
-@each_seed(20)
+@each_seed(10)
 def test_whatever_pauses_and_comes_back_tokens_are_right_and_nothing_leaks(make_spec: MakeSpec, seed: int):
     draw, mesh = random.Random(seed), two_engines(seed)
     specs = {}

@@ -43,7 +43,7 @@ VALUES = st.recursive(
 )
 FIELDS = sorted({field for kind in KINDS for field in kind.__struct_encode_fields__})
 RIGHT = {"prompt": "hi", "messages": [{"role": "user", "content": "hi"}], "tokens": [1], "input": "hi", "max_tokens": 9}
-COUNT = len(seeds(50))
+COUNT = len(seeds(25))
 
 
 def read(data: bytes, kind: type[Body]) -> object:

@@ -137,7 +137,7 @@ def test_what_a_grammar_allows_is_read_as_calls(name: str, has_tokens: bool, tmp
     vocabulary = Vocabulary(tuple(written.markers) if has_tokens else (), tmp_path)
     tags = (*written.markers, "\n</parameter>", "</parameter>", "</arg_value>")
     num_read = 0
-    for seed in seeds(8):
+    for seed in seeds(5):
         random = Random(seed)
         use = ToolUse(TOOLS, Choosing.REQUIRED, is_parallel=random.random() < 0.5)
         grammar = answer_grammar(vocabulary.special_token, calls=written, use=use)

@@ -17,7 +17,7 @@ from tests.router.chat.corpus import NAMES, SPECIAL_TOKENS, RealTemplate, real_t
 from tests.router.chat.histories import random_chat
 from tests.seeds import seeds
 
-HISTORIES = 200  # of each template
+HISTORIES = 80  # of each template
 
 
 class Noon(datetime):

@@ -15,7 +15,7 @@ from router.view.engine_work import Reservation
 from tests.router.cluster import D0, D1, M0, M1, P0, P1, SERVICE, make_engine, make_request, make_view
 from tests.seeds import seeds
 
-COUNT = len(seeds(20))  # of each policy
+COUNT = len(seeds(10))  # of each policy
 
 seconds = st.floats(0, 10)
 engine_numbers = st.fixed_dictionaries(

@@ -9,7 +9,7 @@ from router.scaling.arrivals import MEMORY_S, ArrivalRate
 from tests.seeds import each_seed
 
 SPAN_S = 0.5
-SEEDS = 8
+SEEDS = 4
 
 
 def counts(rate: float, seconds: float, random: Random) -> list[int]:

@@ -15,7 +15,7 @@ EACH = pytest.mark.parametrize("name", FORMATS)
 
 @EACH
 def test_what_is_written_is_read_in_every_cut(name: str):
-    for seed in seeds(12):
+    for seed in seeds(6):
         random, written, thinks = Random(seed), FORMATS[name], seed % 2 == 0
         answer = random_answer(random, written, thinks=thinks)
         whole = read(answer, written, [answer.text], thinks=thinks)
@@ -53,7 +53,7 @@ def test_garbage_is_read_without_fail_and_alike_in_every_cut(name: str):
         ")", "<", ">", " ", "\n", "name", '"name"', '"arguments": {', "a", "é", "🦜", "</think>", "<think>", "```",
         '{"name": "f", "arguments": {"a": 1}}', "f(a=1)",
     ]  # fmt: skip
-    for seed in seeds(40):
+    for seed in seeds(20):
         random = Random(seed)
         text = "".join(random.choice(fragments) for _ in range(random.randint(1, 40)))
         answer = Answer(text, "", "", [], [])

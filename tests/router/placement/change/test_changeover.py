@@ -69,7 +69,7 @@ BROKEN = {"a": OTHER, "b": SERVICE}.items()
 SWAPPED = {"a": ({OTHER}, Role.MULTIPLEX), "b": ({SERVICE}, Role.DECODE)}
 
 
-@each_seed(8, most=20)
+@each_seed(4, most=20)
 def test_a_plan_is_carried_out_while_requests_run(make_spec, seed: int):
     world = World(seed, loss=0.3)
     specs = [make_spec(f"r{i}", 5, 120, first=100 * i, service=(SERVICE, OTHER)[i % 2]) for i in range(4)]

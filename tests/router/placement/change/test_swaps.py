@@ -84,7 +84,7 @@ def end_of(world: World) -> None:
     world.mesh.settle()
 
 
-@each_seed(8, most=30)
+@each_seed(4, most=30)
 def test_two_engines_swap_their_services_while_requests_run(make_spec, seed: int):
     world = SmallWorld(seed, loss=0.3)
     said = requests(world, make_spec)
@@ -97,7 +97,7 @@ def test_two_engines_swap_their_services_while_requests_run(make_spec, seed: int
     assert not any(isinstance(answer, Refused) for answer in world.mesh.answers)
 
 
-@each_seed(8, most=20)
+@each_seed(4, most=20)
 def test_no_service_is_interrupted_where_another_engine_can_serve_it(seed: int):
     world = SmallWorld(seed, loss=0.3, held=(SERVICE, SERVICE, OTHER))
     places = {

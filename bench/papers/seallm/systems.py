@@ -20,6 +20,7 @@ from bench.papers.seallm.replacing import Replaceable, engine_id, regrouping
 from bench.papers.seallm.scene import Service, World
 from bench.simulated import MANY, make_fleet
 from mesh.topology.schema import EngineSpec, PlacementSpec, PolicySpec, Scheduling, ServiceSpec, Slo, Topology
+from mesh.topology.timing import Timing
 from mesh.wire.control import Role
 from router.placement.search.plan import Group, Plan
 from simulation.engines.physics import Physics, SmQuota
@@ -69,6 +70,7 @@ SYSTEMS = {
     "regrouped": System(Planner.SEARCH, Scheduling.DB, is_replaced=True, regroups=True),
 }
 LINK_BYTES_PER_S = 20e9  # from its host's memory to a device: `simulation.engines.physics`
+NEWS = Timing(heartbeat_s=1.0, lease_s=5.0, reply_s=5.0)  # for a daemon, near a large mesh's
 WHEN_REPLACED = PlacementSpec(interval_s=60.0, shortest_s=30.0, longest_s=240.0)
 
 
@@ -107,9 +109,9 @@ def make_testbed(system: System, plan: Plan, world: World, loads: Loads) -> Test
             kv_quotas = memory_quotas(group, world) if system.quotas is Quotas.MEMORY else {}
             engines.append(_engine(name, group.role, group.services, system, kv_quotas=kv_quotas))
             profiles[name] = shared_profile(group, world)
-    placement = WHEN_REPLACED if system.is_replaced else None
+    placement, timing = (WHEN_REPLACED, NEWS) if system.is_replaced else (None, TIMING)
     policy = PolicySpec(system.policy)
-    topology = make_fleet("testbed", services, engines, policy, timing=TIMING, placement=placement)
+    topology = make_fleet("testbed", services, engines, policy, timing=timing, placement=placement)
     physics = Physics(kv_bytes_per_s=inf, kv_message_s=0.0, sm_quotas=quotas) if quotas else Physics()
     if not system.regroups:
         return Testbed(topology, profiles, physics)

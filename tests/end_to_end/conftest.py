@@ -3,7 +3,6 @@
 import asyncio
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,11 +12,10 @@ import pytest
 
 from bench.live.ports import free_port
 from mesh.cli.cluster import statuses_of
-from mesh.process.fork_server import SHARED
 from mesh.report import report
 from mesh.topology.parse import load
 from tests.commands import run_here
-from tests.tools.warm import run_forked
+from tests.tools.warm import run_module
 
 # Commands that start nothing, and are asked for too often for a process each.
 QUICK = frozenset(["down", "drain", "explain", "load", "logs", "migrate", "plan", "policy", "role", "start"])
@@ -45,16 +43,7 @@ class Mesh:
     def run(self, *arguments: str, timeout_s: float = 180.0) -> "subprocess.CompletedProcess[str]":
         if arguments[0] in QUICK and threading.current_thread() is threading.main_thread() and not _has_loop():
             return run_here(*arguments)
-        if arguments[0] == "up" and self.env.get(SHARED):  # not on Ray, which does not survive a fork
-            return run_forked(["mesh.cli", *arguments], self.env, timeout_s)
-        return subprocess.run(
-            [sys.executable, "-m", "mesh.cli", *arguments],
-            env=self.env,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
+        return run_module(["mesh.cli", *arguments], self.env, timeout_s)
 
     @property
     def admin_url(self) -> str:

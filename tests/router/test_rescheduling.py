@@ -12,7 +12,7 @@ from tests.engines.virtual_memory import BLOCK_SIZE, GATEWAY, SERVICE
 from tests.router.test_migrations import ENGINES, MigratingMesh, assert_whole, losing, make_mesh, spec
 from tests.seeds import each_seed
 
-SEEDS = 3
+SEEDS = 2
 MOST_MOVES = 8  # log2 of a life of a few seconds over the rest of 0.05 s
 RULES = Rescheduling(give_below=24.0, take_above=48.0, interval_s=0.02, rest_s=0.05)
 

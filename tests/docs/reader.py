@@ -34,7 +34,7 @@ class Reader:
         self.write("bin/python", f'#!/bin/sh\nPYTHONPATH={tree} exec {sys.executable} "$@"\n')
         for name in ("mesh", "python"):
             (self.folder / "bin" / name).chmod(0o755)
-        self._own = {} if tree == ROOT else {SHARED: ""}  # the server of the tests has imported that copy
+        self._own = {SHARED: ""}  # the server of the tests has imported another copy
 
     def write(self, name: str, text: str) -> None:
         path = self.folder / name

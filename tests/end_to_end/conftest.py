@@ -3,6 +3,7 @@
 import asyncio
 import os
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,10 +13,11 @@ import pytest
 
 from bench.live.ports import free_port
 from mesh.cli.cluster import statuses_of
+from mesh.process.fork_server import SHARED
 from mesh.report import report
 from mesh.topology.parse import load
 from tests.commands import run_here
-from tests.tools.warm import run_module
+from tests.tools.warm import run_forked
 
 # Commands that start nothing, and are asked for too often for a process each.
 QUICK = frozenset(["down", "drain", "explain", "load", "logs", "migrate", "plan", "policy", "role", "start"])
@@ -43,7 +45,16 @@ class Mesh:
     def run(self, *arguments: str, timeout_s: float = 180.0) -> "subprocess.CompletedProcess[str]":
         if arguments[0] in QUICK and threading.current_thread() is threading.main_thread() and not _has_loop():
             return run_here(*arguments)
-        return run_module(["mesh.cli", *arguments], self.env, timeout_s)
+        if arguments[0] == "up" and self.env.get(SHARED):  # not on Ray, which does not survive a fork
+            return run_forked(["mesh.cli", *arguments], self.env, timeout_s)
+        return subprocess.run(
+            [sys.executable, "-m", "mesh.cli", *arguments],
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
 
     @property
     def admin_url(self) -> str:

@@ -61,7 +61,6 @@ def _serve(owner: socket.socket, listener: socket.socket) -> None:
         sys.stdin = open(0, closefd=False)  # noqa: SIM115
         sys.stdout, sys.stderr = _unbuffered(1), _unbuffered(2)
         sys.argv = ["", *argv[1:]]
-        sys.modules.pop(f"{argv[0]}.__main__", None)  # of which tests have what they compare with
         runpy.run_module(argv[0], run_name="__main__", alter_sys=True)
         code = 0
     except SystemExit as end:
@@ -77,15 +76,8 @@ def _unbuffered(descriptor: int) -> io.TextIOWrapper:
     return io.TextIOWrapper(open(descriptor, "wb", 0, closefd=False), write_through=True)
 
 
-def run_module(argv: list[str], env: Mapping[str, str], timeout_s: float) -> "subprocess.CompletedProcess[str]":
-    """Do as ``python -m`` with these words. The process is forked, if one that forks is in the environment."""
-    if env.get(SHARED):
-        return _run_forked(argv, env, timeout_s)
-    command = [sys.executable, "-m", *argv]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=timeout_s, check=False)
-
-
-def _run_forked(argv: list[str], env: Mapping[str, str], timeout_s: float) -> "subprocess.CompletedProcess[str]":
+def run_forked(argv: list[str], env: Mapping[str, str], timeout_s: float) -> "subprocess.CompletedProcess[str]":
+    """Do as `subprocess.run` does with ``python -m`` and these words."""
     with (
         socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection,
         TemporaryFile() as out,

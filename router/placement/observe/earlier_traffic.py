@@ -32,7 +32,7 @@ class EarlierTraffic:
         squares: Mapping[str, float] | None = None,
     ) -> None:
         self.seen = seen
-        self.num_shifts = num_shifts
+        self.num_shifts = num_shifts if seen is None else max(1.0, num_shifts)  # a predecessor may not have counted
         self.squares = dict(squares or {})
         self._weight_s, self._most_s = weight_s, most_s
 

@@ -33,6 +33,11 @@ def test_without_a_shift_all_stays():
     assert NO_SHIFTS.stays == 1.0
 
 
+def test_what_a_predecessor_left_that_counted_no_shifts_is_one_load():
+    left = EarlierTraffic(30.0, MOST_S, seen(100.0, {"chat": 1.0}))
+    assert left.shifts(seen(100.0, {"chat": 1.0}), 60.0).stays == pytest.approx(part_that_stays(200.0, 60.0))
+
+
 def test_the_part_that_stays_is_the_mean_over_the_time():
     assert part_that_stays(10.0, 0.0) == 1.0
     chances = [2.718281828 ** -(at_s / 50.0) for at_s in range(100)]

@@ -98,7 +98,7 @@ def rounded(kv_bytes: int) -> int:
 
 
 def _profile(service: ServiceStatus, num_devices: int) -> EngineProfile:
-    token_bytes = service.block_bytes // service.block_size or USUAL_TOKEN_BYTES
+    token_bytes = service.block_bytes // max(1, service.block_size) or USUAL_TOKEN_BYTES
     return EngineProfile(
         f"{service.name}, learnt",
         service.prefill_cost,

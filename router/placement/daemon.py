@@ -312,7 +312,7 @@ class PlacementDaemon:
             num_intervals=self._seen.num_intervals,
             waiting=waiting(self._monitor.present(), self._roster.statuses.values()),
             ways=self._devices.ways(self._number),
-            shifts=self._seen.shifts(self._interval.seconds + self._spec.improve_s),
+            shifts=self._seen.shifts(self._spec.improve_s, self._interval.seconds),
         )
         if not self._seen.has_any:
             return self._idle(pending, "nobody asked for anything", now)

@@ -6,14 +6,13 @@ requests are back, they wait until the daemon has seen them, searched, and loade
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import sqrt
 
 from msgspec import structs
 
 from mesh.wire.status import CountSpread, ServiceTally
 from router.placement.observe.bursts import added_up
 from router.placement.observe.service_monitor import SUMS, Observed, together
-from router.placement.observe.shifts import MOST_SPREAD, NO_SHIFTS, Shifts, part_that_stays
+from router.placement.observe.shifts import NO_SHIFTS, Shifts, part_that_stays
 
 
 class EarlierTraffic:
@@ -42,32 +41,32 @@ class EarlierTraffic:
         kept_s = min(known_s, max(0.0, self._most_s - ended.span_s))
         kept = kept_s / known_s if known_s else 0.0
         self.num_shifts = kept * self.num_shifts + 1
-        self.squares = _squares({name: kept * square for name, square in self.squares.items()}, ended)
+        self.squares = {name: kept * square for name, square in self.squares.items()}
+        for name, tally in ended.services.items():
+            self.squares[name] = self.squares.get(name, 0.0) + tally.arrived**2 / ended.span_s
         if self.seen is not None:
             ended = together([_part(self.seen, kept_s), ended])
         self.seen = _part(ended, min(ended.span_s, self._most_s))
 
-    def shifts(self, now: Observed, time_s: float) -> Shifts:
-        """Return what is to be expected of the ``time_s`` to come, beside the load that there is ``now``."""
+    def shifts(self, now: Observed, search_s: float, lag_s: float) -> Shifts:
+        """Return what is to be expected beside the load that there is ``now``; see `part_that_stays`."""
         if self.seen is None:
             return NO_SHIFTS
         both = together([self.seen, now])
         rates = {name: tally.arrived / both.span_s for name, tally in both.services.items()}
-        stays = part_that_stays(both.span_s / self.num_shifts, time_s)
-        return Shifts(stays, rates, min(self._spread(both, now), MOST_SPREAD))
+        stays = part_that_stays(both.span_s / self.num_shifts, search_s, lag_s)
+        return Shifts(stays, rates, {name: self._spread(name, both, now) for name in rates})
 
-    def _spread(self, both: Observed, now: Observed) -> float:
-        """The coefficient of variation of rates between loads, of all services together, beyond what chance explains
-        (the estimator of a random effect by the analysis of variance).
+    def _spread(self, name: str, both: Observed, now: Observed) -> float:
+        """The squared coefficient of variation of a service's rates between loads, beyond what chance explains (the
+        estimator of a random effect by the analysis of variance).
         """
-        squares, mean_s = _squares(self.squares, now), both.span_s / (self.num_shifts + 1)
-        variance = total = 0.0
-        for name, tally in both.services.items():
-            rate = tally.arrived / both.span_s
-            between = (squares.get(name, 0.0) - rate * tally.arrived) / self.num_shifts
-            variance += (between - both.dispersion(name) * rate) / mean_s
-            total += rate**2
-        return sqrt(max(0.0, variance) / total) if total else 0.0
+        arrived, mean_s = both.services[name].arrived, both.span_s / (self.num_shifts + 1)
+        rate = arrived / both.span_s
+        own = now.services.get(name, ServiceTally(name)).arrived ** 2 / now.span_s
+        between = (self.squares.get(name, 0.0) + own - rate * arrived) / self.num_shifts
+        variance = (between - both.dispersion(name) * rate) / mean_s
+        return max(0.0, variance) / rate**2 if rate else 0.0
 
     def beside(self, now: Observed) -> Observed:
         """Return what is to be planned for: services that were asked for more are asked for more than now, the less so
@@ -84,12 +83,6 @@ class EarlierTraffic:
                 services[name] = _with(there, tally, round(missing))
                 spreads.update(added_up([_only(name, now), _only(name, self.seen)]))
         return replace(now, services=services, spreads=spreads)
-
-
-def _squares(known: Mapping[str, float], load: Observed) -> dict[str, float]:
-    """With those of one load more."""
-    own = {name: tally.arrived**2 / load.span_s for name, tally in load.services.items()}
-    return {name: known.get(name, 0.0) + own.get(name, 0.0) for name in (*known, *own)}
 
 
 def _only(name: str, seen: Observed) -> dict[str, CountSpread]:

@@ -5,45 +5,54 @@ listen, to search and to change are over by then. So a change must pay for what 
 time that is the present load, and then another one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import exp
 from random import Random
 
-from router.placement.observe.traffic import ServiceTraffic, Traffic
-
-MOST_SPREAD = 1.0  # of rates between loads, as that of exponential ones
+from router.placement.observe.traffic import Traffic
 
 
 @dataclass(frozen=True, slots=True)
 class Shifts:
-    """``stays``: the part of the time until the next change of plans in which it is the present load. ``rates``: of
-    services over all loads, requests a second; ``spread``: the coefficient of variation of a load's rates around them.
+    """``stays``: the part of the time with a plan in which the present load is there. ``rates``: of services over all
+    loads, requests a second; ``spreads``: the squared coefficients of variation of their rates from load to load.
     """
 
     stays: float = 1.0
     rates: Mapping[str, float] = field(default_factory=dict)
-    spread: float = 0.0
+    spreads: Mapping[str, float] = field(default_factory=dict)
 
-    def other(self, asked: Traffic, seed: int | str) -> Traffic:
-        """Draw the rates of another load. Lengths and bursts of services are as ``asked``, and nothing waits."""
-        random = Random(f"{seed}/other")
-        return Traffic(
-            asked.span_s, {name: self._other(name, asked.services[name], random) for name in sorted(asked.services)}
-        )
+    def others(self, asked: Traffic, number: int, seed: int | str) -> Iterator[Traffic]:
+        """Yield so many other loads, if any may come. Lengths and bursts of services are as ``asked``, and nothing
+        waits.
 
-    def _other(self, name: str, asked: ServiceTraffic, random: Random) -> ServiceTraffic:
-        shape = self.spread**-2 if self.spread > 0 else 0.0
-        factor = random.gammavariate(shape, 1 / shape) if shape else 1.0
-        return replace(asked, rate=factor * self.rates.get(name, asked.rate), num_waiting=0)
+        Each service is asked for in some of them, all the same, and not in others: in so many that its rates have that
+        mean and that variation. Which these are is drawn for each service by itself.
+        """
+        if self.stays == 1.0:
+            return
+        random = Random(seed)
+        loads: list[dict[str, float]] = [{} for _ in range(number)]
+        for name, service in sorted(asked.services.items()):
+            num_busy = max(1, round(number / (1 + self.spreads.get(name, 0.0))))
+            for load in random.sample(loads, num_busy):
+                load[name] = self.rates.get(name, service.rate) * number / num_busy
+        for load in loads:
+            services = asked.services.items()
+            yield Traffic(
+                asked.span_s,
+                {name: replace(one, rate=load.get(name, 0.0), num_waiting=0) for name, one in services},
+            )
 
 
 NO_SHIFTS = Shifts()
 
 
-def part_that_stays(life_s: float, time_s: float) -> float:
-    """Return the mean part of so much time to come in which a load is not over. Loads end at any moment with the same
-    chance, after ``life_s`` on average.
+def part_that_stays(life_s: float, search_s: float, lag_s: float) -> float:
+    """Return the part of the time with a plan in which the load that it is for is there still. Loads end at any moment
+    with the same chance, after ``life_s`` on average. The search takes ``search_s``, and after the end of a load it
+    takes ``lag_s`` until there is another plan.
     """
-    ratio = time_s / life_s
-    return (1 - exp(-ratio)) / ratio if ratio > 0 else 1.0
+    stays_s = life_s * exp(-search_s / life_s)
+    return stays_s / (stays_s + lag_s)

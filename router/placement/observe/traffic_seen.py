@@ -82,9 +82,9 @@ class TrafficSeen:
         self.num_intervals = self.num_intervals + 1 if at == 0 else 1
         return self._with_answers(self.earlier.beside(self.seen), together(parts))
 
-    def shifts(self, time_s: float) -> Shifts:
-        """Return what is to be expected of so much time to come."""
-        return NO_SHIFTS if self.seen is None else self.earlier.shifts(self.seen, time_s)
+    def shifts(self, search_s: float, interval_s: float) -> Shifts:
+        """Return what is to be expected, where a search takes so long, and an interval before it."""
+        return NO_SHIFTS if self.seen is None else self.earlier.shifts(self.seen, search_s, interval_s + search_s)
 
     def _with_answers(self, seen: Observed, last: Observed) -> Observed:
         """With lengths of earlier answers for services of which too few were answered. ``last``: the last interval."""

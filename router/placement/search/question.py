@@ -71,11 +71,9 @@ class Question:
 
     def others(self) -> Iterator[Traffic]:
         """Samples of other loads, if any may come until the next plan."""
-        if self.shifts.stays < 1:
-            span_s = self._span_s(LEAST_DRAWN)
-            for number in range(NUM_OTHERS):
-                seed = f"{self.seed}/other {number}"
-                yield Traffic(span_s, self.shifts.other(self.asked, seed).services).drawn_anew(seed)
+        span_s, first = self._span_s(LEAST_DRAWN), f"{self.seed}/other"
+        for number, load in enumerate(self.shifts.others(self.asked, NUM_OTHERS, first)):
+            yield Traffic(span_s, load.services).drawn_anew(f"{first} {number}")
 
     def _span_s(self, least: int) -> float:
         rate = sum(service.rate for service in self.asked.services.values())

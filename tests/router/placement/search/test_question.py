@@ -102,7 +102,7 @@ def test_a_change_must_pay_for_the_loads_that_are_likely_to_come_too():
     asked_for = changed(asked_for, catalogue=changed(asked_for.catalogue, max_sharing=1))
     verdicts = {}
     for stays in (1.0, 0.9, 0.2):
-        lasting = changed(asked_for, shifts=Shifts(stays, {"a": 8.0, "b": 1.0}, 0.2))
+        lasting = changed(asked_for, shifts=Shifts(stays, {"a": 8.0, "b": 1.0}))
         verdicts[stays] = answer(lasting, Counting(), lambda done: done >= 20).proposal.verdict
     assert verdicts == {1.0: Verdict.REPLACE, 0.9: Verdict.REPLACE, 0.2: Verdict.PASSING}
 
@@ -110,7 +110,7 @@ def test_a_change_must_pay_for_the_loads_that_are_likely_to_come_too():
 def test_other_loads_are_drawn_only_if_any_may_come():
     asked_for = question({"e0": ["a"], "e1": ["b"]}, a=1.0, b=8.0)
     assert list(asked_for.others()) == []
-    lasting = changed(asked_for, shifts=Shifts(0.5, {"a": 8.0, "b": 1.0}, 0.0))
+    lasting = changed(asked_for, shifts=Shifts(0.5, {"a": 8.0, "b": 1.0}))
     rates = [(other.rate("a"), other.rate("b")) for other in lasting.others()]
     assert len(rates) == NUM_OTHERS
     assert sum(a for a, _ in rates) / len(rates) == pytest.approx(8.0, rel=0.2)

@@ -5,8 +5,8 @@ from types import FrameType
 
 
 class Interrupts:
-    """Raises `KeyboardInterrupt` when one comes, until `hold`, and remembers it: whoever comes to an event loop
-    asks.
+    """Remembers that one has come, and raises `KeyboardInterrupt` until `hold`. Who then runs an event loop asks
+    ``has_come`` when the loop hears signals itself.
 
     What a handler raises is lost where the code that runs then ignores exceptions, as callbacks of the garbage
     collector do, and libraries written in C that clear errors. And an event loop that is interrupted between two steps
